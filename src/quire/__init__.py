@@ -1,0 +1,86 @@
+"""quire: an agent's whole memory as a book of pages under a token budget."""
+
+from quire.context import Context, open  # noqa: A004 - quire.open is the name users expect
+from quire.errors import (
+    Busy,
+    Conflict,
+    Corrupt,
+    InvalidOperation,
+    InvalidValue,
+    IrreducibleFloor,
+    NewerFormat,
+    NoSuchContext,
+    NoSuchPage,
+    NoSuchSegment,
+    OutcomeUnknown,
+    PermissionDenied,
+    QuireError,
+    StorageFailure,
+)
+from quire.library import Library
+from quire.pages import (
+    ContentsPage,
+    DetailPage,
+    Lifecycle,
+    Page,
+    PageIndex,
+    Permission,
+    Segment,
+    SegmentType,
+    Visibility,
+)
+from quire.storage.base import Storage
+from quire.storage.file import FileStorage
+from quire.storage.memory import MemoryStorage
+from quire.storage.migrate import Progress, migrate
+from quire.storage.opening import open_storage
+from quire.storage.sqlite import SQLiteStorage
+from quire.system import Change, ContextSystem, Entry, Hit, PageStorage, Problem
+from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Busy",
+    "Change",
+    "Conflict",
+    "ContentsPage",
+    "Context",
+    "ContextSystem",
+    "Corrupt",
+    "DetailPage",
+    "Entry",
+    "EstimateCounter",
+    "FileStorage",
+    "Hit",
+    "InvalidOperation",
+    "InvalidValue",
+    "IrreducibleFloor",
+    "Library",
+    "Lifecycle",
+    "MemoryStorage",
+    "NewerFormat",
+    "NoSuchContext",
+    "NoSuchPage",
+    "NoSuchSegment",
+    "OutcomeUnknown",
+    "Page",
+    "PageIndex",
+    "PageStorage",
+    "Permission",
+    "PermissionDenied",
+    "Problem",
+    "Progress",
+    "QuireError",
+    "SQLiteStorage",
+    "Segment",
+    "SegmentType",
+    "Storage",
+    "StorageFailure",
+    "TokenCounter",
+    "Visibility",
+    "VocabularyCounter",
+    "migrate",
+    "open",
+    "open_storage",
+]

@@ -1,0 +1,231 @@
+"""The one place that writes: turns a plan into a commit, and the commit into the new state.
+
+Plan → commit → apply. The storage commits everything or nothing, and memory moves last: were the storage to fail,
+memory must still say what the disk says.
+"""
+
+from collections.abc import Callable
+from os import urandom
+from threading import RLock
+from typing import Concatenate, ParamSpec, TypeVar
+
+from quire.clock import Clock
+from quire.errors import Busy, Conflict, InvalidOperation, OutcomeUnknown, StorageFailure
+from quire.plan import Plan
+from quire.records import (
+    PAGE_CODE,
+    SEGMENT_CODE,
+    EntryRecord,
+    Gone,
+    HeadRecord,
+    PageRecord,
+    SegmentRecord,
+    Touched,
+    decode_entry,
+    encode_body,
+    encode_record,
+)
+from quire.state import Folder, State
+from quire.storage.base import BODY, JOURNAL, PAGE, PIN, SEGMENT, TALLY, Commit, Delete, Patch, Put, Storage, Write
+from quire.tokens import TokenCounter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Engine:
+    """One handle on one context: its state, its lock, and the way from a plan to a commit.
+
+    Several `ContextSystem` faces with different actors share one engine, and so one lock and one cache.
+    """
+
+    def __init__(
+        self, storage: Storage, context: str, *, clock: Clock, counter: TokenCounter, max_pages: int, max_bytes: int
+    ) -> None:
+        self.lock = RLock()
+        self.clock = clock
+        self.counter = counter
+        self.state = State(storage, context, max_pages=max_pages, max_bytes=max_bytes)
+        self._handle = urandom(6)
+        self._attempts = 0
+        self._stale = False
+
+    def run(
+        self,
+        actor: str,
+        operation: str,
+        planner: Callable[Concatenate[Plan, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Plan an operation, commit it if it changes anything, and return what the planner returned."""
+        with self.lock:
+            plan = self.begin(actor)
+            result = planner(plan, *args, **kwargs)
+            self.commit(plan, operation)
+            return result
+
+    def begin(self, actor: str) -> Plan:
+        """An empty plan over the current state. Hold the lock until it is committed or dropped."""
+        return Plan(self.current(), actor=actor, now=self.clock(), counter=self.counter)
+
+    def current(self) -> State:
+        """The state, read anew first if the outcome of the last commit is not known."""
+        if self._stale:
+            self.refresh()
+        return self.state
+
+    def refresh(self) -> bool:
+        """Take over what other writers committed; whether there was anything."""
+        with self.lock:
+            before = self.state.version
+            head = self.state.storage.head(self.state.context)
+            if self._stale or (head.version if head else 0) != before:
+                self.state.load()
+            self._stale = False
+            return self.state.version != before
+
+    def switch(self, storage: Storage) -> None:
+        """Go on with the same context in another storage, which must hold this very state of it."""
+        with self.lock:
+            state = self.current()
+            head = storage.head(state.context)
+            if head is None or head.version != state.version or not self._same_last_entry(storage):
+                found = f"is at version {head.version}" if head else "is not there"
+                raise InvalidOperation(
+                    f"The target does not hold this context: {state.context!r} {found}, here it is at version"
+                    f" {state.version}. Use set_storage(target, migrate=True)."
+                )
+            self.state = State(storage, state.context, max_pages=state.max_pages, max_bytes=state.max_bytes)
+
+    def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
+        """Commit a plan as one journal entry and apply it; a plan without changes is no entry."""
+        if not plan.pages and not plan.segments:
+            return
+        state = self.state
+        changes = _Changes(plan)
+        self._attempts += 1
+        entry = EntryRecord(
+            time=plan.now,
+            actor=plan.actor,
+            operation=operation,
+            commit=self._handle + self._attempts.to_bytes(4),
+            touched=tuple(changes.touched),
+            undoes=undoes,
+        )
+        head = HeadRecord(
+            state.head.format,
+            state.head.created or plan.now,
+            plan.now,
+            state.head.next_body + len(plan.bodies),
+            tuple(plan.counters),
+        )
+        changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
+        commit = Commit(state.version, plan.seq, encode_record(0, head), changes.writes)
+        self._write(commit, entry)
+        state.apply(
+            plan.seq, head, plan.pages.items(), plan.segments.items(), changes.folders.items(), changes.pins.items()
+        )
+
+    def _write(self, commit: Commit, entry: EntryRecord) -> None:
+        """Commit exactly once: if the storage fails without an answer, ask it what happened."""
+        storage, context = self.state.storage, self.state.context
+        try:
+            storage.commit(context, commit)
+        except (Conflict, Busy):
+            raise
+        except Exception as error:  # whatever a backend raises, the question is the same: did it land?
+            try:
+                found = storage.get(context, JOURNAL, commit.version)
+                landed = found is not None and decode_entry(found.key, found.value).commit == entry.commit
+            except Exception:
+                self._stale = True
+                raise OutcomeUnknown(
+                    f"The storage failed ({error}) and cannot be asked whether {entry.operation!r} was committed;"
+                    " the next call will look again."
+                ) from error
+            if not landed:
+                if isinstance(error, StorageFailure):
+                    raise
+                raise StorageFailure(f"The storage failed ({error}); nothing was changed.") from error
+        except BaseException:  # interrupted: look again before the next call
+            self._stale = True
+            raise
+
+    def _same_last_entry(self, storage: Storage) -> bool:
+        state = self.state
+        ours, theirs = (place.get(state.context, JOURNAL, state.version) for place in (state.storage, storage))
+        return ours == theirs
+
+
+class _Changes:
+    """A plan as writes: the records, what they were before, and what is derived from them (tallies, pins)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.writes: list[Write] = []
+        self.touched: list[Touched] = []
+        self.folders: dict[int, Folder] = {}
+        self.pins: dict[int, bool] = {}
+        self._state = plan.state
+        self._deltas: dict[int, int] = {}
+        self._last: dict[int, bytes] = {}
+        for number, segment in plan.segments.items():
+            self._segment(number, segment)
+        for key, page in plan.pages.items():
+            self._page(key, page)
+        for key, text in plan.bodies.items():
+            self.writes.append(Put(BODY, key, encode_body(key, text)))
+        self._tallies(plan)
+
+    def _segment(self, number: int, segment: SegmentRecord) -> None:
+        old = self._state.segment(number)
+        before = None if old is None else encode_record(number, old)
+        self.touched.append(Touched(SEGMENT_CODE, number, before))
+        self.writes.append(Put(SEGMENT, number, encode_record(number, segment)))
+
+    def _page(self, key: int, page: PageRecord | Gone) -> None:
+        old = self._state.page(key)
+        old_group, old_order = _place(old)
+        group, order = _place(page)
+        value = encode_record(key, page if isinstance(page, Gone) else page.header)
+        if old is None:
+            self.touched.append(Touched(PAGE_CODE, key))
+        else:
+            before = encode_record(key, old if isinstance(old, Gone) else old.header)
+            self.touched.append(Touched(PAGE_CODE, key, before, old_group, old_order))
+        if old is not None and (group, order) == (old_group, old_order):
+            self.writes.append(Patch(PAGE, key, value))
+        else:
+            self.writes.append(Put(PAGE, key, value, group, order))
+            self._tally(old, -1)
+            self._tally(page, +1)
+        self._pin(key, old, page)
+
+    def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
+        if isinstance(page, PageRecord) and page.parent is not None:
+            attached = not page.is_cold
+            self._deltas[page.parent] = self._deltas.get(page.parent, 0) + (by if attached else 0)
+            if by > 0:
+                self._last[page.parent] = max(page.rank, self._last.get(page.parent, b""))
+
+    def _tallies(self, plan: Plan) -> None:
+        for key, delta in self._deltas.items():
+            known = self._state.folder(key)
+            count = known.children + delta
+            last = max(known.last or b"", self._last.get(key, b"")) or None
+            self.folders[key] = Folder(count, last)
+            if delta and count == 0:
+                self.writes.append(Delete(TALLY, key))
+            elif delta:
+                self.writes.append(Put(TALLY, key, encode_record(key, count)))
+
+    def _pin(self, key: int, old: PageRecord | Gone | None, page: PageRecord | Gone) -> None:
+        was = isinstance(old, PageRecord) and old.header.pinned
+        now = isinstance(page, PageRecord) and page.header.pinned
+        if was is not now:
+            self.pins[key] = now
+            self.writes.append(Put(PIN, key, b"") if now else Delete(PIN, key))
+
+
+def _place(page: PageRecord | Gone | None) -> tuple[int | None, bytes]:
+    return (page.group, page.rank) if isinstance(page, PageRecord) else (None, b"")

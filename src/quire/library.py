@@ -1,0 +1,62 @@
+"""Library: many contexts on one backend."""
+
+import os
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from quire.context import DEFAULT_BUDGET, Context, open_in
+from quire.errors import NoSuchContext
+from quire.pages import Segment
+from quire.storage.base import Storage
+from quire.storage.opening import open_storage
+from quire.storage.sqlite import Durability
+from quire.tokens import TokenCounter
+
+
+class Library:
+    """The contexts of one store, given by URL, path or storage object. Contexts opened from it share its connection."""
+
+    def __init__(self, where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal") -> None:
+        self._owns_storage = isinstance(where, str | os.PathLike)
+        self.storage: Storage = (
+            open_storage(where, durability=durability) if isinstance(where, str | os.PathLike) else where
+        )
+
+    def open(
+        self,
+        name: str = "default",
+        *,
+        budget: int = DEFAULT_BUDGET,
+        counter: TokenCounter | None = None,
+        segments: Sequence[Segment] | None = None,
+    ) -> Context:
+        """Open a context, creating it if it is new."""
+        return open_in(self.storage, name, budget=budget, counter=counter, segments=segments)
+
+    def list(self, after: str = "") -> Iterator[str]:
+        """The names of all contexts greater than `after`, in order. Streams."""
+        return self.storage.contexts(after)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a context of this name."""
+        return self.storage.head(name) is not None
+
+    def delete(self, name: str) -> None:
+        """Remove a context with all its pages and history. Raises `NoSuchContext`."""
+        if not self.exists(name):
+            raise NoSuchContext(f"No context {name!r} in this library; list() names what is there.")
+        self.storage.drop(name)
+
+    def close(self) -> None:
+        """Release the storage, if this library opened it."""
+        if self._owns_storage:
+            self.storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,150 @@
+"""The values a user holds: pages, segments, their states, and page indices.
+
+All are frozen and know nothing of storage; changing one changes nothing but the copy in hand.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from quire.clock import as_datetime
+from quire.errors import InvalidValue, shown
+
+PageIndex = str
+"""`"<segment id>-<n>"`, such as `"usr-12"`; a segment's root is number 0. One spelling per page."""
+
+SEGMENT_BITS = 10
+NUMBER_BITS = 28
+MAX_SEGMENTS = 1 << SEGMENT_BITS
+MAX_NUMBER = (1 << NUMBER_BITS) - 1
+
+_SEGMENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+_INDEX = re.compile(r"(?:([a-z0-9][a-z0-9_-]{0,31})-)?(0|[1-9][0-9]{0,9})", re.ASCII)
+_EPOCH = as_datetime(0)
+_NO_META: Mapping[str, Any] = MappingProxyType({})
+
+
+class Lifecycle(IntEnum):
+    """Where a page is: in the window, beside it, or in the archive."""
+
+    ACTIVE = 0
+    HOT_ARCHIVED = 1
+    COLD_ARCHIVED = 2
+
+
+class Visibility(IntEnum):
+    """How much of an active page is shown: children or detail, or the summary line only."""
+
+    EXPANDED = 0
+    HIDDEN = 1
+
+
+class SegmentType(IntEnum):
+    """What a segment is for. The first SYSTEM, USER and TOOL segments hold prompt, conversation and windows."""
+
+    SYSTEM = 0
+    USER = 1
+    TOOL = 2
+    CUSTOM = 3
+
+
+class Permission(IntEnum):
+    """What the agent may do in a segment. PRIVATE: it cannot see that the segment exists."""
+
+    READ_ONLY = 0
+    READ_WRITE = 1
+    SYSTEM_MANAGED = 2
+    PRIVATE = 3
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """A part of the book with its own tree, permission and share of the view."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+    type: SegmentType = SegmentType.CUSTOM
+    permission: Permission = Permission.READ_WRITE
+    max_capacity: int = 0
+    root_index: PageIndex = ""
+    created_at: datetime = _EPOCH
+    updated_at: datetime = _EPOCH
+
+
+class PageBase(Struct, frozen=True, kw_only=True):
+    """What all pages share.
+
+    `lifecycle` is what is stored on the page; `effective` is derived with its ancestors when the page was handed out.
+    A root and a cold page have no `parent`; a cold page's `home` is the folder that `recall` would bring it back to.
+    `created_seq` and `changed_seq` are the journal entries that made it and that changed it last.
+    """
+
+    name: str
+    index: PageIndex = ""
+    description: str = ""
+    parent: PageIndex | None = None
+    home: PageIndex | None = None
+    lifecycle: Lifecycle = Lifecycle.ACTIVE
+    effective: Lifecycle = Lifecycle.ACTIVE
+    visibility: Visibility = Visibility.EXPANDED
+    pinned: bool | None = None
+    author: str = ""
+    meta: Mapping[str, Any] = _NO_META
+    summary_tokens: int = 0
+    tokens: int = 0
+    created_at: datetime = _EPOCH
+    updated_at: datetime = _EPOCH
+    created_seq: int = 0
+    changed_seq: int = 0
+
+
+class DetailPage(PageBase, frozen=True, kw_only=True, tag="DetailPage"):
+    """A leaf: one exchange, note or document. Its body is read with `ContextSystem.detail(index)`."""
+
+    message_count: int = 0
+
+
+class ContentsPage(PageBase, frozen=True, kw_only=True, tag="ContentsPage"):
+    """A folder with ordered children, read with `ContextSystem.children(index)`."""
+
+    child_count: int = 0
+
+
+Page = DetailPage | ContentsPage
+
+
+class IndexParts(NamedTuple):
+    """A canonical page index, taken apart."""
+
+    segment: str
+    number: int
+
+
+def parse_index(index: object) -> IndexParts | None:
+    """The parts of a canonical index, or None: `usr-01`, `USR-1`, look-alikes and paths are no index."""
+    if not isinstance(index, str):
+        return None
+    found = _INDEX.fullmatch(index)
+    if found is None:
+        return None
+    number = int(found[2])
+    return IndexParts(found[1] or "", number) if number <= MAX_NUMBER else None
+
+
+def format_index(segment: str, number: int) -> PageIndex:
+    """The one spelling of a page index."""
+    return f"{segment}-{number}" if segment else str(number)
+
+
+def check_segment_id(segment: object) -> str:
+    """The id if it is a legal one. Raises `InvalidValue`. The empty id is legal for a context's only segment."""
+    if isinstance(segment, str) and (segment == "" or _SEGMENT_ID.fullmatch(segment)):
+        return segment
+    raise InvalidValue(
+        f"Segment id {shown(segment)} is not allowed; use 1 to 32 of a-z, 0-9, '_' and '-', a letter or digit first."
+    )

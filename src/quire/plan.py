@@ -1,0 +1,210 @@
+"""A plan: the changes one operation intends, readable as if they were already made.
+
+Planning reads through to the state and writes nothing. Committing a plan is the engine's work; a plan that is never
+committed leaves no trace, which is how a failed operation changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
+from typing import Any
+
+from msgspec.structs import replace
+
+from quire import ranks
+from quire.errors import InvalidOperation, InvalidValue
+from quire.pages import MAX_NUMBER, MAX_SEGMENTS
+from quire.reader import Reader, Slot, slot
+from quire.records import Counter, Gone, Header, PageRecord, SegmentRecord, page_key
+from quire.state import State
+from quire.tokens import TokenCounter
+
+
+class Plan(Reader):
+    """The changes of one operation over a state. `seq` is the journal entry it would become."""
+
+    def __init__(self, state: State, *, actor: str, now: int, counter: TokenCounter) -> None:
+        self.state = state
+        self.actor = actor
+        self.now = now
+        self.seq = state.version + 1
+        self.bodies: dict[int, str] = {}
+        self._counter = counter
+        self._pages: dict[int, PageRecord | Gone] = {}
+        self._segments: dict[int, SegmentRecord] = {}
+        self._counters: list[Counter] | None = None
+        self._last: dict[int, bytes] = {}
+        self._pins: dict[int, bool] = {}
+
+    # Reading, as if the changes were made
+
+    @property
+    def counters(self) -> Sequence[Counter]:
+        return self.state.counters if self._counters is None else self._counters
+
+    @property
+    def pages(self) -> Mapping[int, PageRecord | Gone]:
+        """The pages this plan writes."""
+        return self._pages
+
+    @property
+    def segments(self) -> Mapping[int, SegmentRecord]:
+        """The segments this plan writes."""
+        return self._segments
+
+    def number_of(self, segment_id: str) -> int | None:
+        known = self.state.number_of(segment_id)
+        if known is None and self._counters is not None:
+            fresh = range(len(self.state.counters), len(self._counters))
+            return next((n for n in fresh if self._counters[n].segment == segment_id), None)
+        return known
+
+    def segment(self, number: int) -> SegmentRecord | None:
+        return self._segments.get(number) or self.state.segment(number)
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        return self._pages.get(key) or self.state.page(key)
+
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        theirs = self.state.members(folder, after=after, reverse=reverse, cold=cold)
+        if not self._pages:
+            yield from theirs
+            return
+        planned = dict(self._pages)
+        mine = [
+            page
+            for page in planned.values()
+            if isinstance(page, PageRecord) and page.parent == folder and page.is_cold is cold
+        ]
+        if after is not None:
+            place = after
+            mine = [page for page in mine if (slot(page) < place if reverse else slot(page) > place)]
+        mine.sort(key=slot, reverse=reverse)
+        others = (page for page in theirs if page.key not in planned)
+        yield from merge(mine, others, key=slot, reverse=reverse)
+
+    def pinned_below(self, key: int) -> bool:
+        if not self._pins:
+            return self.state.pinned_below(key)
+        pins = (self.page(pin) for pin in self.state.pins() | set(self._pins))
+        live = (page for page in pins if isinstance(page, PageRecord) and page.header.pinned)
+        return any(above.key == key for page in live for above in self.ancestors(page))
+
+    # Writing, into the plan only
+
+    def change(self, record: PageRecord, **fields: Any) -> PageRecord:
+        """Give a page other header fields; what is already so is no change."""
+        header = record.header
+        if all(getattr(header, field) == value for field, value in fields.items()):
+            return record
+        return self._write(PageRecord(record.key, record.parent, record.rank, self._stamp(header, fields)))
+
+    def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
+        """Give a page another place, and perhaps other header fields with it."""
+        self._last[parent] = max(rank, self._last.get(parent, b""))
+        return self._write(PageRecord(record.key, parent, rank, self._stamp(record.header, fields)))
+
+    def create(self, key: int, parent: int | None, rank: bytes, header: Header) -> PageRecord:
+        """Add a page with a key that was never used."""
+        if parent is not None:
+            self._last[parent] = max(rank, self._last.get(parent, b""))
+        return self._write(PageRecord(key, parent, rank, header))
+
+    def remove(self, key: int, moved_to: int = -1) -> None:
+        """Leave a `Gone` where the page was."""
+        old = self.page(key)
+        if isinstance(old, PageRecord) and old.header.pinned:
+            self._pins[key] = False
+        self._pages[key] = Gone(self.seq, moved_to)
+
+    def restore(self, record: PageRecord) -> PageRecord:
+        """Write a page as it was in an earlier state; only its seq and time are new."""
+        return self._write(PageRecord(record.key, record.parent, record.rank, self._stamp(record.header, {})))
+
+    def put_segment(self, number: int, segment: SegmentRecord) -> None:
+        """Write a segment."""
+        self._segments[number] = replace(segment, seq=self.seq, updated=self.now)
+
+    def add_counter(self, segment_id: str) -> int:
+        """Take a number for a segment id that was never used."""
+        counters = self._own_counters()
+        if len(counters) >= MAX_SEGMENTS:
+            raise InvalidOperation(f"This context has had {MAX_SEGMENTS:,} segments, its limit: use an existing one.")
+        counters.append(Counter(segment_id, 1))
+        return len(counters) - 1
+
+    def next_key(self, number: int) -> int:
+        """Take the next page number of a segment; the key of the page to be."""
+        segment_id, number_next = self.counters[number].segment, self.counters[number].next
+        if number_next > MAX_NUMBER:
+            raise InvalidOperation(f"Segment {segment_id!r} has used up its page numbers: use another segment.")
+        self._own_counters()[number] = Counter(segment_id, number_next + 1)
+        return page_key(number, number_next)
+
+    def use_number(self, number: int, page_number: int) -> None:
+        """Note a page number given by the caller, so that the counter stays above it."""
+        counter = self.counters[number]
+        if page_number >= counter.next:
+            self._own_counters()[number] = Counter(counter.segment, page_number + 1)
+
+    def add_body(self, text: str) -> int:
+        """Add a body; its key, or 0 for the empty one."""
+        if not text:
+            return 0
+        key = self.state.head.next_body + len(self.bodies)
+        self.bodies[key] = text
+        return key
+
+    def count(self, text: str) -> int:
+        """The tokens of a text."""
+        return self._counter.count(text) if text else 0
+
+    # Places
+
+    def append_rank(self, folder: int) -> bytes:
+        """The rank after all children a folder has or had."""
+        planned, known = self._last.get(folder), self.state.folder(folder).last
+        rank = ranks.after(max(planned or b"", known or b"") or None)
+        if rank is None:
+            raise InvalidOperation(f"Folder {self.index(folder)!r} is full: use another folder.")
+        return rank
+
+    def rank_before(self, folder: int, sibling: int) -> bytes:
+        """The rank directly before a child of the folder."""
+        for _ in range(2):
+            high = self.existing(sibling, folder)
+            low = next(self.members(folder, after=slot(high), reverse=True), None)
+            rank = ranks.between(low.rank if low else None, high.rank)
+            if rank is not None:
+                return rank
+            self._respace(folder)
+        raise InvalidValue(f"No room before {self.index(sibling)!r}.")
+
+    def free_rank(self, folder: int, wanted: bytes) -> bytes:
+        """The wanted rank if no child has it, else one directly before the child that has."""
+        taken = next(self.members(folder, after=(wanted, -1)), None)
+        return wanted if taken is None or taken.rank != wanted else self.rank_before(folder, taken.key)
+
+    def _respace(self, folder: int) -> None:
+        """Give all children of a folder, cold ones included, fresh ranks in the same order."""
+        children = list(merge(self.members(folder), self.members(folder, cold=True), key=slot))
+        for child, rank in zip(children, ranks.spaced(len(children)), strict=True):
+            if child.rank != rank:
+                self.place(child, folder, rank)
+
+    def _write(self, record: PageRecord) -> PageRecord:
+        old = self.page(record.key)
+        pinned = isinstance(old, PageRecord) and old.header.pinned
+        if record.header.pinned is not pinned:
+            self._pins[record.key] = record.header.pinned
+        self._pages[record.key] = record
+        return record
+
+    def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:
+        return replace(header, **fields, seq=self.seq, updated=self.now)
+
+    def _own_counters(self) -> list[Counter]:
+        if self._counters is None:
+            self._counters = list(self.state.counters)
+        return self._counters

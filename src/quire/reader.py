@@ -1,0 +1,160 @@
+"""Reading the tree: what follows from pages and their places, for anything that can look both up.
+
+`State` reads what is stored, `Plan` reads what would be after its changes; both are readers, so a rule is written once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from quire.errors import Corrupt, NoSuchPage, NoSuchSegment
+from quire.pages import Lifecycle, PageIndex, SegmentType, Visibility, format_index, parse_index
+from quire.records import Counter, Gone, PageRecord, SegmentRecord, page_key, page_number, segment_number
+
+Slot = tuple[bytes, int]
+"""A page's place among its siblings: (rank, key)."""
+
+
+def slot(record: PageRecord) -> Slot:
+    """The record's place among its siblings."""
+    return record.rank, record.key
+
+
+class Reader(ABC):
+    """A view of one context's pages and segments."""
+
+    @property
+    @abstractmethod
+    def counters(self) -> Sequence[Counter]:
+        """The segment ids ever used, by segment number, with the next page number of each."""
+
+    @abstractmethod
+    def number_of(self, segment_id: str) -> int | None:
+        """The number of a segment id ever used, or None."""
+
+    @abstractmethod
+    def segment(self, number: int) -> SegmentRecord | None:
+        """A segment, gone ones included, or None."""
+
+    @abstractmethod
+    def page(self, key: int) -> PageRecord | Gone | None:
+        """A page, what is left of it, or None if the key was never used."""
+
+    @abstractmethod
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        """The children of a folder in order, or with `cold` those that were archived cold out of it."""
+
+    @abstractmethod
+    def pinned_below(self, key: int) -> bool:
+        """Whether a pinned page lies anywhere below this one."""
+
+    def index(self, key: int) -> PageIndex:
+        """The index of a page key."""
+        return format_index(self.counters[segment_number(key)].segment, page_number(key))
+
+    def live_segments(self) -> list[tuple[int, SegmentRecord]]:
+        """The segments in display order, with their numbers."""
+        found = ((number, self.segment(number)) for number in range(len(self.counters)))
+        live = [(number, segment) for number, segment in found if segment and not segment.gone]
+        return sorted(live, key=lambda item: item[1].position)
+
+    def live_segment(self, segment_id: object) -> int:
+        """The number of a segment that exists. Raises `NoSuchSegment`."""
+        number = self.number_of(segment_id) if isinstance(segment_id, str) else None
+        segment = None if number is None else self.segment(number)
+        if number is None or segment is None or segment.gone:
+            known = [self.counters[n].segment for n, _ in self.live_segments()]
+            raise NoSuchSegment(segment_id, known)
+        return number
+
+    def conversation(self) -> int | None:
+        """The number of the conversation: the first USER segment."""
+        return next((n for n, segment in self.live_segments() if segment.type is SegmentType.USER), None)
+
+    def key_of(self, index: object) -> int | None:
+        """The key a canonical index stands for, whether or not a page is there; None for any other spelling."""
+        parts = parse_index(index)
+        number = self.number_of(parts.segment) if parts else None
+        return None if parts is None or number is None else page_key(number, parts.number)
+
+    def live(self, index: object) -> PageRecord:
+        """The page with this index. Raises `NoSuchPage`, which names the new index of a page that moved."""
+        key = self.key_of(index)
+        found = None if key is None else self.page(key)
+        if isinstance(found, PageRecord):
+            return found
+        if found is not None and found.moved_to >= 0:
+            raise NoSuchPage(index, moved_to=self._final(found.moved_to))
+        raise NoSuchPage(index, self._hint(index, removed=found is not None))
+
+    def existing(self, key: int, wanted_by: int) -> PageRecord:
+        """A page that another one refers to. Raises `Corrupt` if it is not there."""
+        found = self.page(key)
+        if not isinstance(found, PageRecord):
+            raise Corrupt(f"Page {self.index(wanted_by)!r} refers to {self.index(key)!r}, which does not exist.")
+        return found
+
+    def ancestors(self, record: PageRecord) -> Iterator[PageRecord]:
+        """The folders above an attached page, nearest first; a cold page's home is not above it."""
+        seen = {record.key}
+        while record.parent is not None and not record.is_cold:
+            record = self.existing(record.parent, record.key)
+            if record.key in seen:
+                raise Corrupt(f"Page {self.index(record.key)!r} lies in its own subtree.")
+            seen.add(record.key)
+            yield record
+
+    def effective(self, record: PageRecord) -> Lifecycle:
+        """The page's lifecycle as its ancestors leave it."""
+        header = record.header
+        if header.lifecycle is Lifecycle.COLD_ARCHIVED:
+            return Lifecycle.COLD_ARCHIVED
+        active = header.lifecycle is Lifecycle.ACTIVE
+        for above in self.ancestors(record):
+            lifecycle = above.header.lifecycle
+            if lifecycle is Lifecycle.COLD_ARCHIVED:
+                return Lifecycle.COLD_ARCHIVED
+            if lifecycle is not Lifecycle.ACTIVE or above.header.visibility is Visibility.HIDDEN:
+                active = False
+        return Lifecycle.ACTIVE if active else Lifecycle.HOT_ARCHIVED
+
+    def cold_top(self, record: PageRecord) -> PageRecord | None:
+        """The page whose archiving made this one cold: itself or an ancestor; None if it is not cold."""
+        if record.is_cold:
+            return record
+        return next((above for above in self.ancestors(record) if above.is_cold), None)
+
+    def subtree(self, record: PageRecord) -> Iterator[tuple[int, PageRecord]]:
+        """The page and all attached below it, parents first, each with its depth. Streams."""
+        yield 0, record
+        stack = [self.members(record.key)] if record.header.folder else []
+        while stack:
+            child = next(stack[-1], None)
+            if child is None:
+                stack.pop()
+                continue
+            yield len(stack), child
+            if child.header.folder:
+                stack.append(self.members(child.key))
+
+    def _final(self, key: int) -> PageIndex:
+        """Where a page that moved, perhaps several times, is now."""
+        for _ in range(1_000):  # moving back and forth leaves a chain, an undone move a pair
+            found = self.page(key)
+            if not isinstance(found, Gone) or found.moved_to < 0:
+                break
+            key = found.moved_to
+        return self.index(key)
+
+    def _hint(self, index: object, *, removed: bool) -> str:
+        if removed:
+            return "It was removed; undo() of that entry brings it back."
+        if isinstance(index, str) and len(index) < 64:
+            plain = index.strip().lower()
+            head, dash, tail = plain.rpartition("-")
+            if tail.isdigit():
+                plain = f"{head}{dash}{int(tail)}"
+            if plain != index and self.key_of(plain) is not None:
+                return f"Did you mean {plain!r}?"
+        return ""

@@ -1,0 +1,240 @@
+"""The only codec between values and bytes: what quire stores, family by family.
+
+A page's key is its segment's number and its own in one integer; its parent is the record's group and its rank the
+record's order, so parent and child list are one record and cannot disagree. A cold page stands in its old folder's
+*cold* group: out of the tree, its place remembered. What was removed leaves a `Gone`, so that no index is used twice,
+an old index can name the new one, and undo knows what came later.
+
+Structs are arrays: a field may be appended with a default, never moved or removed.
+"""
+
+from typing import Final, TypeVar
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from quire.errors import Corrupt, NewerFormat
+from quire.pages import NUMBER_BITS, Lifecycle, Permission, SegmentType, Visibility
+from quire.storage.base import KEY_BITS, Record
+
+FORMAT: Final = 1
+COLD_GROUP: Final = 1 << KEY_BITS
+_SEAL: Final = 4
+_NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
+
+T = TypeVar("T")
+
+
+def page_key(segment: int, number: int) -> int:
+    """The key of a page from its segment's number and its own."""
+    return segment << NUMBER_BITS | number
+
+
+def segment_number(key: int) -> int:
+    """The segment's number in a page key."""
+    return key >> NUMBER_BITS
+
+
+def page_number(key: int) -> int:
+    """The page's own number in a page key; 0 is a root."""
+    return key & _NUMBER_MASK
+
+
+class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
+    """Everything about a page but its place and its body."""
+
+    folder: bool
+    name: str
+    description: str
+    author: str
+    created: int
+    updated: int
+    born: int
+    seq: int
+    summary_tokens: int = 0
+    tokens: int = 0
+    body: int = 0
+    messages: int = 0
+    lifecycle: Lifecycle = Lifecycle.ACTIVE
+    visibility: Visibility = Visibility.EXPANDED
+    pinned: bool = False
+    meta: bytes = b""
+
+
+class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """What is left of a page that was removed by entry `seq`, or moved to another segment."""
+
+    seq: int
+    moved_to: int = -1
+
+
+class PageRecord(Struct, frozen=True, gc=False):
+    """A page with its place. `parent` is None for a root; for a cold page it is the folder it would return to."""
+
+    key: int
+    parent: int | None
+    rank: bytes
+    header: Header
+
+    @property
+    def is_root(self) -> bool:
+        return self.key & _NUMBER_MASK == 0
+
+    @property
+    def is_cold(self) -> bool:
+        return self.header.lifecycle is Lifecycle.COLD_ARCHIVED
+
+    @property
+    def group(self) -> int | None:
+        """The storage group this record stands in."""
+        return self.parent if self.parent is None or not self.is_cold else self.parent | COLD_GROUP
+
+
+class SegmentRecord(Struct, frozen=True, array_like=True, gc=False):
+    """A segment as stored. `position` orders the display; a removed one stays, `gone`."""
+
+    name: str
+    description: str
+    type: SegmentType
+    permission: Permission
+    max_capacity: int
+    position: int
+    created: int
+    updated: int
+    seq: int
+    gone: bool = False
+
+
+class Counter(Struct, frozen=True, array_like=True, gc=False):
+    """A segment id and the next number for its pages. The position in the head's list is the segment's number."""
+
+    segment: str
+    next: int
+
+
+class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
+    """The head of a context: its counters, which are never undone, so that numbers are never reused."""
+
+    format: int
+    created: int
+    updated: int
+    next_body: int
+    counters: tuple[Counter, ...] = ()
+
+
+class Touched(Struct, frozen=True, array_like=True, gc=False):
+    """One record that an entry changed, and what it was before (`before` None: it did not exist)."""
+
+    family: int
+    key: int
+    before: bytes | None = None
+    group: int | None = None
+    order: bytes = b""
+
+
+class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
+    """One journal entry; its key is its seq. `commit` tells whose write it was when an outcome was in doubt."""
+
+    time: int
+    actor: str
+    operation: str
+    commit: bytes
+    touched: tuple[Touched, ...]
+    undoes: int = 0
+
+
+PAGE_CODE: Final = 0
+SEGMENT_CODE: Final = 1
+"""`Touched.family`: the two families the journal covers."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_page_decoder = msgspec.msgpack.Decoder(Header | Gone)
+_segment_decoder = msgspec.msgpack.Decoder(SegmentRecord)
+_head_decoder = msgspec.msgpack.Decoder(HeadRecord)
+_entry_decoder = msgspec.msgpack.Decoder(EntryRecord)
+_tally_decoder = msgspec.msgpack.Decoder(int)
+
+
+def encode_record(key: int, value: Struct | int) -> bytes:
+    """Any record but a body, as stored under this key."""
+    return _seal(key, _encode(value))
+
+
+def encode_body(key: int, text: str) -> bytes:
+    """A text body as stored under this key."""
+    return _seal(key, text.encode())
+
+
+def decode_page(record: Record) -> PageRecord | Gone:
+    """A page or what is left of it. Raises `Corrupt`."""
+    value = _decode(_page_decoder, "page", record.key, record.value)
+    if isinstance(value, Gone):
+        return value
+    parent = record.group
+    if parent is not None:
+        if bool(parent & COLD_GROUP) is not (value.lifecycle is Lifecycle.COLD_ARCHIVED):
+            raise Corrupt(f"page record {record.key} is damaged: its lifecycle and its place disagree.")
+        parent &= ~COLD_GROUP
+    return PageRecord(record.key, parent, record.order, value)
+
+
+def decode_segment(number: int, value: bytes) -> SegmentRecord:
+    """A segment. Raises `Corrupt`."""
+    return _decode(_segment_decoder, "segment", number, value)
+
+
+def decode_head(value: bytes) -> HeadRecord:
+    """A head. Raises `Corrupt`, or `NewerFormat` if a newer quire wrote it."""
+    try:
+        head = _head_decoder.decode(_unseal("head", 0, value))
+    except msgspec.MsgspecError as error:
+        found = msgspec.msgpack.decode(value[:-_SEAL])
+        if isinstance(found, list) and found and isinstance(found[0], int) and found[0] > FORMAT:
+            raise _too_new(found[0]) from None
+        raise Corrupt(f"head record 0 is damaged: {error}.") from error
+    if head.format > FORMAT:
+        raise _too_new(head.format)
+    return head
+
+
+def decode_entry(seq: int, value: bytes) -> EntryRecord:
+    """A journal entry. Raises `Corrupt`."""
+    return _decode(_entry_decoder, "journal", seq, value)
+
+
+def decode_tally(key: int, value: bytes) -> int:
+    """A folder's number of children. Raises `Corrupt`."""
+    return _decode(_tally_decoder, "tally", key, value)
+
+
+def decode_body(key: int, value: bytes) -> str:
+    """A text body. Raises `Corrupt`."""
+    try:
+        return _unseal("body", key, value).decode()
+    except UnicodeDecodeError as error:
+        raise Corrupt(f"body record {key} is damaged: {error}.") from error
+
+
+def _too_new(found: int) -> NewerFormat:
+    return NewerFormat(f"This context has format {found}; this quire reads up to {FORMAT}. Install a newer quire.")
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[T]", family: str, key: int, value: bytes) -> T:
+    payload = _unseal(family, key, value)
+    try:
+        return decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"{family} record {key} is damaged: {error}.") from error
+
+
+def _seal(key: int, payload: bytes) -> bytes:
+    """The payload with a checksum over it and its key: a flipped bit and a misplaced record are both seen."""
+    return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
+
+
+def _unseal(family: str, key: int, value: bytes) -> bytes:
+    payload = value[:-_SEAL]
+    if crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL) != value[-_SEAL:]:
+        raise Corrupt(f"{family} record {key} is damaged: its checksum does not match.")
+    return payload

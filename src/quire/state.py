@@ -1,0 +1,242 @@
+"""What one handle knows of its context: the head, all segments, and pages and bodies as far as they were touched.
+
+Pages and bodies load when touched and leave again, least recently used first; pinned pages stay.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from sys import getsizeof
+from typing import NamedTuple
+
+from quire.errors import Corrupt, InvalidOperation
+from quire.pages import MAX_NUMBER
+from quire.reader import Reader, Slot
+from quire.records import (
+    COLD_GROUP,
+    FORMAT,
+    Counter,
+    Gone,
+    HeadRecord,
+    PageRecord,
+    SegmentRecord,
+    decode_body,
+    decode_head,
+    decode_page,
+    decode_segment,
+    decode_tally,
+    page_key,
+)
+from quire.storage.base import BODY, PAGE, PIN, SEGMENT, TALLY, Storage
+
+
+class Folder(NamedTuple):
+    """What appending to a folder needs: how many children it has and the last rank ever in use in it."""
+
+    children: int
+    last: bytes | None
+
+
+class State(Reader):
+    """One context as stored, read lazily. It changes only by `load`, `apply` and `reserve`."""
+
+    def __init__(self, storage: Storage, context: str, *, max_pages: int, max_bytes: int) -> None:
+        self.storage = storage
+        self.context = context
+        self.max_pages = max_pages
+        self.max_bytes = max_bytes
+        self.load()
+
+    def load(self) -> None:
+        """Forget what was read and start again from the stored head."""
+        self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
+        self._held: dict[int, PageRecord] = {}  # pinned pages stay
+        self._bodies: OrderedDict[int, str] = OrderedDict()
+        self._body_size = 0
+        self._folders: OrderedDict[int, Folder] = OrderedDict()
+        self._pins: set[int] | None = None
+        self._above_pins: set[int] | None = None
+        found = self.storage.head(self.context)
+        if found is not None and found.version < 0:
+            raise InvalidOperation(
+                f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
+            )
+        self.version = found.version if found else 0
+        self.head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
+        self._counters = list(self.head.counters)
+        self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
+        self._segments: dict[int, SegmentRecord] = {}
+        if found:
+            for record in self.storage.scan(self.context, SEGMENT):
+                self._segments[record.key] = decode_segment(record.key, record.value)
+
+    @property
+    def counters(self) -> Sequence[Counter]:
+        return self._counters
+
+    def number_of(self, segment_id: str) -> int | None:
+        return self._numbers.get(segment_id)
+
+    def segment(self, number: int) -> SegmentRecord | None:
+        return self._segments.get(number)
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        found = self._pages.get(key)
+        if found is not None:
+            self._pages.move_to_end(key)
+            return found
+        if key in self._held:
+            return self._held[key]
+        record = self.storage.get(self.context, PAGE, key)
+        if record is None:
+            return None
+        page = decode_page(record)
+        self._keep_page(key, page)
+        return page
+
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        group = folder | COLD_GROUP if cold else folder
+        for record in self.storage.members(self.context, PAGE, group, after=after, reverse=reverse):
+            page = decode_page(record)
+            if isinstance(page, PageRecord):
+                yield page
+
+    def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
+        """All pages of a segment, or of the context, by key, archived ones included. Streams."""
+        first, last = (0, len(self._counters) - 1) if number is None else (number, number)
+        for record in self.storage.scan(self.context, PAGE, page_key(first, 0), page_key(last, MAX_NUMBER)):
+            page = decode_page(record)
+            if isinstance(page, PageRecord):
+                yield page
+
+    def pinned_below(self, key: int) -> bool:
+        if self._above_pins is None:
+            pins = (self.page(pin) for pin in self.pins())
+            self._above_pins = {
+                above.key for pin in pins if isinstance(pin, PageRecord) for above in self.ancestors(pin)
+            }
+        return key in self._above_pins
+
+    def pins(self) -> set[int]:
+        """The keys of all pinned pages."""
+        if self._pins is None:
+            self._pins = {record.key for record in self.storage.scan(self.context, PIN)}
+        return self._pins
+
+    def folder(self, key: int) -> Folder:
+        """A folder's number of children and last rank."""
+        found = self._folders.get(key)
+        if found is None:
+            tally = self.storage.get(self.context, TALLY, key)
+            ends = (next(self.members(key, reverse=True, cold=cold), None) for cold in (False, True))
+            ranks = [end.rank for end in ends if end is not None]
+            found = Folder(decode_tally(key, tally.value) if tally else 0, max(ranks, default=None))
+            self._folders[key] = found
+            if len(self._folders) > self.max_pages:
+                self._folders.popitem(last=False)
+        else:
+            self._folders.move_to_end(key)
+        return found
+
+    def child_count(self, key: int) -> int:
+        """A folder's number of children."""
+        found = self._folders.get(key)
+        if found is not None:
+            return found.children
+        tally = self.storage.get(self.context, TALLY, key)
+        return decode_tally(key, tally.value) if tally else 0
+
+    def body(self, key: int) -> str:
+        """The text of a body; 0 is the empty one."""
+        if not key:
+            return ""
+        text = self._bodies.get(key)
+        if text is not None:
+            self._bodies.move_to_end(key)
+            return text
+        record = self.storage.get(self.context, BODY, key)
+        if record is None:
+            raise Corrupt(f"body record {key} is missing.")
+        text = decode_body(key, record.value)
+        self._keep_body(key, text)
+        return text
+
+    def reserve(self, number: int) -> int:
+        """Take the next page number of a segment out of use, in this handle; the next commit keeps it taken."""
+        counter = self._counters[number]
+        self._counters[number] = Counter(counter.segment, counter.next + 1)
+        return counter.next
+
+    def evict(self, key: int) -> None:
+        """Forget a page and its body; it loads again when touched."""
+        self._drop_body(self._pages.pop(key, None) or self._held.pop(key, None))
+        self._folders.pop(key, None)
+
+    def evict_lru(self, keep: int) -> int:
+        """Forget the least recently used pages until `keep` are left; return how many went."""
+        before = len(self._pages)
+        self._trim_pages(keep)
+        return before - len(self._pages)
+
+    def cached(self) -> Sequence[tuple[int, PageRecord | Gone]]:
+        """The pages in memory, least recently used first."""
+        return [*self._held.items(), *self._pages.items()]
+
+    def cached_bytes(self) -> int:
+        """The size of the bodies in memory."""
+        return self._body_size
+
+    def apply(
+        self,
+        version: int,
+        head: HeadRecord,
+        pages: Iterable[tuple[int, PageRecord | Gone]],
+        segments: Iterable[tuple[int, SegmentRecord]],
+        folders: Iterable[tuple[int, Folder]],
+        pins: Iterable[tuple[int, bool]],
+    ) -> None:
+        """Take over what was committed."""
+        self.version = version
+        self.head = head
+        for number in range(len(self._counters), len(head.counters)):
+            self._numbers[head.counters[number].segment] = number
+        self._counters = list(head.counters)
+        self._segments.update(segments)
+        for key, page in pages:
+            self._keep_page(key, page)
+        for key, folder in folders:
+            self._folders[key] = folder
+        for key, pinned in pins:
+            self._above_pins = None
+            if self._pins is not None:
+                (self._pins.add if pinned else self._pins.discard)(key)
+
+    def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
+        if isinstance(page, PageRecord) and page.header.pinned:
+            self._pages.pop(key, None)
+            self._held[key] = page
+            return
+        self._held.pop(key, None)
+        self._pages[key] = page
+        self._pages.move_to_end(key)
+        self._trim_pages(self.max_pages)
+
+    def _trim_pages(self, keep: int) -> None:
+        while len(self._pages) > keep:
+            self._drop_body(self._pages.popitem(last=False)[1])
+
+    def _keep_body(self, key: int, text: str) -> None:
+        size = getsizeof(text)
+        if size > self.max_bytes:
+            return
+        self._bodies[key] = text
+        self._body_size += size
+        while self._body_size > self.max_bytes:
+            self._body_size -= getsizeof(self._bodies.popitem(last=False)[1])
+
+    def _drop_body(self, page: PageRecord | Gone | None) -> None:
+        if isinstance(page, PageRecord):
+            text = self._bodies.pop(page.header.body, None)
+            if text is not None:
+                self._body_size -= getsizeof(text)

@@ -1,0 +1,127 @@
+"""The storage seam: opaque records in a few families, and one atomic, version-checked write.
+
+A backend knows bytes and nothing of pages, so a new page type needs no migration. What a backend cannot do atomically
+is not in the protocol. `quire.testing.StorageContract` is the suite that any backend can run.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, Protocol
+
+from msgspec import Struct
+
+from quire.errors import InvalidValue, shown
+
+Family = Literal["segment", "page", "body", "journal", "tally", "pin"]
+SEGMENT: Final = "segment"
+PAGE: Final = "page"
+BODY: Final = "body"
+JOURNAL: Final = "journal"
+TALLY: Final = "tally"
+PIN: Final = "pin"
+FAMILIES: Final[tuple[Family, ...]] = (SEGMENT, PAGE, BODY, JOURNAL, TALLY, PIN)
+GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
+"""Families whose records can stand in a group; the others are reached by key alone."""
+
+KEY_BITS: Final = 38
+MAX_KEY: Final = (1 << KEY_BITS) - 1
+MAX_GROUP: Final = (1 << (KEY_BITS + 1)) - 1
+
+
+class Record(Struct, frozen=True, gc=False):
+    """One stored record: its key, its value and, in a grouped family, its group and its order therein."""
+
+    key: int
+    value: bytes
+    group: int | None = None
+    order: bytes = b""
+
+
+class Put(Struct, frozen=True, gc=False):
+    """Write a whole record, new or not."""
+
+    family: Family
+    key: int
+    value: bytes
+    group: int | None = None
+    order: bytes = b""
+
+
+class Patch(Struct, frozen=True, gc=False):
+    """Give an existing record a new value and leave its group and order alone."""
+
+    family: Family
+    key: int
+    value: bytes
+
+
+class Delete(Struct, frozen=True, gc=False):
+    """Remove a record; removing what is not there is fine."""
+
+    family: Family
+    key: int
+
+
+Write = Put | Patch | Delete
+
+
+class Head(Struct, frozen=True, gc=False):
+    """Where a context stands: its version (a negative one is a copy under way) and its head value."""
+
+    version: int
+    value: bytes
+
+
+class Commit(Struct, frozen=True, gc=False):
+    """All of one commit. It applies only if the context is still at `expect` (0: does not exist yet)."""
+
+    expect: int
+    version: int
+    head: bytes
+    writes: Sequence[Write]
+
+
+class Storage(Protocol):
+    """What every backend offers. All of it is safe to call from several threads."""
+
+    def head(self, context: str) -> Head | None:
+        """Where the context stands now, or None if it does not exist."""
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        """One record, or None."""
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        """The records with start ≤ key ≤ stop, by key. Streams; the lock is not held between records."""
+
+    def members(
+        self,
+        context: str,
+        family: Family,
+        group: int,
+        *,
+        after: tuple[bytes, int] | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Record]:
+        """The records of a group by (order, key), those strictly after the given place. Streams."""
+
+    def commit(self, context: str, commit: Commit) -> None:
+        """Apply every write or none. Raises `Conflict` if the context is not at `expect`, `Busy` if it is locked."""
+
+    def contexts(self, after: str = "") -> Iterator[str]:
+        """The names of all contexts greater than `after`, in code-point order. Streams."""
+
+    def drop(self, context: str) -> None:
+        """Remove a context with all its records, at once. A context that does not exist is fine."""
+
+    def close(self) -> None:
+        """Release files and connections. Closing twice is fine."""
+
+
+def check_context_name(name: object) -> str:
+    """The name if it can name a context. Raises `InvalidValue`."""
+    if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip():
+        return name
+    raise InvalidValue(
+        f"Context name {shown(name)} is not allowed; use 1 to 200 printable characters without outer spaces."
+    )

@@ -1,0 +1,359 @@
+"""The backend a person can read: a folder per context, a commit log that is the truth, readable files beside it.
+
+    DIR/<context>/log            the truth: one frame a commit
+    DIR/<context>/stamp.json     how far the readable files and the log were at the last orderly moment
+    DIR/<context>/segments.json  readable
+    DIR/<context>/pages/…        readable: <index>.json and <index>.txt
+
+A commit is acknowledged once its frame is in the log; the readable files follow, and opening catches up on them.
+The records of a context are indexed in memory, so this backend suits thousands of pages rather than millions.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from threading import RLock
+
+from quire.errors import Busy, Conflict, Corrupt, InvalidValue, StorageFailure, shown
+from quire.records import decode_head
+from quire.storage.base import MAX_KEY, Commit, Family, Head, Record, check_context_name
+from quire.storage.log import Frame, encode_frame, read_frames
+from quire.storage.mirror import Mirror
+from quire.storage.names import file_name
+from quire.storage.sqlite import Durability
+from quire.storage.table import Row, Table
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - no such platform among ours
+    fcntl = None  # type: ignore[assignment]
+
+_TITLE = b"quire log 1 "
+_STAMP_EVERY = 256
+Place = tuple[int, int]
+"""Where a value is in the log: (offset, size)."""
+
+
+class FileStorage:
+    """Records in a folder. Several processes and threads can share it.
+
+    `durability="normal"` survives `kill -9`; `"full"` survives power loss too. A lock held longer than `busy_seconds`
+    is `Busy`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, durability: Durability = "normal", busy_seconds: float = 5.0
+    ) -> None:
+        if fcntl is None:  # pragma: no cover
+            raise StorageFailure("The file backend needs POSIX file locks; use an SQLite file here.")
+        if durability not in ("normal", "full"):
+            raise InvalidValue(f"durability is {shown(durability)}; use 'normal' or 'full'.")
+        self.path = Path(path)
+        self.durability = durability
+        self._busy_seconds = busy_seconds
+        self._lock = RLock()
+        self._logs: dict[str, _Log] = {}
+        self._closed = False
+        with _errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def head(self, context: str) -> Head | None:
+        with self._lock, _errors(self.path):
+            log = self._log(context, fresh=True)
+            return log.head if log else None
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        with self._lock, _errors(self.path):
+            log = self._log(context)
+            row = log.table.get(family, key) if log else None
+            return log.record(key, row) if log and row else None
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        log = self._open(context)
+        return self._stream(log, log.table.scan(family, start, stop, reverse=reverse)) if log else iter(())
+
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        log = self._open(context)
+        return self._stream(log, log.table.members(family, group, after, reverse=reverse)) if log else iter(())
+
+    def commit(self, context: str, commit: Commit) -> None:
+        folder = self._folder(check_context_name(context))
+        with self._lock, _errors(self.path):
+            self._check_open()
+            folder.mkdir(exist_ok=True)
+            with _file_lock(folder, self._busy_seconds):
+                log = self._log(context, fresh=True) or _Log(folder, context)
+                version = log.head.version if log.head else 0
+                if version != commit.expect:
+                    raise Conflict(
+                        f"Context {context!r} is at version {version}, not {commit.expect}: refresh() and retry."
+                    )
+                log.append(commit, full=self.durability == "full")
+                self._logs[context] = log
+                log.mirror()
+
+    def contexts(self, after: str = "") -> Iterator[str]:
+        with self._lock, _errors(self.path):
+            names = [_title(folder) for folder in self.path.iterdir() if not folder.name.startswith(".")]
+            found = sorted(name for name in names if name is not None and name > after)
+        for name in found:
+            if self.head(name) is not None:
+                yield name
+
+    def drop(self, context: str) -> None:
+        folder = self._folder(context)
+        with self._lock, _errors(self.path):
+            self._check_open()
+            log = self._logs.pop(context, None)
+            if log:
+                log.close()
+            if folder.exists():
+                with _file_lock(folder, self._busy_seconds):
+                    trash = self.path / f".dropped-{token_hex(8)}"
+                    folder.rename(trash)  # at once for everyone; removing the files takes longer
+                    _sync_folder(self.path)
+                shutil.rmtree(trash, ignore_errors=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for log in self._logs.values():
+                with suppress(OSError):
+                    log.stamp()
+                log.close()
+            self._logs.clear()
+
+    def _folder(self, context: str) -> Path:
+        return self.path / file_name(context)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageFailure(f"The storage {str(self.path)!r} is closed.")
+
+    def _open(self, context: str) -> "_Log | None":
+        with self._lock, _errors(self.path):
+            return self._log(context)
+
+    def _log(self, context: str, *, fresh: bool = False) -> "_Log | None":
+        """The context's log, or None if there is none; with `fresh`, with all that others appended."""
+        self._check_open()
+        log = self._logs.get(context)
+        if log is not None and fresh and not log.is_current():
+            log.close()
+            del self._logs[context]
+            log = None
+        if log is None:
+            folder = self._folder(context)
+            if not (folder / "log").exists():
+                return None
+            log = _Log(folder, context)
+            log.catch_up()
+            log.check_stamp()
+            if log.head is None:  # created, but killed before its first commit
+                log.close()
+                return None
+            self._logs[context] = log
+        elif fresh:
+            log.catch_up()
+        return log
+
+    def _stream(self, log: "_Log", rows: Iterator[tuple[int, Row[Place]]]) -> Iterator[Record]:
+        while True:
+            with self._lock, _errors(self.path):
+                found = next(rows, None)
+                if found is None:
+                    return
+                record = log.record(*found)
+            yield record
+
+
+class _Log:
+    """One context's log: its records by place, its head, and the readable files that follow it."""
+
+    def __init__(self, folder: Path, context: str) -> None:
+        self.table: Table[Place] = Table()
+        self.head: Head | None = None
+        self._folder = folder
+        self._path = folder / "log"
+        self._title = _TITLE + json.dumps(context).encode() + b"\n"
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._end = 0
+        self._synced = 0
+        self._mirror = Mirror(folder)
+        self._stamped = self._read_stamp()
+        self._unmirrored: set[tuple[Family, int]] = set()
+        self._since_stamp = 0
+
+    def is_current(self) -> bool:
+        """Whether the file this log reads is still the one at its path."""
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        here = os.fstat(self._file)
+        return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
+
+    def catch_up(self) -> None:
+        """Take in what was appended since the last look. Raises `Corrupt`."""
+        if self._end == 0:
+            title = os.pread(self._file, len(self._title), 0)
+            if title != self._title:
+                if self._title.startswith(title):  # killed while creating it
+                    return
+                raise Corrupt(f"{str(self._path)!r} does not begin like a log of this context.")
+            self._end = len(title)
+        data = _read(self._file, self._end)
+        for frame in read_frames(data, self._end):
+            self._apply(frame)
+
+    def append(self, commit: Commit, *, full: bool) -> None:
+        """Append a commit and, with `full`, wait until it is on disk. The file lock is held."""
+        created = self._end == 0
+        start = len(self._title) if created else self._end
+        frame = encode_frame(commit, self._synced)
+        data = self._title + frame if created else frame
+        try:
+            os.ftruncate(self._file, start if not created else 0)  # a torn tail, if there is one
+            _write(self._file, data, start - (len(self._title) if created else 0))
+            if full or created:
+                os.fdatasync(self._file)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file, 0 if created else start)
+            raise
+        if created:
+            _sync_folder(self._folder)
+            _sync_folder(self._folder.parent)
+        self._apply(next(read_frames(frame, start)))
+        if full or created:
+            self._synced = self._end
+
+    def record(self, key: int, row: Row[Place]) -> Record:
+        """A record with its value read from the log."""
+        offset, size = row.value
+        return Record(key, os.pread(self._file, size, offset) if size else b"", row.group, row.order)
+
+    def mirror(self) -> None:
+        """Write the readable files of what changed. They are a courtesy: a failure here does not undo the commit."""
+        if self.head is None or self.head.version < 0:
+            return
+        with suppress(OSError):
+            self._mirror.write(decode_head(self.head.value), self._unmirrored, self._lookup)
+            self._unmirrored.clear()
+            self._since_stamp += 1
+            if self._since_stamp >= _STAMP_EVERY:
+                self.stamp()
+
+    def stamp(self) -> None:
+        """Note how far the readable files are, and that the log reached so far."""
+        if self.head is None or self._unmirrored:
+            return
+        os.fdatasync(self._file)
+        self._synced = self._end
+        stamp = {"version": self.head.version, "size": self._end}
+        fresh = self._folder / "stamp.json.new"
+        fresh.write_text(json.dumps(stamp))
+        os.replace(fresh, self._folder / "stamp.json")
+        self._since_stamp = 0
+
+    def check_stamp(self) -> None:
+        """Refuse a log that ends before a point it had reached in order."""
+        if self._end < self._stamped:
+            raise Corrupt(f"{str(self._path)!r} is damaged: it ends at byte {self._end} and had {self._stamped}.")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _apply(self, frame: Frame) -> None:
+        for entry in frame.entries:
+            family, key = entry.family, entry.key
+            if entry.is_delete:
+                self.table.delete(family, key)
+            else:
+                old = None if entry.is_put else self.table.get(family, key)
+                group, order = (old.group, old.order) if old else (entry.group, entry.order)
+                self.table.put(family, key, (entry.offset, entry.size), group, order)
+            if frame.start >= self._stamped:
+                self._unmirrored.add((family, key))
+        self.head = Head(frame.version, frame.head)
+        self._end = frame.end
+        self._synced = max(self._synced, frame.synced)
+
+    def _lookup(self, family: Family, key: int) -> Record | None:
+        row = self.table.get(family, key)
+        return self.record(key, row) if row else None
+
+    def _read_stamp(self) -> int:
+        try:
+            return int(json.loads((self._folder / "stamp.json").read_bytes())["size"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return 0
+
+
+def _title(folder: Path) -> str | None:
+    """The context a folder holds, or None."""
+    try:
+        with open(folder / "log", "rb") as log:
+            first = log.readline(4_096)
+        return str(json.loads(first.removeprefix(_TITLE))) if first.startswith(_TITLE) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _read(file: int, offset: int) -> bytes:
+    parts = []
+    while part := os.pread(file, 1 << 24, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _file_lock(folder: Path, seconds: float) -> Iterator[None]:
+    """The context's lock between processes; the kernel lifts it when its holder dies."""
+    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Busy(f"{str(folder)!r} is locked by another writer: retry.") from None
+                time.sleep(0.002)
+        yield
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailure(f"{str(path)!r}: {error}.") from error

@@ -1,0 +1,130 @@
+"""The readable side of the file backend: a JSON header per page, its body beside it, and the list of segments.
+
+It is written after the log and never read for the truth: delete it, and opening the folder writes it again.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from quire.clock import as_datetime
+from quire.pages import format_index
+from quire.records import (
+    Gone,
+    HeadRecord,
+    decode_body,
+    decode_page,
+    decode_segment,
+    page_number,
+    segment_number,
+)
+from quire.storage.base import BODY, PAGE, SEGMENT, Family, Record
+from quire.storage.names import file_name
+from quire.text import decode_meta
+
+Lookup = Callable[[Family, int], Record | None]
+
+
+class Mirror:
+    """The readable files of one context, below its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: set[str] = set()
+
+    def write(self, head: HeadRecord, touched: Iterable[tuple[Family, int]], lookup: Lookup) -> None:
+        """Bring the files of these records up to date with what `lookup` finds."""
+        keys = set(touched)
+        if any(family == SEGMENT for family, _ in keys):
+            self._write_segments(head, lookup)
+        for family, key in keys:
+            if family == PAGE:
+                self._write_page(head, key, lookup)
+
+    def _write_segments(self, head: HeadRecord, lookup: Lookup) -> None:
+        rows: list[dict[str, Any]] = []
+        for number, counter in enumerate(head.counters):
+            found = lookup(SEGMENT, number)
+            segment = decode_segment(number, found.value) if found else None
+            if segment is not None and not segment.gone:
+                rows.append(
+                    {
+                        "id": counter.segment,
+                        "name": segment.name,
+                        "description": segment.description,
+                        "type": segment.type.name,
+                        "permission": segment.permission.name,
+                        "maxCapacity": segment.max_capacity,
+                        "position": segment.position,
+                    }
+                )
+        _replace(self._folder / "segments.json", _json(sorted(rows, key=lambda row: row["position"])))
+
+    def _write_page(self, head: HeadRecord, key: int, lookup: Lookup) -> None:
+        index = _index(head, key)
+        stem = self._stem(head, key, index)
+        header, text = stem.with_suffix(".json"), stem.with_suffix(".txt")
+        record = lookup(PAGE, key)
+        page = decode_page(record) if record else None
+        if page is None or isinstance(page, Gone):
+            header.unlink(missing_ok=True)
+            text.unlink(missing_ok=True)
+            return
+        body = page.header.body
+        if not body:
+            text.unlink(missing_ok=True)
+        elif _body_of(header) != body:
+            found = lookup(BODY, body)
+            _replace(text, decode_body(body, found.value).encode() if found else b"")
+        parent = None if page.parent is None else _index(head, page.parent)
+        form: dict[str, Any] = {
+            "index": index,
+            "type": "ContentsPage" if page.header.folder else "DetailPage",
+            "name": page.header.name,
+            "description": page.header.description,
+            "parent": parent,
+            "lifecycle": page.header.lifecycle.name,
+            "visibility": page.header.visibility.name,
+            "pinned": page.header.pinned,
+            "author": page.header.author,
+            "meta": decode_meta(page.header.meta),
+            "summaryTokens": page.header.summary_tokens,
+            "tokens": page.header.tokens,
+            "createdAt": as_datetime(page.header.created).isoformat(),
+            "updatedAt": as_datetime(page.header.updated).isoformat(),
+            "body": body,
+        }
+        _replace(header, _json(form))
+
+    def _stem(self, head: HeadRecord, key: int, index: str) -> Path:
+        segment = file_name(head.counters[segment_number(key)].segment)
+        if segment not in self._made:
+            (self._folder / "pages" / segment).mkdir(parents=True, exist_ok=True)
+            self._made.add(segment)
+        return self._folder / "pages" / segment / file_name(index)
+
+
+def _index(head: HeadRecord, key: int) -> str:
+    return format_index(head.counters[segment_number(key)].segment, page_number(key))
+
+
+def _body_of(header: Path) -> int:
+    """Which body the text beside this header is; 0 if there is no telling."""
+    try:
+        found = json.loads(header.read_bytes())
+        return int(found["body"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 0
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old or the new, never a part."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(data)
+    os.replace(fresh, path)

@@ -1,0 +1,24 @@
+"""File names for anything: no name, however hostile, leaves its folder or meets another on any file system."""
+
+from hashlib import sha256
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+_RESERVED = frozenset(
+    {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
+)
+_MAX = 120
+
+
+def file_name(name: str) -> str:
+    """A safe name that is the text itself when it is plain: lower-case letters, digits, `_` and `-`.
+
+    Everything else is written as `%` and two hex digits a byte, capitals too, so that names stay apart where case does
+    not count. A long one is cut and closed by a hash.
+    """
+    parts = [char if char in _PLAIN else "".join(f"%{byte:02x}" for byte in char.encode()) for char in name]
+    if name in _RESERVED or not name:
+        parts.insert(0, "%")
+    text = "".join(parts)
+    if len(text) > _MAX:
+        text = f"{text[: _MAX - 34]}%-{sha256(name.encode()).hexdigest()[:32]}"
+    return text

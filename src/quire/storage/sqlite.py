@@ -1,0 +1,336 @@
+"""The default backend: one SQLite file in WAL mode, many contexts, one table a family.
+
+A context has a number, and a record's row id is that number and its key in one integer, so every table is clustered
+by context and needs no second index. Numbers of dropped contexts are not used again: a stale handle can only meet
+`Conflict`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any, Literal
+
+import apsw
+
+from quire.errors import Busy, Conflict, Corrupt, InvalidValue, NewerFormat, QuireError, StorageFailure, shown
+from quire.storage.base import (
+    FAMILIES,
+    GROUPED,
+    KEY_BITS,
+    MAX_KEY,
+    Commit,
+    Delete,
+    Family,
+    Head,
+    Patch,
+    Put,
+    Record,
+    check_context_name,
+)
+
+Durability = Literal["normal", "full"]
+
+_APPLICATION_ID = 0x71756972  # "quir"
+_GROUP_BITS = KEY_BITS + 1
+_MAX_CONTEXT = (1 << (63 - _GROUP_BITS)) - 1
+_CHUNK = 256
+_PAGE_SIZE = 8_192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
+
+
+def _plain(family: str) -> str:
+    return f"CREATE TABLE {family} (id INTEGER PRIMARY KEY, value BLOB NOT NULL);"
+
+
+def _grouped(family: str) -> str:
+    return f"""CREATE TABLE {family} (id INTEGER PRIMARY KEY, grp INTEGER, ord BLOB NOT NULL, value BLOB NOT NULL);
+        CREATE INDEX {family}_group ON {family} (grp, ord) WHERE grp IS NOT NULL;"""
+
+
+_MIGRATIONS: tuple[str, ...] = (
+    # 1: the first schema. Later steps are appended and never edited; the number of steps is the schema version.
+    """CREATE TABLE context (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        head BLOB NOT NULL);"""
+    + _plain("segment")
+    + _grouped("page")
+    + "".join(map(_plain, ("body", "journal", "tally", "pin"))),
+)
+
+_PUT: dict[Family, str] = {
+    family: f"INSERT INTO {family} (id, grp, ord, value) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET grp = excluded.grp, ord = excluded.ord, value = excluded.value"
+    if family in GROUPED
+    else f"INSERT INTO {family} (id, value) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET value = excluded.value"
+    for family in FAMILIES
+}
+_PATCH: dict[Family, str] = {family: f"UPDATE {family} SET value = ? WHERE id = ?" for family in FAMILIES}
+_DELETE: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id = ?" for family in FAMILIES}
+_COLUMNS: dict[Family, str] = {
+    family: "id, value, grp, ord" if family in GROUPED else "id, value, NULL, x''" for family in FAMILIES
+}
+_GET: dict[Family, str] = {family: f"SELECT {_COLUMNS[family]} FROM {family} WHERE id = ?" for family in FAMILIES}
+
+Row = tuple[Any, ...]
+"""(row id, value, group, order)"""
+
+
+class SQLiteStorage:
+    """Records in one SQLite file. Several processes and threads can share it.
+
+    `durability="normal"` survives `kill -9`; `"full"` survives power loss too. A lock held longer than `busy_seconds`
+    is `Busy`.
+    """
+
+    def __init__(self, path: str | Path, *, durability: Durability = "normal", busy_seconds: float = 5.0) -> None:
+        if durability not in ("normal", "full"):
+            raise InvalidValue(f"durability is {shown(durability)}; use 'normal' or 'full'.")
+        self.path = Path(path)
+        self.durability = durability
+        self._guard = _Guard(self.path)
+        self._numbers: dict[str, int] = {}
+        with self._guard:
+            try:
+                self._db = apsw.Connection(str(self.path))
+            except apsw.CantOpenError as error:
+                raise StorageFailure(f"Cannot open {str(self.path)!r}: {error}. Does its folder exist?") from error
+            self._db.set_busy_timeout(int(busy_seconds * 1_000))
+            self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+            self._migrate()
+
+    def head(self, context: str) -> Head | None:
+        with self._guard:
+            row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).get
+            if row is None:
+                self._numbers.pop(context, None)
+                return None
+            self._numbers[context] = row[0]
+            return Head(row[1], row[2])
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        with self._guard:
+            number = self._number(context)
+            row = self._db.execute(_GET[family], (number << KEY_BITS | key,)).get if number else None
+        return Record(key, row[1], _ungroup(row[2]), row[3]) if row else None
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        order = "DESC" if reverse else "ASC"
+        sql = f"SELECT {_COLUMNS[family]} FROM {family} WHERE id BETWEEN ? AND ? ORDER BY id {order} LIMIT {_CHUNK}"
+        while rows := self._chunk(context, sql, start, stop):
+            yield from map(_record, rows)
+            last = rows[-1][0] & MAX_KEY
+            if reverse:
+                stop = last - 1
+            else:
+                start = last + 1
+            if len(rows) < _CHUNK or start > stop:
+                return
+
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
+        sql = f"SELECT {_COLUMNS[family]} FROM {family} WHERE grp = ?"
+        ordered = f" ORDER BY ord {order}, id {order} LIMIT ?"
+        limit = 2  # many readers want only the neighbour: fetch a few, then more
+        while True:
+            with self._guard:
+                number = self._number(context)
+                if not number:
+                    return
+                values: list[int | bytes] = [number << _GROUP_BITS | group]
+                where = ""
+                if after is not None:
+                    where = f" AND (ord, id) {beyond} (?, ?)"
+                    values += [after[0], number << KEY_BITS | after[1]]
+                rows: list[Row] = self._db.execute(sql + where + ordered, [*values, limit]).fetchall()
+            yield from map(_record, rows)
+            if len(rows) < limit:
+                return
+            limit = min(limit * 8, _CHUNK)
+            after = (rows[-1][3], rows[-1][0] & MAX_KEY)
+
+    def commit(self, context: str, commit: Commit) -> None:
+        with self._guard:
+            execute = self._db.execute
+            execute("BEGIN IMMEDIATE")
+            try:
+                number = self._move_head(context, commit)
+                base = number << KEY_BITS
+                for write in commit.writes:
+                    match write:
+                        case Put() if write.family in GROUPED:
+                            group = None if write.group is None else number << _GROUP_BITS | write.group
+                            execute(_PUT[write.family], (base | write.key, group, write.order, write.value))
+                        case Put():
+                            execute(_PUT[write.family], (base | write.key, write.value))
+                        case Patch():
+                            execute(_PATCH[write.family], (write.value, base | write.key))
+                        case Delete():
+                            execute(_DELETE[write.family], (base | write.key,))
+                execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def contexts(self, after: str = "") -> Iterator[str]:
+        while True:
+            with self._guard:
+                sql = f"SELECT name FROM context WHERE name > ? ORDER BY name LIMIT {_CHUNK}"
+                names = [row[0] for row in self._db.execute(sql, (after,))]
+            yield from names
+            if len(names) < _CHUNK:
+                return
+            after = names[-1]
+
+    def drop(self, context: str) -> None:
+        with self._guard:
+            execute = self._db.execute
+            execute("BEGIN IMMEDIATE")
+            try:
+                number = execute("SELECT id FROM context WHERE name = ?", (context,)).get
+                if number:
+                    execute("DELETE FROM context WHERE id = ?", (number,))
+                    for family in FAMILIES:
+                        execute(
+                            f"DELETE FROM {family} WHERE id BETWEEN ? AND ?",
+                            (number << KEY_BITS, number << KEY_BITS | MAX_KEY),
+                        )
+                execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+            self._numbers.pop(context, None)
+
+    def close(self) -> None:
+        with self._guard:
+            self._db.close()
+
+    def _move_head(self, context: str, commit: Commit) -> int:
+        """Set the context's version if it is the expected one; return the context's number."""
+        if commit.expect == 0:
+            return self._new_head(context, commit)
+        number = self._numbers.get(context) or self._number(context)
+        self._db.execute(
+            "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?",
+            (commit.version, commit.head, number, commit.expect),
+        )
+        if self._db.changes() != 1:
+            raise self._conflict(context, commit.expect)
+        return number
+
+    def _new_head(self, context: str, commit: Commit) -> int:
+        check_context_name(context)
+        self._db.execute(
+            "INSERT INTO context (name, version, head) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (context, commit.version, commit.head),
+        )
+        if self._db.changes() != 1:
+            raise self._conflict(context, commit.expect)
+        number = self._db.last_insert_rowid()
+        if number > _MAX_CONTEXT:
+            raise StorageFailure(f"{str(self.path)!r} has held {_MAX_CONTEXT:,} contexts, its limit: start a new file.")
+        return number
+
+    def _conflict(self, context: str, expect: int) -> Conflict:
+        version = self._db.execute("SELECT version FROM context WHERE name = ?", (context,)).get
+        stands = f"is at version {version}" if version is not None else "does not exist"
+        return Conflict(f"Context {context!r} {stands}, not at {expect}: refresh() and retry.")
+
+    def _number(self, context: str) -> int:
+        """The context's number, or 0 if it does not exist."""
+        number = self._numbers.get(context)
+        if number is None:
+            number = self._db.execute("SELECT id FROM context WHERE name = ?", (context,)).get
+            if number is None:
+                return 0
+            if not self._db.in_transaction:  # a number seen inside a commit may yet be rolled back
+                self._numbers[context] = number
+        return number
+
+    def _chunk(self, context: str, sql: str, start: int, stop: int) -> list[Row]:
+        with self._guard:
+            number = self._number(context)
+            base = number << KEY_BITS
+            return self._db.execute(sql, (base | start, base | min(stop, MAX_KEY))).fetchall() if number else []
+
+    def _migrate(self) -> None:
+        """Bring the file to this schema, in one transaction."""
+        if self._db.pragma("user_version") == len(_MIGRATIONS):
+            self._check_application()
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            found = self._db.pragma("user_version")
+            if found > len(_MIGRATIONS):
+                raise NewerFormat(
+                    f"{str(self.path)!r} has schema {found}; this quire reads up to {len(_MIGRATIONS)}."
+                    " Install a newer quire."
+                )
+            if found == 0 and self._db.execute("SELECT count(*) FROM sqlite_schema").get:
+                raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
+            self._check_application()
+            for step in _MIGRATIONS[found:]:
+                self._db.execute(step)
+            self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            self._db.close()
+            raise
+
+    def _check_application(self) -> None:
+        if self._db.pragma("application_id") not in (0, _APPLICATION_ID):
+            raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
+
+    def _roll_back(self) -> None:
+        """End the transaction without masking the error that got us here."""
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except apsw.Error:
+            pass
+
+
+class _Guard:
+    """Holds the storage's lock for a block and turns SQLite's errors into ours."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = RLock()
+        self._path = str(path)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        if isinstance(error, apsw.Error):
+            raise self._ours(error) from error
+
+    def _ours(self, error: apsw.Error) -> QuireError:
+        match error:
+            case apsw.BusyError() | apsw.LockedError():
+                return Busy(f"{self._path!r} is locked by another writer: retry.")
+            case apsw.CorruptError() | apsw.NotADBError():
+                return Corrupt(f"{self._path!r} is damaged or no SQLite file: {error}.")
+            case apsw.ConnectionClosedError():
+                return StorageFailure(f"The storage {self._path!r} is closed.")
+            case _:
+                return StorageFailure(f"{self._path!r}: {error}.")
+
+
+def _record(row: Row) -> Record:
+    return Record(row[0] & MAX_KEY, row[1], _ungroup(row[2]), row[3])
+
+
+def _ungroup(group: int | None) -> int | None:
+    return None if group is None else group & ((1 << _GROUP_BITS) - 1)

@@ -1,0 +1,9 @@
+"""The developer's face of a context: pages and segments with all their rules."""
+
+from quire.system.check import Problem
+from quire.system.facade import ContextSystem
+from quire.system.find import Hit
+from quire.system.journal import Change, Entry
+from quire.system.pagestore import PageStorage
+
+__all__ = ["Change", "ContextSystem", "Entry", "Hit", "PageStorage", "Problem"]

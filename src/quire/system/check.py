@@ -1,0 +1,178 @@
+"""Verifying a context: every invariant, against what is stored, saying what is broken where."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from quire.errors import QuireError
+from quire.pages import Lifecycle, Visibility
+from quire.records import (
+    PageRecord,
+    decode_body,
+    decode_entry,
+    decode_head,
+    decode_page,
+    decode_segment,
+    decode_tally,
+    page_key,
+    page_number,
+    segment_number,
+)
+from quire.state import State
+from quire.storage.base import BODY, JOURNAL, PAGE, PIN, SEGMENT, TALLY, Family, Record
+from quire.system.rules import showable_root
+
+_DECODERS: dict[Family, Callable[[Record], object]] = {
+    SEGMENT: lambda record: decode_segment(record.key, record.value),
+    PAGE: decode_page,
+    BODY: lambda record: decode_body(record.key, record.value),
+    JOURNAL: lambda record: decode_entry(record.key, record.value),
+    TALLY: lambda record: decode_tally(record.key, record.value),
+}
+
+
+class Problem(Struct, frozen=True):
+    """One thing that is wrong: which invariant of the contract (0: a stored record), where, and what."""
+
+    invariant: int
+    where: str
+    text: str
+
+
+def check(state: State) -> list[Problem]:
+    """All problems of a context; an empty list is a clean bill."""
+    problems = list(_check_stored(state))
+    if problems:  # what cannot be read cannot be judged further
+        return problems
+    return list(_Tree(state).problems())
+
+
+def _check_stored(state: State) -> Iterator[Problem]:
+    """Every record decodes, memory says what the storage says, and the journal has no gap."""
+    head = state.storage.head(state.context)
+    version = head.version if head else 0
+    if version != state.version:
+        yield Problem(1, "head", f"memory is at version {state.version}, the storage at {version}: refresh() first")
+        return
+    for family, decode in _DECODERS.items():
+        for record in state.storage.scan(state.context, family):
+            try:
+                decode(record)
+            except QuireError as error:
+                yield Problem(0, f"{family} {record.key}", str(error))
+    if head is not None and decode_head(head.value) != state.head:
+        yield Problem(1, "head", "memory and storage disagree")
+    for key, cached in state.cached():
+        stored = state.storage.get(state.context, PAGE, key)
+        if stored is None or decode_page(stored) != cached:
+            yield Problem(1, state.index(key), "memory and storage disagree")
+    yield from _check_journal(state)
+
+
+def _check_journal(state: State) -> Iterator[Problem]:
+    expected = 1
+    for record in state.storage.scan(state.context, JOURNAL):
+        if record.key != expected:
+            yield Problem(0, f"journal {expected}", f"missing; the next entry is {record.key}")
+        expected = record.key + 1
+    if expected != state.version + 1:
+        yield Problem(0, f"journal {expected}", f"missing; the context is at version {state.version}")
+
+
+class _Tree:
+    """The tree as stored, read in one pass, judged in a second."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.pages: dict[int, PageRecord] = {}
+        self.highest: dict[int, int] = {}
+        for record in state.storage.scan(state.context, PAGE):
+            page = decode_page(record)
+            number = segment_number(record.key)
+            self.highest[number] = max(self.highest.get(number, 0), page_number(record.key))
+            if isinstance(page, PageRecord):
+                self.pages[record.key] = page
+
+    def problems(self) -> Iterator[Problem]:
+        yield from self._segments()
+        children = Counter(page.parent for page in self.pages.values() if page.parent is not None and not page.is_cold)
+        for page in self.pages.values():
+            yield from self._page(page)
+        if all(self._reaches_top(page) for page in self.pages.values()):
+            yield from self._shown()
+        yield from self._derived(children)
+
+    def _segments(self) -> Iterator[Problem]:
+        state = self.state
+        for number, counter in enumerate(state.counters):
+            segment = state.segment(number)
+            root = page_key(number, 0)
+            live = segment is not None and not segment.gone
+            if live is not (root in self.pages):
+                yield Problem(3, state.index(root), "a live segment has exactly one root, a removed one none")
+            if self.highest.get(number, 0) >= counter.next:
+                yield Problem(1, counter.segment, f"its counter {counter.next} is not above all numbers in use")
+
+    def _page(self, page: PageRecord) -> Iterator[Problem]:
+        where = self.state.index(page.key)
+        header = page.header
+        if page.is_root is not (page.parent is None):
+            yield Problem(2, where, "only a root has no parent")
+        if page.is_root and header.lifecycle is not Lifecycle.ACTIVE:
+            yield Problem(3, where, "a root is never archived")
+        if header.folder and header.body:
+            yield Problem(2, where, "a folder has no body")
+        if header.body and self.state.storage.get(self.state.context, BODY, header.body) is None:
+            yield Problem(0, where, f"its body {header.body} is missing")
+        if page.parent is None or page.is_cold:
+            return
+        parent = self.pages.get(page.parent)
+        if parent is None:
+            yield Problem(2, where, f"its parent {self.state.index(page.parent)!r} does not exist")
+        elif not parent.header.folder:
+            yield Problem(2, where, f"its parent {self.state.index(page.parent)!r} is not a ContentsPage")
+        elif segment_number(parent.key) != segment_number(page.key):
+            yield Problem(5, where, f"its parent {self.state.index(page.parent)!r} is in another segment")
+        if not self._reaches_top(page):
+            yield Problem(4, where, "it lies in its own subtree")
+
+    def _reaches_top(self, page: PageRecord) -> bool:
+        seen = set()
+        above: PageRecord | None = page
+        while above is not None and above.parent is not None and not above.is_cold:
+            if above.key in seen:
+                return False
+            seen.add(above.key)
+            above = self.pages.get(above.parent)
+        return above is not None
+
+    def _shown(self) -> Iterator[Problem]:
+        for page in self.pages.values():
+            where = self.state.index(page.key)
+            header = page.header
+            if page.is_root and header.visibility is Visibility.HIDDEN:
+                try:
+                    showable_root(self.state, page)
+                except QuireError as error:
+                    yield Problem(3, where, str(error))
+            if header.pinned:
+                whole = header.visibility is Visibility.EXPANDED and self.state.effective(page) is Lifecycle.ACTIVE
+                if not whole:
+                    yield Problem(6, where, "it is pinned and not shown whole")
+
+    def _derived(self, children: "Counter[int]") -> Iterator[Problem]:
+        storage, context = self.state.storage, self.state.context
+        tallies = {record.key: decode_tally(record.key, record.value) for record in storage.scan(context, TALLY)}
+        for key in tallies.keys() | children.keys():
+            if tallies.get(key, 0) != children[key]:
+                yield Problem(
+                    2, self.state.index(key), f"it counts {tallies.get(key, 0)} children, not {children[key]}"
+                )
+        for key in children:
+            listed = [page.key for page in self.state.members(key)]
+            if len(listed) != len(set(listed)) or len(listed) != children[key]:
+                yield Problem(2, self.state.index(key), "it does not list every child once")
+        pinned = {page.key for page in self.pages.values() if page.header.pinned}
+        for key in pinned ^ {record.key for record in storage.scan(context, PIN)}:
+            yield Problem(2, self.state.index(key), "its pin and the list of pins disagree")

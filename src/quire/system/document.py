@@ -1,0 +1,350 @@
+"""The context as one JSON document, in the form of the design documents: writing it, and planning its reading.
+
+Reading takes older forms too (no types, no per-segment counters), refuses what breaks an invariant and says where,
+and plans the replacement of the whole context, so that it is one undoable commit.
+"""
+
+import json
+from datetime import datetime
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from quire import ranks
+from quire.clock import as_datetime, as_milliseconds
+from quire.errors import InvalidValue, QuireError, shown
+from quire.pages import (
+    MAX_NUMBER,
+    Lifecycle,
+    Permission,
+    SegmentType,
+    Visibility,
+    check_segment_id,
+    format_index,
+    parse_index,
+)
+from quire.plan import Plan
+from quire.reader import slot
+from quire.records import Header, PageRecord, SegmentRecord, page_key, segment_number
+from quire.state import State
+from quire.system.rules import choice, verify, whole_number
+from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, decode_meta, encode_meta, one_line
+
+VERSION = 1
+
+
+def marshal(state: State) -> bytes:
+    """The whole context as JSON: all segments and pages, cold and private ones included; the journal not."""
+    live = state.live_segments()
+    segments = []
+    for number, segment in live:
+        counter = state.counters[number]
+        segments.append(
+            {
+                "id": counter.segment,
+                "name": segment.name,
+                "description": segment.description,
+                "type": segment.type,
+                "permission": segment.permission,
+                "maxCapacity": segment.max_capacity,
+                "rootIndex": format_index(counter.segment, 0),
+                "nextIndex": counter.next,
+                "createdAt": _time(segment.created),
+                "updatedAt": _time(segment.updated),
+            }
+        )
+    document = {
+        "version": VERSION,
+        "segments": segments,
+        "pages": {state.index(page.key): _page_form(state, page) for page in state.segment_pages()},
+        "nextIndex": max((state.counters[number].next for number, _ in live), default=1) - 1,
+        "createdAt": _time(state.head.created),
+        "updatedAt": _time(state.head.updated),
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1).encode()
+
+
+def unmarshal(plan: Plan, data: bytes | str) -> None:
+    """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of what is wrong."""
+    document = _Document(_parse(data))
+    _clear(plan)
+    document.plan(plan)
+    try:
+        verify(plan)
+    except InvalidValue:
+        raise
+    except QuireError as error:
+        raise InvalidValue(f"The document breaks a rule: {error}") from None
+
+
+def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
+    header = page.header
+    parent = "" if page.parent is None else state.index(page.parent)
+    form: dict[str, Any] = {
+        "type": "ContentsPage" if header.folder else "DetailPage",
+        "name": header.name,
+        "description": header.description,
+        "lifecycle": header.lifecycle,
+        "visibility": header.visibility,
+        "parent": "" if page.is_cold else parent,
+        "pinned": header.pinned,
+        "author": header.author,
+        "createdAt": _time(header.created),
+        "updatedAt": _time(header.updated),
+    }
+    if header.meta:
+        form["meta"] = decode_meta(header.meta)
+    if page.is_cold and page.parent is not None:
+        sides = (
+            next(state.members(page.parent, after=slot(page), reverse=True, cold=cold), None) for cold in (False, True)
+        )
+        left = max((side for side in sides if side is not None), key=slot, default=None)
+        form["home"] = {"parent": parent, "after": "" if left is None else state.index(left.key)}
+    if header.folder:
+        form["children"] = [state.index(child.key) for child in state.members(page.key)]
+    else:
+        form["detail"] = state.body(header.body)
+        form["messageCount"] = header.messages
+    return form
+
+
+def _time(milliseconds: int) -> str:
+    return as_datetime(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _parse(data: bytes | str) -> dict[str, Any]:
+    """The document as plain values; stricter than JSON readers usually are."""
+    try:
+        text = data.decode() if isinstance(data, bytes) else data
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except InvalidValue:
+        raise
+    except RecursionError:
+        raise InvalidValue("The document is nested too deeply to be a context.") from None
+    except (ValueError, TypeError) as error:
+        raise InvalidValue(f"The document is not JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise InvalidValue(f"The document is {shown(found)}; an object with segments and pages is needed.")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidValue(f"The document has the key {shown(twice)} twice in one object.")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InvalidValue(f"The document holds {name}, which is no JSON value.")
+
+
+def _clear(plan: Plan) -> None:
+    for page in plan.state.segment_pages():
+        plan.remove(page.key)
+    for number, segment in plan.state.live_segments():
+        plan.put_segment(number, replace(segment, gone=True))
+
+
+class _Document:
+    """A parsed document, checked place by place and turned into planned pages."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        version = _field(root, "version", int, "", 1)
+        if version > VERSION:
+            _refuse("version", f"is {version}; this quire reads up to {VERSION}. Install a newer quire")
+        self.pages: dict[str, Any] = _field(root, "pages", dict, "")
+        self.segments: list[Any] = _field(root, "segments", list, "")
+        self.next = _field(root, "nextIndex", int, "", 0)
+        self._keys: dict[str, int] = {}
+        self._claimed: dict[str, list[str]] = {}
+        self._cold: dict[str, dict[str, list[str]]] = {}
+        self._orders: dict[str, list[str]] = {}
+        self._listed_by: dict[str, str] = {}
+
+    def plan(self, plan: Plan) -> None:
+        """Plan every segment, then every page."""
+        for position, form in enumerate(self.segments):
+            place = f"segments[{position}]"
+            if not isinstance(form, dict):
+                _refuse(place, f"is {shown(form)}; an object is needed")
+            self._segment(plan, form, position + 1, place)
+        for index, form in self.pages.items():
+            place = f"pages[{shown(index)}]"
+            if not isinstance(form, dict):
+                _refuse(place, f"is {shown(form)}; an object is needed")
+            self._keys[index] = self._key(plan, index, place)
+            self._claim(index, form)
+        for index, form in self.pages.items():
+            self._children(index, form, f"pages[{shown(index)}]")
+        ranked = self._ranks()
+        for index, form in self.pages.items():
+            self._page(plan, index, form, ranked.get(index, b""), f"pages[{shown(index)}]")
+
+    def _segment(self, plan: Plan, form: dict[str, Any], position: int, place: str) -> None:
+        segment_id = check_segment_id(_field(form, "id", str, place))
+        known = plan.number_of(segment_id)
+        number = plan.add_counter(segment_id) if known is None else known
+        existing = plan.segments.get(number)
+        if existing is not None and not existing.gone:
+            _refuse(place, f"repeats the id {segment_id!r}")
+        if segment_id == "" and len(self.segments) > 1:
+            _refuse(place, "has the empty id, which only a context's single segment may have")
+        root = format_index(segment_id, 0)
+        if _field(form, "rootIndex", str, place, root) != root:
+            _refuse(f"{place}.rootIndex", f"is {shown(form['rootIndex'])}; it must be {root!r}")
+        if root not in self.pages:
+            _refuse(place, f"has no root page {root!r}")
+        created, updated = _moment(form, "createdAt", place, plan.now), _moment(form, "updatedAt", place, plan.now)
+        record = SegmentRecord(
+            name=one_line(
+                _field(form, "name", str, place, segment_id) or "Pages", f"{place}.name", MAX_NAME, empty=False
+            ),
+            description=one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION),
+            type=choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
+            permission=choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
+            max_capacity=whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
+            position=position,
+            created=created,
+            updated=updated,
+            seq=plan.seq,
+        )
+        plan.put_segment(number, record)
+        following = whole_number(form.get("nextIndex", self.next + 1), f"{place}.nextIndex")
+        if following > MAX_NUMBER:
+            _refuse(f"{place}.nextIndex", f"is {following}; at most {MAX_NUMBER}")
+        plan.use_number(number, max(following - 1, 0))
+
+    def _key(self, plan: Plan, index: str, place: str) -> int:
+        parts = parse_index(index)
+        number = plan.number_of(parts.segment) if parts else None
+        segment = None if number is None else plan.segment(number)
+        if parts is None or number is None or segment is None or segment.gone:
+            _refuse(place, "is not a canonical index of one of the document's segments")
+        plan.use_number(number, parts.number)
+        return page_key(number, parts.number)
+
+    def _claim(self, index: str, form: dict[str, Any]) -> None:
+        """Note which folder a page says it stands in, or would return to."""
+        if form.get("lifecycle") == Lifecycle.COLD_ARCHIVED:
+            parent, after = _home(form)
+            self._cold.setdefault(parent, {}).setdefault(after, []).append(index)
+        elif isinstance(form.get("parent"), str):
+            self._claimed.setdefault(form["parent"], []).append(index)
+
+    def _children(self, index: str, form: dict[str, Any], place: str) -> None:
+        """Note the order of a folder's children, and that each is listed once, by its parent."""
+        if form.get("type") != "ContentsPage":
+            return
+        listed = _field(form, "children", list, place, self._claimed.get(index, []))
+        for child in listed:
+            if not isinstance(child, str) or child not in self.pages:
+                _refuse(f"{place}.children", f"names {shown(child)}, which is no page of the document")
+            if self.pages[child].get("parent") != index:
+                _refuse(f"{place}.children", f"names {shown(child)}, whose parent is another page")
+            if child in self._listed_by:
+                _refuse(f"{place}.children", f"names {shown(child)} twice")
+            self._listed_by[child] = index
+        self._orders[index] = listed
+
+    def _ranks(self) -> dict[str, bytes]:
+        """A rank for every page but the roots: folder by folder, cold pages standing where they would return to."""
+        return {
+            index: rank
+            for folder, listed in self._orders.items()
+            for order in [self._with_cold(folder, listed)]
+            for index, rank in zip(order, ranks.spaced(len(order)), strict=True)
+        }
+
+    def _with_cold(self, folder: str, listed: list[str]) -> list[str]:
+        following = self._cold.get(folder)
+        if not following:
+            return listed
+        order: list[str] = []
+        waiting = ["", *listed][::-1]
+        while waiting:
+            index = waiting.pop()
+            order.append(index)
+            waiting += reversed(following.pop(index, []))
+        lost = [index for left in following.values() for index in left]  # after something that is not there
+        return [index for index in order if index] + lost
+
+    def _page(self, plan: Plan, index: str, form: dict[str, Any], rank: bytes, place: str) -> None:
+        key = self._keys[index]
+        folder = _field(form, "type", str, place) == "ContentsPage"
+        if not folder and form["type"] != "DetailPage":
+            _refuse(f"{place}.type", f"is {shown(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
+        lifecycle = choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
+        parent = self._parent(index, form, lifecycle, place)
+        detail = "" if folder else body_text(form.get("detail", ""), f"{place}.detail")
+        description = one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION)
+        header = Header(
+            folder=folder,
+            name=one_line(_field(form, "name", str, place), f"{place}.name", MAX_NAME, empty=False),
+            description=description,
+            author=one_line(_field(form, "author", str, place, plan.actor), f"{place}.author", MAX_NAME),
+            created=_moment(form, "createdAt", place, plan.now),
+            updated=_moment(form, "updatedAt", place, plan.now),
+            born=plan.seq,
+            seq=plan.seq,
+            summary_tokens=plan.count(description),
+            tokens=plan.count(detail),
+            body=plan.add_body(detail),
+            messages=0 if folder else whole_number(form.get("messageCount", 0), f"{place}.messageCount"),
+            lifecycle=lifecycle,
+            visibility=choice(Visibility, form.get("visibility", 0), f"{place}.visibility"),
+            pinned=_field(form, "pinned", bool, place, default=False),
+            meta=encode_meta(form.get("meta")),
+        )
+        plan.create(key, parent, rank, header)
+
+    def _parent(self, index: str, form: dict[str, Any], lifecycle: Lifecycle, place: str) -> int | None:
+        """The key of the page's parent; a cold page's is its home."""
+        key = self._keys[index]
+        root = page_key(segment_number(key), 0)
+        if key == root:
+            if form.get("parent") not in (None, ""):
+                _refuse(f"{place}.parent", "must be empty: it is a root")
+            return None
+        if lifecycle is Lifecycle.COLD_ARCHIVED:
+            return self._keys.get(_home(form)[0], root)
+        parent = _field(form, "parent", str, place)
+        if parent not in self._keys:
+            _refuse(f"{place}.parent", f"is {shown(parent)}, which is no page of the document")
+        if self._listed_by.get(index) != parent:
+            _refuse(f"{place}.parent", f"is {shown(parent)}, which does not list it among its children")
+        return self._keys[parent]
+
+
+def _home(form: dict[str, Any]) -> tuple[str, str]:
+    """Where a cold page would return to: its old folder and the page before it there."""
+    home = form.get("home")
+    found = (home.get("parent"), home.get("after")) if isinstance(home, dict) else ("", "")
+    parent, after = (text if isinstance(text, str) else "" for text in found)
+    return parent, after
+
+
+def _field(form: dict[str, Any], name: str, kind: type[Any], place: str, default: Any = None) -> Any:
+    """A field of the right type, or the default; without a default it must be there."""
+    value = form.get(name, default)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        where = f"{place}.{name}" if place else name
+        _refuse(where, f"is {shown(value)}; {kind.__name__} is needed" if name in form else "is missing")
+    return value
+
+
+def _moment(form: dict[str, Any], name: str, place: str, default: int) -> int:
+    text = form.get(name)
+    if text is None:
+        return default
+    try:
+        moment = datetime.fromisoformat(text)
+        return max(0, as_milliseconds(moment))
+    except (TypeError, ValueError, OverflowError):
+        _refuse(f"{place}.{name}", f"is {shown(text)}; a time like 2025-02-06T10:00:00Z is needed")
+
+
+def _refuse(place: str, what: str) -> NoReturn:
+    raise InvalidValue(f"The document cannot be read: {place} {what}.")

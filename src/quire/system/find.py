@@ -1,0 +1,63 @@
+"""Finding pages by words in their names, descriptions and bodies, archived ones included.
+
+This is the plain form: one pass over the pages, no index. Every word of the query must occur.
+"""
+
+from heapq import nlargest
+
+from msgspec import Struct
+
+from quire.errors import InvalidValue, shown
+from quire.pages import PageIndex
+from quire.records import PageRecord, decode_body
+from quire.state import State
+from quire.storage.base import BODY
+from quire.system.rules import whole_number
+
+_NAME_WEIGHT = 8
+_DESCRIPTION_WEIGHT = 4
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A page that answers a query, best first by `score`."""
+
+    index: PageIndex
+    name: str
+    description: str
+    score: float
+
+
+def find(state: State, query: str, limit: int = 10) -> list[Hit]:
+    """The pages that hold every word of the query, best first."""
+    if not isinstance(query, str):
+        raise InvalidValue(f"query is {shown(query)}; text is needed.")
+    words = query.casefold().split()
+    wanted = whole_number(limit, "limit")
+    if not words or not wanted:
+        return []
+    scored = ((_score(state, page, words), -page.key, page) for page in state.segment_pages())
+    best = nlargest(wanted, (item for item in scored if item[0] > 0), key=lambda item: item[:2])
+    return [
+        Hit(index=state.index(page.key), name=page.header.name, description=page.header.description, score=score)
+        for score, _, page in best
+    ]
+
+
+def _score(state: State, page: PageRecord, words: list[str]) -> float:
+    """How often the words occur, dampened by the length of the body; 0 if one is missing."""
+    name, description = page.header.name.casefold(), page.header.description.casefold()
+    body = _body(state, page.header.body).casefold()
+    score = 0.0
+    for word in words:
+        found = _NAME_WEIGHT * (word in name) + _DESCRIPTION_WEIGHT * (word in description)
+        count = body.count(word)
+        if not found and not count:
+            return 0.0
+        score += found + count / (count + 1 + len(body) / 4_000)
+    return score
+
+
+def _body(state: State, key: int) -> str:
+    """A body read past the cache: a search over everything must not push out what is in use."""
+    record = state.storage.get(state.context, BODY, key) if key else None
+    return decode_body(key, record.value) if record else ""

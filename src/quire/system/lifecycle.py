@@ -1,0 +1,79 @@
+"""Planning what is shown: expand, hide, archive, restore, recall, pin."""
+
+from quire.errors import InvalidOperation
+from quire.pages import Lifecycle, PageIndex, Visibility
+from quire.plan import Plan
+from quire.records import PageRecord, page_key, segment_number
+from quire.system.rules import attached, loose, showable_root, unpinned
+
+
+def expand(plan: Plan, index: PageIndex) -> None:
+    """Open a page and the whole chain above it."""
+    open_chain(plan, attached(plan, index, "expand"))
+
+
+def hide(plan: Plan, index: PageIndex) -> None:
+    """Show the page's summary line only."""
+    record = attached(plan, index, "hide")
+    if plan.effective(record) is not Lifecycle.ACTIVE:
+        raise InvalidOperation(
+            f"Cannot hide {index!r}: it is archived already. restore({index!r}) brings it back first."
+        )
+    showable_root(plan, record)
+    unpinned(plan, record, "hide")
+    plan.change(record, visibility=Visibility.HIDDEN)
+
+
+def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
+    """Take a page out of the window: hot it stays in the tree, cold it leaves it with its whole subtree."""
+    record = attached(plan, index, "archive")
+    loose(plan, record, "archive")
+    plan.change(record, lifecycle=Lifecycle.COLD_ARCHIVED if cold else Lifecycle.HOT_ARCHIVED)
+
+
+def restore(plan: Plan, index: PageIndex) -> None:
+    """Bring a hot page back into the window as it was, opening the chain above it."""
+    record = attached(plan, index, "restore")
+    plan.change(record, lifecycle=Lifecycle.ACTIVE)
+    _open_above(plan, record)
+
+
+def recall(plan: Plan, index: PageIndex) -> PageIndex:
+    """Bring the cold subtree that holds this page back to its place, or under the root if that is gone."""
+    top = plan.cold_top(plan.live(index))
+    if top is None:
+        return index
+    home = _home(plan, top)
+    rank = plan.free_rank(home, top.rank) if home == top.parent else plan.append_rank(home)
+    plan.place(top, home, rank, lifecycle=Lifecycle.ACTIVE)
+    return index
+
+
+def pin(plan: Plan, index: PageIndex) -> None:
+    """Show a page whole, always; it and the chain above it are opened."""
+    record = attached(plan, index, "pin")
+    open_chain(plan, plan.change(record, pinned=True))
+
+
+def unpin(plan: Plan, index: PageIndex) -> None:
+    """Let a page be hidden, moved and folded again."""
+    plan.change(attached(plan, index, "unpin"), pinned=False)
+
+
+def open_chain(plan: Plan, record: PageRecord) -> None:
+    """Make a page and everything above it active and expanded."""
+    plan.change(record, lifecycle=Lifecycle.ACTIVE, visibility=Visibility.EXPANDED)
+    _open_above(plan, record)
+
+
+def _open_above(plan: Plan, record: PageRecord) -> None:
+    for above in list(plan.ancestors(record)):
+        plan.change(above, lifecycle=Lifecycle.ACTIVE, visibility=Visibility.EXPANDED)
+
+
+def _home(plan: Plan, top: PageRecord) -> int:
+    """The folder a cold page returns to: its old one if that is still in the tree, else the root."""
+    home = None if top.parent is None else plan.page(top.parent)
+    if isinstance(home, PageRecord) and home.header.folder and plan.cold_top(home) is None:
+        return home.key
+    return page_key(segment_number(top.key), 0)

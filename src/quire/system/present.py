@@ -1,0 +1,55 @@
+"""Handing out: stored records as the values a user holds."""
+
+from types import MappingProxyType
+from typing import Any
+
+from quire.clock import as_datetime
+from quire.pages import ContentsPage, DetailPage, Page, Segment, format_index
+from quire.reader import Reader
+from quire.records import PageRecord, SegmentRecord
+from quire.state import State
+from quire.text import decode_meta
+
+
+def to_page(state: State, record: PageRecord) -> Page:
+    """The page as a value, with its effective lifecycle."""
+    header = record.header
+    parent = None if record.parent is None else state.index(record.parent)
+    common: dict[str, Any] = {
+        "name": header.name,
+        "index": state.index(record.key),
+        "description": header.description,
+        "parent": None if record.is_cold else parent,
+        "home": parent if record.is_cold else None,
+        "lifecycle": header.lifecycle,
+        "effective": state.effective(record),
+        "visibility": header.visibility,
+        "pinned": header.pinned,
+        "author": header.author,
+        "meta": MappingProxyType(decode_meta(header.meta)),
+        "summary_tokens": header.summary_tokens,
+        "tokens": header.tokens,
+        "created_at": as_datetime(header.created),
+        "updated_at": as_datetime(header.updated),
+        "created_seq": header.born,
+        "changed_seq": header.seq,
+    }
+    if header.folder:
+        return ContentsPage(**common, child_count=state.child_count(record.key))
+    return DetailPage(**common, message_count=header.messages)
+
+
+def to_segment(reader: Reader, number: int, record: SegmentRecord) -> Segment:
+    """The segment as a value."""
+    segment_id = reader.counters[number].segment
+    return Segment(
+        id=segment_id,
+        name=record.name,
+        description=record.description,
+        type=record.type,
+        permission=record.permission,
+        max_capacity=record.max_capacity,
+        root_index=format_index(segment_id, 0),
+        created_at=as_datetime(record.created),
+        updated_at=as_datetime(record.updated),
+    )

@@ -1,0 +1,142 @@
+"""The rules every operation shares: what may be touched, and what must hold after a plan."""
+
+from enum import IntEnum
+from typing import TypeVar
+
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.pages import Lifecycle, SegmentType, Visibility
+from quire.plan import Plan
+from quire.reader import Reader
+from quire.records import Gone, PageRecord, page_number, segment_number
+
+Choice = TypeVar("Choice", bound=IntEnum)
+
+
+def attached(reader: Reader, index: object, doing: str) -> PageRecord:
+    """The page, if it is in the tree. Raises `NoSuchPage`, or `InvalidOperation` for a cold page."""
+    record = reader.live(index)
+    if reader.cold_top(record) is not None:
+        raise InvalidOperation(
+            f"Cannot {doing} {index!r}: it is in the cold archive. recall({index!r}) brings it back."
+        )
+    return record
+
+
+def folder(reader: Reader, index: object, doing: str) -> PageRecord:
+    """The page, if it is an attached folder."""
+    record = attached(reader, index, doing)
+    if not record.header.folder:
+        raise InvalidOperation(f"Cannot {doing} {index!r}: it is a DetailPage; a ContentsPage is needed.")
+    return record
+
+
+def loose(reader: Reader, record: PageRecord, doing: str) -> None:
+    """Refuse a root, a pinned page and a page above a pinned one."""
+    index = reader.index(record.key)
+    if record.is_root:
+        raise InvalidOperation(f"Cannot {doing} {index!r}: it is the root of its segment.")
+    unpinned(reader, record, doing)
+
+
+def unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
+    """Refuse a pinned page and a page above a pinned one."""
+    index = reader.index(record.key)
+    if record.header.pinned:
+        raise InvalidOperation(f"Cannot {doing} {index!r}: it is pinned. unpin({index!r}) first.")
+    if reader.pinned_below(record.key):
+        pinned = next(page.key for _, page in reader.subtree(record) if page.header.pinned)
+        below = reader.index(pinned)
+        raise InvalidOperation(f"Cannot {doing} {index!r}: {below!r} below it is pinned. unpin({below!r}) first.")
+
+
+def showable_root(reader: Reader, record: PageRecord) -> None:
+    """Refuse to hide the root of a SYSTEM segment or of the conversation."""
+    if not record.is_root:
+        return
+    number = segment_number(record.key)
+    segment = reader.segment(number)
+    if segment is not None and segment.type is SegmentType.SYSTEM:
+        raise InvalidOperation(
+            f"Cannot hide {reader.index(record.key)!r}: the root of a SYSTEM segment is always shown."
+        )
+    if number == reader.conversation():
+        raise InvalidOperation(f"Cannot hide {reader.index(record.key)!r}: the conversation's root is always shown.")
+
+
+def whole_number(value: object, field: str) -> int:
+    """The value if it is a whole number from 0. Raises `InvalidValue`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+        raise InvalidValue(f"{field} is {shown(value)}; a whole number from 0 is needed.")
+    return value
+
+
+def choice(kind: type[Choice], value: object, field: str) -> Choice:
+    """The value as a member of the enum, given as one or by its number. Raises `InvalidValue`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value not in list(kind):
+        accepted = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+        raise InvalidValue(f"{field} is {shown(value)}; use {accepted}.")
+    return kind(value)
+
+
+def verify(plan: Plan) -> None:
+    """Refuse a plan that would break an invariant; for plans made of earlier states rather than by the operations."""
+    standing = {page.parent: page for page in plan.pages.values() if isinstance(page, PageRecord) and not page.is_cold}
+    for key, page in plan.pages.items():
+        if isinstance(page, Gone):
+            _verify_gone(plan, key, standing.get(key))
+        else:
+            _verify_place(plan, page)
+            _verify_shown(plan, page)
+
+
+def verify_pins(plan: Plan) -> None:
+    """Refuse a plan that would remove or move a pinned page; pins are the developer's to lift."""
+    for key, page in plan.pages.items():
+        old = plan.state.page(key)
+        if isinstance(old, PageRecord) and (isinstance(page, Gone) or page.parent != old.parent):
+            unpinned(plan.state, old, "change the place of")
+
+
+def _verify_gone(plan: Plan, key: int, child: PageRecord | None) -> None:
+    child = child or next((page for page in plan.state.members(key) if page.key not in plan.pages), None)
+    if child is not None:
+        raise InvalidOperation(
+            f"{plan.index(key)!r} cannot go: {plan.index(child.key)!r} below it came later (entry {child.header.born})."
+        )
+    segment = plan.segment(segment_number(key))
+    if page_number(key) == 0 and segment is not None and not segment.gone:
+        raise InvalidOperation(f"{plan.index(key)!r} cannot go: it is the root of its segment.")
+
+
+def _verify_place(plan: Plan, page: PageRecord) -> None:
+    index = plan.index(page.key)
+    segment = plan.segment(segment_number(page.key))
+    if segment is None or segment.gone:
+        raise InvalidOperation(f"{index!r} has no segment to stand in: it was removed later.")
+    if page.is_root is not (page.parent is None):
+        raise InvalidOperation(f"{index!r} must have a parent unless it is a root.")
+    if page.parent is None or page.is_cold:
+        return
+    parent = plan.page(page.parent)
+    if not isinstance(parent, PageRecord):
+        raise InvalidOperation(f"{index!r} cannot stand below {plan.index(page.parent)!r}, which was removed later.")
+    if not parent.header.folder or segment_number(parent.key) != segment_number(page.key):
+        raise InvalidOperation(f"{index!r} cannot stand below {plan.index(page.parent)!r}: no folder of its segment.")
+    seen = {page.key}
+    above: PageRecord | Gone | None = parent
+    while isinstance(above, PageRecord) and above.parent is not None and not above.is_cold:
+        if above.key in seen:
+            raise InvalidOperation(f"{index!r} would lie in its own subtree, below {plan.index(page.parent)!r}.")
+        seen.add(above.key)
+        above = plan.page(above.parent)
+
+
+def _verify_shown(plan: Plan, page: PageRecord) -> None:
+    shown_now = page.header.lifecycle is Lifecycle.ACTIVE and page.header.visibility is Visibility.EXPANDED
+    if page.is_root and page.header.lifecycle is not Lifecycle.ACTIVE:
+        raise InvalidOperation(f"{plan.index(page.key)!r} is a root and cannot be archived.")
+    if not shown_now:
+        showable_root(plan, page)
+        unpinned(plan, page, "hide")
+    elif page.header.pinned and plan.effective(page) is not Lifecycle.ACTIVE:
+        raise InvalidOperation(f"{plan.index(page.key)!r} is pinned and must be shown, but a page above it is not.")

@@ -1,0 +1,121 @@
+"""Planning segments: add, remove, update, permissions."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.pages import Permission, Segment, SegmentType, check_segment_id, format_index
+from quire.plan import Plan
+from quire.records import Header, PageRecord, SegmentRecord, page_key
+from quire.system.rules import choice, whole_number
+from quire.text import MAX_DESCRIPTION, MAX_NAME, one_line
+
+
+def add_segment(plan: Plan, segment: Segment) -> None:
+    """Add a segment and its root page. An id that was used before goes on with its old counter."""
+    if not isinstance(segment, Segment):
+        raise InvalidValue(f"add_segment takes a quire.Segment, not {shown(segment)}.")
+    segment_id = _free_id(plan, segment.id)
+    name = one_line(segment.name or segment_id or "Pages", "name", MAX_NAME, empty=False)
+    description = one_line(segment.description, "description", MAX_DESCRIPTION)
+    record = SegmentRecord(
+        name=name,
+        description=description,
+        type=choice(SegmentType, segment.type, "type"),
+        permission=choice(Permission, segment.permission, "permission"),
+        max_capacity=whole_number(segment.max_capacity, "max_capacity"),
+        position=max((live.position for _, live in plan.live_segments()), default=0) + 1,
+        created=plan.now,
+        updated=plan.now,
+        seq=plan.seq,
+    )
+    root = format_index(segment_id, 0)
+    if segment.root_index not in ("", root):
+        raise InvalidValue(f"root_index is {shown(segment.root_index)}; the root of {segment_id!r} is {root!r}.")
+    known = plan.number_of(segment_id)
+    number = plan.add_counter(segment_id) if known is None else known
+    plan.put_segment(number, record)
+    _conversation_is_visible(plan)
+    header = Header(
+        folder=True,
+        name=name,
+        description="",
+        author=plan.actor,
+        created=plan.now,
+        updated=plan.now,
+        born=plan.seq,
+        seq=plan.seq,
+    )
+    plan.create(page_key(number, 0), None, b"", header)
+
+
+def remove_segment(plan: Plan, segment_id: str) -> int:
+    """Remove a segment with all its pages, cold ones too; the number of pages removed."""
+    number = plan.live_segment(segment_id)
+    if number == plan.conversation():
+        raise InvalidOperation(f"Cannot remove segment {segment_id!r}: it holds the conversation.")
+    pages = [page for page in plan.state.segment_pages(number) if isinstance(plan.page(page.key), PageRecord)]
+    for page in pages:
+        if page.header.pinned:
+            index = plan.index(page.key)
+            raise InvalidOperation(
+                f"Cannot remove segment {segment_id!r}: {index!r} is pinned. unpin({index!r}) first."
+            )
+    for page in pages:
+        plan.remove(page.key)
+    segment = plan.segment(number)
+    if segment is not None:
+        plan.put_segment(number, replace(segment, gone=True))
+    return len(pages)
+
+
+def update_segment(
+    plan: Plan,
+    segment_id: str,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    max_capacity: int | None = None,
+) -> None:
+    """Change a segment's name, description or capacity; None leaves it as it is."""
+    fields: dict[str, Any] = {}
+    if name is not None:
+        fields["name"] = one_line(name, "name", MAX_NAME, empty=False)
+    if description is not None:
+        fields["description"] = one_line(description, "description", MAX_DESCRIPTION)
+    if max_capacity is not None:
+        fields["max_capacity"] = whole_number(max_capacity, "max_capacity")
+    _change(plan, segment_id, fields)
+
+
+def set_segment_permission(plan: Plan, segment_id: str, permission: Permission) -> None:
+    """Set what the agent may do in a segment."""
+    _change(plan, segment_id, {"permission": choice(Permission, permission, "permission")})
+    _conversation_is_visible(plan)
+
+
+def _change(plan: Plan, segment_id: str, fields: dict[str, Any]) -> None:
+    number = plan.live_segment(segment_id)
+    segment = plan.segment(number)
+    if segment is not None and any(getattr(segment, field) != value for field, value in fields.items()):
+        plan.put_segment(number, replace(segment, **fields))
+
+
+def _free_id(plan: Plan, segment_id: object) -> str:
+    checked = check_segment_id(segment_id)
+    live = [plan.counters[number].segment for number, _ in plan.live_segments()]
+    if checked in live:
+        raise InvalidOperation(f"Segment {checked!r} exists already; choose another id.")
+    if live and (checked == "" or "" in live):
+        raise InvalidOperation("The segment with the empty id is a context's only one; give every segment an id.")
+    return checked
+
+
+def _conversation_is_visible(plan: Plan) -> None:
+    number = plan.conversation()
+    segment = None if number is None else plan.segment(number)
+    if number is not None and segment is not None and segment.permission is Permission.PRIVATE:
+        raise InvalidOperation(
+            f"Segment {plan.counters[number].segment!r} holds the conversation: it cannot be PRIVATE."
+        )

@@ -1,0 +1,276 @@
+"""Planning the shape of the tree: create, change, move, gather, remove."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from quire.errors import InvalidOperation, InvalidValue, NoSuchSegment, shown
+from quire.pages import (
+    ContentsPage,
+    DetailPage,
+    Lifecycle,
+    Page,
+    PageBase,
+    PageIndex,
+    SegmentType,
+    Visibility,
+    parse_index,
+)
+from quire.plan import Plan
+from quire.reader import slot
+from quire.records import Header, PageRecord, page_key, segment_number
+from quire.system.lifecycle import open_chain
+from quire.system.rules import attached, choice, folder, loose
+from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_line
+
+
+def create_detail_page(
+    plan: Plan,
+    name: str,
+    description: str,
+    detail: str,
+    parent: PageIndex,
+    *,
+    pinned: bool | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> PageIndex:
+    """Add a leaf at the end of a folder."""
+    above = folder(plan, parent, "add a page to")
+    header = _text_header(plan, name, description, detail, meta)
+    return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
+
+
+def create_contents_page(
+    plan: Plan,
+    name: str,
+    description: str,
+    parent: PageIndex,
+    children: Iterable[PageIndex] = (),
+    *,
+    pinned: bool | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> PageIndex:
+    """Add a folder and gather the given pages of the same segment under it, in the given order.
+
+    It stands at the end of its parent, or where its first child stood if that was in the same parent.
+    """
+    above = folder(plan, parent, "add a page to")
+    header = _header(plan, name, description, meta, folder=True)
+    gathered = _gatherable(plan, above, children)
+    key = plan.next_key(segment_number(above.key))
+    rank = None
+    if gathered and gathered[0].parent == above.key:
+        rank = plan.rank_before(above.key, gathered[0].key)
+    index = _add(plan, key, above, header, pinned, rank)
+    for child in gathered:
+        plan.place(child, key, plan.append_rank(key))
+    return index
+
+
+def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
+    """Add a page with the index it carries (or the next one, if it carries none)."""
+    if not isinstance(page, DetailPage | ContentsPage):
+        raise InvalidValue(f"add_page takes a DetailPage or a ContentsPage, not {shown(page)}.")
+    if page.parent is None:
+        raise InvalidOperation(f"Page {shown(page.index)} has no parent; only a segment's root has none, made with it.")
+    above = folder(plan, page.parent, "add a page to")
+    if isinstance(page, DetailPage):
+        header = _text_header(plan, page.name, page.description, detail or "", page.meta)
+    elif detail is not None:
+        raise InvalidValue("A ContentsPage has no detail; give it to a DetailPage below it.")
+    else:
+        header = _header(plan, page.name, page.description, page.meta, folder=True)
+    header = replace(
+        header, lifecycle=_new_lifecycle(page), visibility=choice(Visibility, page.visibility, "visibility")
+    )
+    return _add(plan, _new_key(plan, page.index, above), above, header, page.pinned)
+
+
+def update_page(
+    plan: Plan,
+    index: PageIndex,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> None:
+    """Change a page's name, description or meta; None leaves it as it is."""
+    record = attached(plan, index, "update")
+    fields: dict[str, Any] = {}
+    if name is not None:
+        fields["name"] = one_line(name, "name", MAX_NAME, empty=False)
+    if description is not None:
+        fields["description"] = one_line(description, "description", MAX_DESCRIPTION)
+        fields["summary_tokens"] = plan.count(fields["description"])
+    if meta is not None:
+        fields["meta"] = encode_meta(dict(meta) if isinstance(meta, Mapping) else meta)
+    plan.change(record, **fields)
+
+
+def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
+    """Give a text page another body."""
+    record = attached(plan, index, "set the detail of")
+    if record.header.folder:
+        raise InvalidOperation(f"Cannot set the detail of {index!r}: it is a ContentsPage; give it to a DetailPage.")
+    text = body_text(detail)
+    if text != plan.state.body(record.header.body):
+        plan.change(record, body=plan.add_body(text), tokens=plan.count(text))
+
+
+def move_page(
+    plan: Plan, source: PageIndex, target: PageIndex, before: PageIndex | None = None
+) -> dict[PageIndex, PageIndex]:
+    """Move a page with its subtree into a folder, at its end or before one of its children.
+
+    Returns the new indices (old → new) when that is another segment, else an empty dict.
+    """
+    record = attached(plan, source, "move")
+    above = folder(plan, target, "move a page into")
+    loose(plan, record, "move")
+    if record.key == above.key or any(page.key == record.key for page in plan.ancestors(above)):
+        raise InvalidOperation(f"Cannot move {source!r} into {target!r}: that lies in its own subtree.")
+    sibling = None if before is None else _child(plan, above, before)
+    if _stands(plan, record, above, sibling):
+        return {}
+    rank = plan.append_rank(above.key) if sibling is None else plan.rank_before(above.key, sibling.key)
+    if segment_number(record.key) == segment_number(above.key):
+        plan.place(record, above.key, rank)
+        return {}
+    return _emigrate(plan, record, above, rank)
+
+
+def remove_page(plan: Plan, index: PageIndex) -> int:
+    """Remove a page with everything below it; the number of pages removed. undo() brings them back."""
+    record = attached(plan, index, "remove")
+    loose(plan, record, "remove")
+    keys = [page.key for _, page in plan.subtree(record)]
+    for key in keys:
+        plan.remove(key)
+    return len(keys)
+
+
+def _text_header(
+    plan: Plan, name: object, description: object, detail: object, meta: Mapping[str, Any] | None
+) -> Header:
+    text = body_text(detail)
+    header = _header(plan, name, description, meta, folder=False)
+    return replace(header, body=plan.add_body(text), tokens=plan.count(text))
+
+
+def _header(plan: Plan, name: object, description: object, meta: Mapping[str, Any] | None, *, folder: bool) -> Header:
+    summary = one_line(description, "description", MAX_DESCRIPTION)
+    return Header(
+        folder=folder,
+        name=one_line(name, "name", MAX_NAME, empty=False),
+        description=summary,
+        author=plan.actor,
+        created=plan.now,
+        updated=plan.now,
+        born=plan.seq,
+        seq=plan.seq,
+        summary_tokens=plan.count(summary),
+        meta=encode_meta(dict(meta) if isinstance(meta, Mapping) else meta),
+    )
+
+
+def _add(
+    plan: Plan, key: int, above: PageRecord, header: Header, pinned: object, rank: bytes | None = None
+) -> PageIndex:
+    if pinned is None:
+        pinned = _in_system(plan, above)
+    elif not isinstance(pinned, bool):
+        raise InvalidValue(f"pinned is {shown(pinned)}; True, False or None (as the segment has it) is needed.")
+    if pinned:
+        header = replace(header, pinned=True)
+    record = plan.create(key, above.key, plan.append_rank(above.key) if rank is None else rank, header)
+    if pinned:
+        open_chain(plan, record)
+    return plan.index(key)
+
+
+def _new_key(plan: Plan, index: object, above: PageRecord) -> int:
+    """The key for a page that brings its index: canonical, of its parent's segment, never used."""
+    if index == "":
+        return plan.next_key(segment_number(above.key))
+    parts = parse_index(index)
+    if parts is None:
+        raise InvalidValue(f"Page index {shown(index)} is not canonical; it looks like {plan.index(above.key + 1)!r}.")
+    number = plan.number_of(parts.segment)
+    if number is None:
+        raise NoSuchSegment(parts.segment, [plan.counters[n].segment for n, _ in plan.live_segments()])
+    if number != segment_number(above.key):
+        raise InvalidOperation(f"Page {index!r} cannot stand below {plan.index(above.key)!r}: that is another segment.")
+    key = page_key(number, parts.number)
+    if plan.page(key) is not None:
+        raise InvalidOperation(f"Page index {index!r} was used before; generate_index() gives one that was not.")
+    plan.use_number(number, parts.number)
+    return key
+
+
+def _new_lifecycle(page: PageBase) -> Lifecycle:
+    lifecycle = choice(Lifecycle, page.lifecycle, "lifecycle")
+    if lifecycle is Lifecycle.COLD_ARCHIVED:
+        raise InvalidOperation("A page is not added cold; add it, then archive(index, cold=True).")
+    return lifecycle
+
+
+def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) -> list[PageRecord]:
+    if isinstance(children, str):
+        raise InvalidValue(f"children is {shown(children)}; a list of page indices is needed.")
+    records = [attached(plan, child, "gather") for child in children]
+    forbidden = {above.key, *(page.key for page in plan.ancestors(above))}
+    seen: set[int] = set()
+    for record in records:
+        index = plan.index(record.key)
+        loose(plan, record, "gather")
+        if segment_number(record.key) != segment_number(above.key):
+            raise InvalidOperation(f"Cannot gather {index!r} under a folder of another segment: move_page() it first.")
+        if record.key in forbidden:
+            raise InvalidOperation(f"Cannot gather {index!r}: the new folder would lie in its own subtree.")
+        if record.key in seen:
+            raise InvalidValue(f"children names {index!r} twice; once is enough.")
+        seen.add(record.key)
+    for record in records:
+        if any(page.key in seen for page in plan.ancestors(record)):
+            raise InvalidOperation(f"Cannot gather {plan.index(record.key)!r}: a page above it is gathered too.")
+    return records
+
+
+def _child(plan: Plan, above: PageRecord, before: PageIndex) -> PageRecord:
+    record = plan.live(before)
+    if record.parent != above.key or record.is_cold:
+        raise InvalidValue(f"before={before!r} is not a child of {plan.index(above.key)!r}; name one of its children.")
+    return record
+
+
+def _stands(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageRecord | None) -> bool:
+    """Whether the page is where it is asked to go."""
+    if record.parent != above.key:
+        return False
+    if sibling is not None and sibling.key == record.key:
+        return True
+    following = next(plan.members(above.key, after=slot(record)), None)
+    return (following.key if following else None) == (sibling.key if sibling else None)
+
+
+def _emigrate(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) -> dict[PageIndex, PageIndex]:
+    """Give a subtree new keys in another segment, leaving a forwarding address at each old one."""
+    moved = {page.key: page for _, page in plan.subtree(record)}
+    number = segment_number(above.key)
+    keys = {key: plan.next_key(number) for key in moved}
+    fields: dict[str, Any] = {"seq": plan.seq, "updated": plan.now}
+    if _in_system(plan, above):
+        fields |= {"pinned": True, "lifecycle": Lifecycle.ACTIVE, "visibility": Visibility.EXPANDED}
+    for old, page in moved.items():
+        parent = above.key if old == record.key or page.parent is None else keys[page.parent]
+        plan.create(keys[old], parent, rank if old == record.key else page.rank, replace(page.header, **fields))
+        plan.remove(old, moved_to=keys[old])
+    if _in_system(plan, above):
+        open_chain(plan, above)
+    return {plan.index(old): plan.index(new) for old, new in keys.items()}
+
+
+def _in_system(plan: Plan, record: PageRecord) -> bool:
+    segment = plan.segment(segment_number(record.key))
+    return segment is not None and segment.type is SegmentType.SYSTEM

@@ -1,0 +1,75 @@
+"""What text may be stored: one-line fields and bodies.
+
+Names and descriptions are one line, so that nothing in them can break out of the line the model reads.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from quire.errors import InvalidValue, shown
+
+MAX_NAME = 200
+MAX_DESCRIPTION = 2_000
+MAX_META_BYTES = 4_096
+
+_LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> str:
+    """The text as one line: line breaks become spaces. Raises `InvalidValue` on anything else that cannot stand."""
+    text = _text(value, field)
+    if len(text) > 4 * limit:  # far too long: say so before any work on megabytes
+        raise InvalidValue(f"{field} has {len(text):,} characters; at most {limit:,} are kept on one line.")
+    if not text.isprintable():  # the common case needs no further look
+        found = _CONTROL.search(text)
+        if found:
+            raise InvalidValue(f"{field} {shown(text)} holds the control character {found.group()!r}; remove it.")
+        text = _LINE_BREAKS.sub(" ", text)
+    if len(text) > limit:
+        raise InvalidValue(f"{field} {shown(text)} is too long; at most {limit:,} characters are kept on one line.")
+    if not empty and not text.strip():
+        raise InvalidValue(f"{field} {shown(value)} is empty; give at least one visible character.")
+    return text
+
+
+def body_text(value: object, field: str = "detail") -> str:
+    """The text of a body, any Unicode text. Raises `InvalidValue` on another type or a lone surrogate."""
+    return _text(value, field)
+
+
+def encode_meta(value: object) -> bytes:
+    """A page's `meta` as stored. Raises `InvalidValue` unless it is a small dict of JSON-like values."""
+    if not value:
+        return b""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise InvalidValue(f"meta is {shown(value)}; give a dict with text keys.")
+    try:
+        data = msgspec.msgpack.encode(value)
+        plain = msgspec.msgpack.decode(data) == value
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError) as error:
+        raise InvalidValue(f"meta {shown(value)} cannot be stored ({error}); use plain JSON values.") from None
+    if not plain:
+        raise InvalidValue(f"meta {shown(value)} does not survive storing; use plain JSON values.")
+    if len(data) > MAX_META_BYTES:
+        raise InvalidValue(f"meta takes {len(data):,} bytes; at most {MAX_META_BYTES:,}. Put long text in the detail.")
+    return data
+
+
+def decode_meta(data: bytes) -> dict[str, Any]:
+    """The inverse of `encode_meta`: a fresh dict each time."""
+    return msgspec.msgpack.decode(data, type=dict[str, Any]) if data else {}
+
+
+def _text(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{field} is {shown(value)} of type {type(value).__name__}; text is needed.")
+    if not value.isascii():
+        found = _SURROGATE.search(value)
+        if found:
+            place = f"at character {found.start()}"
+            raise InvalidValue(f"{field} holds a lone surrogate {found.group()!r} {place}; it is not Unicode text.")
+    return value
