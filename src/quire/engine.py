@@ -90,7 +90,7 @@ class Engine:
         with self.lock:
             state = self.current()
             head = storage.head(state.context)
-            if head is None or head.version != state.version or not self._same_last_entry(storage):
+            if (head.version if head else 0) != state.version or not self._same_last_entry(storage):
                 found = f"is at version {head.version}" if head else "is not there"
                 raise InvalidOperation(
                     f"The target does not hold this context: {state.context!r} {found}, here it is at version"
@@ -166,6 +166,7 @@ class _Changes:
         self.touched: list[Touched] = []
         self.folders: dict[int, Folder] = {}
         self.pins: dict[int, bool] = {}
+        self._plan = plan
         self._state = plan.state
         self._deltas: dict[int, int] = {}
         self._last: dict[int, bytes] = {}
@@ -175,7 +176,7 @@ class _Changes:
             self._page(key, page)
         for key, text in plan.bodies.items():
             self.writes.append(Put(BODY, key, encode_body(key, text)))
-        self._tallies(plan)
+        self._tallies()
 
     def _segment(self, number: int, segment: SegmentRecord) -> None:
         old = self._state.segment(number)
@@ -184,7 +185,7 @@ class _Changes:
         self.writes.append(Put(SEGMENT, number, encode_record(number, segment)))
 
     def _page(self, key: int, page: PageRecord | Gone) -> None:
-        old = self._state.page(key)
+        old = self._plan.stored(key)
         old_group, old_order = _place(old)
         group, order = _place(page)
         value = encode_record(key, page if isinstance(page, Gone) else page.header)
@@ -208,7 +209,7 @@ class _Changes:
             if by > 0:
                 self._last[page.parent] = max(page.rank, self._last.get(page.parent, b""))
 
-    def _tallies(self, plan: Plan) -> None:
+    def _tallies(self) -> None:
         for key, delta in self._deltas.items():
             known = self._state.folder(key)
             count = known.children + delta

@@ -17,10 +17,12 @@ from quire.tokens import TokenCounter
 class Library:
     """The contexts of one store, given by URL, path or storage object. Contexts opened from it share its connection."""
 
-    def __init__(self, where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal") -> None:
+    def __init__(
+        self, where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
+    ) -> None:
         self._owns_storage = isinstance(where, str | os.PathLike)
         self.storage: Storage = (
-            open_storage(where, durability=durability) if isinstance(where, str | os.PathLike) else where
+            open_storage(where, durability=durability, create=create) if isinstance(where, str | os.PathLike) else where
         )
 
     def open(

@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from quire.clock import as_datetime
 from quire.errors import InvalidValue, shown
@@ -24,9 +23,7 @@ MAX_SEGMENTS = 1 << SEGMENT_BITS
 MAX_NUMBER = (1 << NUMBER_BITS) - 1
 
 _SEGMENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
-_INDEX = re.compile(r"(?:([a-z0-9][a-z0-9_-]{0,31})-)?(0|[1-9][0-9]{0,9})", re.ASCII)
 _EPOCH = as_datetime(0)
-_NO_META: Mapping[str, Any] = MappingProxyType({})
 
 
 class Lifecycle(IntEnum):
@@ -94,7 +91,7 @@ class PageBase(Struct, frozen=True, kw_only=True):
     visibility: Visibility = Visibility.EXPANDED
     pinned: bool | None = None
     author: str = ""
-    meta: Mapping[str, Any] = _NO_META
+    meta: Mapping[str, Any] = field(default_factory=dict)
     summary_tokens: int = 0
     tokens: int = 0
     created_at: datetime = _EPOCH
@@ -126,14 +123,19 @@ class IndexParts(NamedTuple):
 
 
 def parse_index(index: object) -> IndexParts | None:
-    """The parts of a canonical index, or None: `usr-01`, `USR-1`, look-alikes and paths are no index."""
+    """The parts of an index whose number is canonical, or None: `usr-01`, `usr-１` and paths are no index.
+
+    Whether the segment exists is for the reader to say; no segment is called `USR` or has a look-alike in its id.
+    """
     if not isinstance(index, str):
         return None
-    found = _INDEX.fullmatch(index)
-    if found is None:
+    segment, dash, digits = index.rpartition("-")
+    if not digits.isdigit() or not digits.isascii() or len(digits) > 9 or (digits[0] == "0" and digits != "0"):
         return None
-    number = int(found[2])
-    return IndexParts(found[1] or "", number) if number <= MAX_NUMBER else None
+    number = int(digits)
+    if number > MAX_NUMBER or (dash and not segment):
+        return None
+    return IndexParts(segment, number)
 
 
 def format_index(segment: str, number: int) -> PageIndex:

@@ -28,11 +28,14 @@ class Plan(Reader):
         self.now = now
         self.seq = state.version + 1
         self.bodies: dict[int, str] = {}
+        self.fresh: set[int] = set()
+        """Keys taken from a counter: nothing is stored under them, so nobody need look."""
         self._counter = counter
         self._pages: dict[int, PageRecord | Gone] = {}
         self._segments: dict[int, SegmentRecord] = {}
         self._counters: list[Counter] | None = None
         self._last: dict[int, bytes] = {}
+        self._placed: set[tuple[int, bytes]] = set()
         self._pins: dict[int, bool] = {}
 
     # Reading, as if the changes were made
@@ -62,7 +65,11 @@ class Plan(Reader):
         return self._segments.get(number) or self.state.segment(number)
 
     def page(self, key: int) -> PageRecord | Gone | None:
-        return self._pages.get(key) or self.state.page(key)
+        return self._pages.get(key) or self.stored(key)
+
+    def stored(self, key: int) -> PageRecord | Gone | None:
+        """The page as it was before this plan."""
+        return None if key in self.fresh else self.state.page(key)
 
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
@@ -140,7 +147,9 @@ class Plan(Reader):
         if number_next > MAX_NUMBER:
             raise InvalidOperation(f"Segment {segment_id!r} has used up its page numbers: use another segment.")
         self._own_counters()[number] = Counter(segment_id, number_next + 1)
-        return page_key(number, number_next)
+        key = page_key(number, number_next)
+        self.fresh.add(key)
+        return key
 
     def use_number(self, number: int, page_number: int) -> None:
         """Note a page number given by the caller, so that the counter stays above it."""
@@ -183,8 +192,12 @@ class Plan(Reader):
 
     def free_rank(self, folder: int, wanted: bytes) -> bytes:
         """The wanted rank if no child has it, else one directly before the child that has."""
-        taken = next(self.members(folder, after=(wanted, -1)), None)
-        return wanted if taken is None or taken.rank != wanted else self.rank_before(folder, taken.key)
+        stored = (page for page in self.state.members(folder, after=(wanted, -1)) if page.key not in self._pages)
+        following = next(stored, None)
+        taken = (folder, wanted) in self._placed or (following is not None and following.rank == wanted)
+        if not taken:
+            return wanted
+        return self.rank_before(folder, next(self.members(folder, after=(wanted, -1))).key)
 
     def _respace(self, folder: int) -> None:
         """Give all children of a folder, cold ones included, fresh ranks in the same order."""
@@ -199,6 +212,8 @@ class Plan(Reader):
         if record.header.pinned is not pinned:
             self._pins[record.key] = record.header.pinned
         self._pages[record.key] = record
+        if record.parent is not None and not record.is_cold:
+            self._placed.add((record.parent, record.rank))
         return record
 
     def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:

@@ -10,6 +10,7 @@ from quire.errors import Corrupt, NoSuchPage, NoSuchSegment
 from quire.pages import Lifecycle, PageIndex, SegmentType, Visibility, format_index, parse_index
 from quire.records import Counter, Gone, PageRecord, SegmentRecord, page_key, page_number, segment_number
 
+_DEEPEST = 100_000
 Slot = tuple[bytes, int]
 """A page's place among its siblings: (rank, key)."""
 
@@ -97,33 +98,38 @@ class Reader(ABC):
 
     def ancestors(self, record: PageRecord) -> Iterator[PageRecord]:
         """The folders above an attached page, nearest first; a cold page's home is not above it."""
-        seen = {record.key}
-        while record.parent is not None and not record.is_cold:
-            record = self.existing(record.parent, record.key)
-            if record.key in seen:
+        above = self.above(record)
+        steps = 0
+        while above is not None:
+            yield above
+            steps += 1
+            if steps > _DEEPEST:
                 raise Corrupt(f"Page {self.index(record.key)!r} lies in its own subtree.")
-            seen.add(record.key)
-            yield record
+            above = self.above(above)
+
+    def above(self, record: PageRecord) -> PageRecord | None:
+        """The folder an attached page stands in; None for a root and for a cold page."""
+        if record.parent is None or record.header.lifecycle is Lifecycle.COLD_ARCHIVED:
+            return None
+        return self.existing(record.parent, record.key)
 
     def effective(self, record: PageRecord) -> Lifecycle:
         """The page's lifecycle as its ancestors leave it."""
-        header = record.header
-        if header.lifecycle is Lifecycle.COLD_ARCHIVED:
-            return Lifecycle.COLD_ARCHIVED
-        active = header.lifecycle is Lifecycle.ACTIVE
-        for above in self.ancestors(record):
-            lifecycle = above.header.lifecycle
-            if lifecycle is Lifecycle.COLD_ARCHIVED:
-                return Lifecycle.COLD_ARCHIVED
-            if lifecycle is not Lifecycle.ACTIVE or above.header.visibility is Visibility.HIDDEN:
+        active = record.header.lifecycle is Lifecycle.ACTIVE
+        top = record
+        for top in self.ancestors(record):
+            if top.header.lifecycle is not Lifecycle.ACTIVE or top.header.visibility is Visibility.HIDDEN:
                 active = False
+        if top.header.lifecycle is Lifecycle.COLD_ARCHIVED:
+            return Lifecycle.COLD_ARCHIVED
         return Lifecycle.ACTIVE if active else Lifecycle.HOT_ARCHIVED
 
     def cold_top(self, record: PageRecord) -> PageRecord | None:
         """The page whose archiving made this one cold: itself or an ancestor; None if it is not cold."""
-        if record.is_cold:
-            return record
-        return next((above for above in self.ancestors(record) if above.is_cold), None)
+        top = record
+        while (above := self.above(top)) is not None:
+            top = above
+        return top if top.is_cold else None
 
     def subtree(self, record: PageRecord) -> Iterator[tuple[int, PageRecord]]:
         """The page and all attached below it, parents first, each with its depth. Streams."""
@@ -153,7 +159,7 @@ class Reader(ABC):
         if isinstance(index, str) and len(index) < 64:
             plain = index.strip().lower()
             head, dash, tail = plain.rpartition("-")
-            if tail.isdigit():
+            if tail.isdecimal():
                 plain = f"{head}{dash}{int(tail)}"
             if plain != index and self.key_of(plain) is not None:
                 return f"Did you mean {plain!r}?"

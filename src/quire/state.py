@@ -47,7 +47,19 @@ class State(Reader):
         self.load()
 
     def load(self) -> None:
-        """Forget what was read and start again from the stored head."""
+        """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten."""
+        found = self.storage.head(self.context)
+        if found is not None and found.version < 0:
+            raise InvalidOperation(
+                f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
+            )
+        head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
+        scanned = self.storage.scan(self.context, SEGMENT) if found else ()
+        self._segments = {record.key: decode_segment(record.key, record.value) for record in scanned}
+        self.version = found.version if found else 0
+        self.head = head
+        self._counters = list(head.counters)
+        self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
         self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
         self._held: dict[int, PageRecord] = {}  # pinned pages stay
         self._bodies: OrderedDict[int, str] = OrderedDict()
@@ -55,19 +67,6 @@ class State(Reader):
         self._folders: OrderedDict[int, Folder] = OrderedDict()
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
-        found = self.storage.head(self.context)
-        if found is not None and found.version < 0:
-            raise InvalidOperation(
-                f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
-            )
-        self.version = found.version if found else 0
-        self.head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
-        self._counters = list(self.head.counters)
-        self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
-        self._segments: dict[int, SegmentRecord] = {}
-        if found:
-            for record in self.storage.scan(self.context, SEGMENT):
-                self._segments[record.key] = decode_segment(record.key, record.value)
 
     @property
     def counters(self) -> Sequence[Counter]:

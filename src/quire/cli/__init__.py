@@ -1,4 +1,55 @@
-"""The command line."""
+"""The `quire` command: parse, one library call, print. Errors become exit codes here and nowhere else."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import quire
+from quire.cli.demo import run_demo
+from quire.cli.paint import Paint
+from quire.cli.tree import draw_tree
+from quire.errors import InvalidOperation, NoSuchContext, QuireError
+
+_EXIT_REFUSED = 2
+_EXIT_FAILED = 1
 
 
-def main() -> None: ...
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code: 0, 1 for a failure, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options) or 0)
+    except (InvalidOperation, LookupError) as error:
+        if not isinstance(error, QuireError):
+            raise
+        print(f"quire: {error}", file=sys.stderr)
+        return _EXIT_REFUSED
+    except QuireError as error:
+        print(f"quire: {error}", file=sys.stderr)
+        return _EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="quire", description="An agent's memory as a book of pages.")
+    parser.add_argument("--version", action="version", version=f"quire {quire.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    demo = commands.add_parser("demo", help="build a small context in a fresh SQLite file and show it")
+    demo.set_defaults(run=lambda options: run_demo(Paint.for_terminal()))
+    tree = commands.add_parser(
+        "tree",
+        help="show a context's pages with their tokens",
+        epilog="example: quire tree agent.db --context support-42",
+    )
+    tree.add_argument("where", help="a path (SQLite), sqlite:FILE or file:DIR")
+    tree.add_argument("--context", default="default", help="the context's name (default: %(default)s)")
+    tree.set_defaults(run=_tree)
+    return parser
+
+
+def _tree(options: argparse.Namespace) -> None:
+    with quire.Library(options.where, create=False) as library:
+        if not library.exists(options.context):
+            known = ", ".join(repr(name) for name in list(library.list())[:12]) or "none"
+            raise NoSuchContext(f"No context {options.context!r} in {options.where!r}. Contexts there: {known}.")
+        for line in draw_tree(library.open(options.context).pages, Paint.for_terminal()):
+            print(line)

@@ -11,12 +11,10 @@ The records of a context are indexed in memory, so this backend suits thousands 
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
 from threading import RLock
 
 from quire.errors import Busy, Conflict, Corrupt, InvalidValue, StorageFailure, shown
@@ -89,16 +87,18 @@ class FileStorage:
         folder = self._folder(check_context_name(context))
         with self._lock, _errors(self.path):
             self._check_open()
-            folder.mkdir(exist_ok=True)
+            if commit.expect == 0:
+                folder.mkdir(exist_ok=True)
+            elif not folder.exists():
+                raise _conflict(context, 0, commit.expect)
             with _file_lock(folder, self._busy_seconds):
-                log = self._log(context, fresh=True) or _Log(folder, context)
-                version = log.head.version if log.head else 0
+                log = self._log(context, fresh=True)
+                version = log.head.version if log and log.head else 0
                 if version != commit.expect:
-                    raise Conflict(
-                        f"Context {context!r} is at version {version}, not {commit.expect}: refresh() and retry."
-                    )
+                    raise _conflict(context, version, commit.expect)
+                if log is None:
+                    log = self._logs[context] = _Log(folder, context)
                 log.append(commit, full=self.durability == "full")
-                self._logs[context] = log
                 log.mirror()
 
     def contexts(self, after: str = "") -> Iterator[str]:
@@ -118,10 +118,12 @@ class FileStorage:
                 log.close()
             if folder.exists():
                 with _file_lock(folder, self._busy_seconds):
-                    trash = self.path / f".dropped-{token_hex(8)}"
+                    trash = self.path / f".dropped-{os.urandom(8).hex()}"
                     folder.rename(trash)  # at once for everyone; removing the files takes longer
                     _sync_folder(self.path)
-                shutil.rmtree(trash, ignore_errors=True)
+                from shutil import rmtree  # here, because importing it costs a tenth of importing quire
+
+                rmtree(trash, ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:
@@ -162,6 +164,8 @@ class FileStorage:
                 log.close()
                 return None
             self._logs[context] = log
+            with suppress(Busy), _file_lock(folder, 0):  # a writer that is at work catches up itself
+                log.mirror()
         elif fresh:
             log.catch_up()
         return log
@@ -190,17 +194,13 @@ class _Log:
         self._synced = 0
         self._mirror = Mirror(folder)
         self._stamped = self._read_stamp()
+        self._mirrored = self._stamped if (folder / "pages").exists() else 0
         self._unmirrored: set[tuple[Family, int]] = set()
         self._since_stamp = 0
 
     def is_current(self) -> bool:
         """Whether the file this log reads is still the one at its path."""
-        try:
-            there = os.stat(self._path)
-        except FileNotFoundError:
-            return False
-        here = os.fstat(self._file)
-        return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
+        return _is_at(self._file, self._path)
 
     def catch_up(self) -> None:
         """Take in what was appended since the last look. Raises `Corrupt`."""
@@ -244,7 +244,7 @@ class _Log:
 
     def mirror(self) -> None:
         """Write the readable files of what changed. They are a courtesy: a failure here does not undo the commit."""
-        if self.head is None or self.head.version < 0:
+        if self.head is None or self.head.version < 0 or not self._unmirrored:
             return
         with suppress(OSError):
             self._mirror.write(decode_head(self.head.value), self._unmirrored, self._lookup)
@@ -282,7 +282,7 @@ class _Log:
                 old = None if entry.is_put else self.table.get(family, key)
                 group, order = (old.group, old.order) if old else (entry.group, entry.order)
                 self.table.put(family, key, (entry.offset, entry.size), group, order)
-            if frame.start >= self._stamped:
+            if frame.start >= self._mirrored:
                 self._unmirrored.add((family, key))
         self.head = Head(frame.version, frame.head)
         self._end = frame.end
@@ -297,6 +297,10 @@ class _Log:
             return int(json.loads((self._folder / "stamp.json").read_bytes())["size"])
         except (OSError, ValueError, TypeError, KeyError):
             return 0
+
+
+def _conflict(context: str, version: int, expect: int) -> Conflict:
+    return Conflict(f"Context {context!r} is at version {version}, not {expect}: refresh() and retry.")
 
 
 def _title(folder: Path) -> str | None:
@@ -335,20 +339,37 @@ def _sync_folder(folder: Path) -> None:
 @contextmanager
 def _file_lock(folder: Path, seconds: float) -> Iterator[None]:
     """The context's lock between processes; the kernel lifts it when its holder dies."""
-    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + seconds
+    while True:
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _wait_for(file, deadline, folder)
+            if _is_at(file, folder / "lock"):
+                yield
+                return
+        finally:
+            os.close(file)
+        folder.mkdir(exist_ok=True)  # dropped while we waited: take the new folder's lock
+
+
+def _wait_for(file: int, deadline: float, folder: Path) -> None:
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Busy(f"{str(folder)!r} is locked by another writer: retry.") from None
+            time.sleep(0.002)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether the open file is still the one at this path."""
     try:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise Busy(f"{str(folder)!r} is locked by another writer: retry.") from None
-                time.sleep(0.002)
-        yield
-    finally:
-        os.close(file)
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    here = os.fstat(file)
+    return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
 
 
 @contextmanager

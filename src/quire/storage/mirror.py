@@ -1,6 +1,6 @@
 """The readable side of the file backend: a JSON header per page, its body beside it, and the list of segments.
 
-It is written after the log and never read for the truth: delete it, and opening the folder writes it again.
+It is written after the log and never read for the truth: delete `pages`, and opening the store writes it again.
 """
 
 import json

@@ -1,7 +1,5 @@
 """File names for anything: no name, however hostile, leaves its folder or meets another on any file system."""
 
-from hashlib import sha256
-
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _RESERVED = frozenset(
     {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
@@ -20,5 +18,7 @@ def file_name(name: str) -> str:
         parts.insert(0, "%")
     text = "".join(parts)
     if len(text) > _MAX:
+        from hashlib import sha256  # here, because few names are so long and importing it is slow
+
         text = f"{text[: _MAX - 34]}%-{sha256(name.encode()).hexdigest()[:32]}"
     return text

@@ -24,7 +24,6 @@ from quire.storage.base import (
     Family,
     Head,
     Patch,
-    Put,
     Record,
     check_context_name,
 )
@@ -35,7 +34,9 @@ _APPLICATION_ID = 0x71756972  # "quir"
 _GROUP_BITS = KEY_BITS + 1
 _MAX_CONTEXT = (1 << (63 - _GROUP_BITS)) - 1
 _CHUNK = 256
-_PAGE_SIZE = 8_192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
+_CHUNK_BYTES = 1 << 20
+_PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
+_CHECKPOINT = 4000
 
 
 def _plain(family: str) -> str:
@@ -99,6 +100,7 @@ class SQLiteStorage:
             self._db.set_busy_timeout(int(busy_seconds * 1_000))
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
             self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.wal_autocheckpoint(_CHECKPOINT)
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
             self._migrate()
 
@@ -129,7 +131,7 @@ class SQLiteStorage:
                 stop = last - 1
             else:
                 start = last + 1
-            if len(rows) < _CHUNK or start > stop:
+            if start > stop:
                 return
 
     def members(
@@ -164,16 +166,15 @@ class SQLiteStorage:
                 number = self._move_head(context, commit)
                 base = number << KEY_BITS
                 for write in commit.writes:
-                    match write:
-                        case Put() if write.family in GROUPED:
-                            group = None if write.group is None else number << _GROUP_BITS | write.group
-                            execute(_PUT[write.family], (base | write.key, group, write.order, write.value))
-                        case Put():
-                            execute(_PUT[write.family], (base | write.key, write.value))
-                        case Patch():
-                            execute(_PATCH[write.family], (write.value, base | write.key))
-                        case Delete():
-                            execute(_DELETE[write.family], (base | write.key,))
+                    if isinstance(write, Delete):
+                        execute(_DELETE[write.family], (base | write.key,))
+                    elif isinstance(write, Patch):
+                        execute(_PATCH[write.family], (write.value, base | write.key))
+                    elif write.family in GROUPED:
+                        group = None if write.group is None else number << _GROUP_BITS | write.group
+                        execute(_PUT[write.family], (base | write.key, group, write.order, write.value))
+                    else:
+                        execute(_PUT[write.family], (base | write.key, write.value))
                 execute("COMMIT")
             except BaseException:
                 self._roll_back()
@@ -258,7 +259,7 @@ class SQLiteStorage:
         with self._guard:
             number = self._number(context)
             base = number << KEY_BITS
-            return self._db.execute(sql, (base | start, base | min(stop, MAX_KEY))).fetchall() if number else []
+            return _take(self._db.execute(sql, (base | start, base | min(stop, MAX_KEY)))) if number else []
 
     def _migrate(self) -> None:
         """Bring the file to this schema, in one transaction."""
@@ -326,6 +327,19 @@ class _Guard:
                 return StorageFailure(f"The storage {self._path!r} is closed.")
             case _:
                 return StorageFailure(f"{self._path!r}: {error}.")
+
+
+def _take(cursor: apsw.Cursor) -> list[Row]:
+    """The rows of a cursor, cut after the first megabyte: bodies can be large."""
+    rows: list[Row] = []
+    size = 0
+    for row in cursor:
+        rows.append(row)
+        size += len(row[1])
+        if size > _CHUNK_BYTES:
+            cursor.close(True)
+            break
+    return rows
 
 
 def _record(row: Row) -> Record:

@@ -408,8 +408,12 @@ class ContextSystem:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write `marshal()` to a file."""
+        data = self.marshal()
+        target = Path(path)
+        fresh = target.with_name(target.name + ".new")
         try:
-            Path(path).write_bytes(self.marshal())
+            fresh.write_bytes(data)
+            fresh.replace(target)  # a reader sees the old file or the new one
         except OSError as error:
             raise StorageFailure(f"Cannot write {str(path)!r}: {error}.") from error
 

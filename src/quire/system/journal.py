@@ -23,7 +23,8 @@ from quire.records import (
 )
 from quire.state import State
 from quire.storage.base import JOURNAL, MAX_KEY, Record
-from quire.system.rules import verify, verify_pins
+from quire.system.rules import verify, verify_pins, verify_segments
+from quire.text import decode_meta
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -89,6 +90,7 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
             " no undo brings back. Set them with pin, unpin or set_segment_permission."
         )
     verify(plan)
+    verify_segments(plan)
     verify_pins(plan)
     return seq
 
@@ -106,6 +108,7 @@ def _change(reader: Reader, touched: Touched) -> Change:
 def _fields(reader: Reader, record: PageRecord) -> dict[str, object]:
     header = record.header
     fields: dict[str, object] = {field: getattr(header, field) for field in header.__struct_fields__}
+    fields["meta"] = decode_meta(header.meta)
     fields["parent"] = None if record.parent is None else reader.index(record.parent)
     return fields
 

@@ -1,6 +1,5 @@
 """Handing out: stored records as the values a user holds."""
 
-from types import MappingProxyType
 from typing import Any
 
 from quire.clock import as_datetime
@@ -26,7 +25,7 @@ def to_page(state: State, record: PageRecord) -> Page:
         "visibility": header.visibility,
         "pinned": header.pinned,
         "author": header.author,
-        "meta": MappingProxyType(decode_meta(header.meta)),
+        "meta": decode_meta(header.meta),
         "summary_tokens": header.summary_tokens,
         "tokens": header.tokens,
         "created_at": as_datetime(header.created),

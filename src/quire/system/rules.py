@@ -89,6 +89,16 @@ def verify(plan: Plan) -> None:
             _verify_shown(plan, page)
 
 
+def verify_segments(plan: Plan) -> None:
+    """Refuse a plan that would take the conversation away, or put a second segment beside one with the empty id."""
+    conversation = plan.state.conversation()
+    if conversation is not None and plan.conversation() != conversation:
+        raise InvalidOperation(f"Segment {plan.counters[conversation].segment!r} holds the conversation and stays.")
+    live = [plan.counters[number].segment for number, _ in plan.live_segments()]
+    if "" in live and len(live) > 1:
+        raise InvalidOperation("The segment with the empty id is a context's only one; others were added later.")
+
+
 def verify_pins(plan: Plan) -> None:
     """Refuse a plan that would remove or move a pinned page; pins are the developer's to lift."""
     for key, page in plan.pages.items():

@@ -37,7 +37,7 @@ def create_detail_page(
 ) -> PageIndex:
     """Add a leaf at the end of a folder."""
     above = folder(plan, parent, "add a page to")
-    header = _text_header(plan, name, description, detail, meta)
+    header = _header(plan, name, description, meta, body_text(detail))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
 
 
@@ -56,7 +56,7 @@ def create_contents_page(
     It stands at the end of its parent, or where its first child stood if that was in the same parent.
     """
     above = folder(plan, parent, "add a page to")
-    header = _header(plan, name, description, meta, folder=True)
+    header = _header(plan, name, description, meta, None)
     gathered = _gatherable(plan, above, children)
     key = plan.next_key(segment_number(above.key))
     rank = None
@@ -76,11 +76,12 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
         raise InvalidOperation(f"Page {shown(page.index)} has no parent; only a segment's root has none, made with it.")
     above = folder(plan, page.parent, "add a page to")
     if isinstance(page, DetailPage):
-        header = _text_header(plan, page.name, page.description, detail or "", page.meta)
+        text = "" if detail is None else body_text(detail)
+        header = _header(plan, page.name, page.description, page.meta, text)
     elif detail is not None:
         raise InvalidValue("A ContentsPage has no detail; give it to a DetailPage below it.")
     else:
-        header = _header(plan, page.name, page.description, page.meta, folder=True)
+        header = _header(plan, page.name, page.description, page.meta, None)
     header = replace(
         header, lifecycle=_new_lifecycle(page), visibility=choice(Visibility, page.visibility, "visibility")
     )
@@ -150,18 +151,11 @@ def remove_page(plan: Plan, index: PageIndex) -> int:
     return len(keys)
 
 
-def _text_header(
-    plan: Plan, name: object, description: object, detail: object, meta: Mapping[str, Any] | None
-) -> Header:
-    text = body_text(detail)
-    header = _header(plan, name, description, meta, folder=False)
-    return replace(header, body=plan.add_body(text), tokens=plan.count(text))
-
-
-def _header(plan: Plan, name: object, description: object, meta: Mapping[str, Any] | None, *, folder: bool) -> Header:
+def _header(plan: Plan, name: object, description: object, meta: Mapping[str, Any] | None, text: str | None) -> Header:
+    """The header of a new leaf with this text, or of a new folder (None)."""
     summary = one_line(description, "description", MAX_DESCRIPTION)
     return Header(
-        folder=folder,
+        folder=text is None,
         name=one_line(name, "name", MAX_NAME, empty=False),
         description=summary,
         author=plan.actor,
@@ -170,6 +164,8 @@ def _header(plan: Plan, name: object, description: object, meta: Mapping[str, An
         born=plan.seq,
         seq=plan.seq,
         summary_tokens=plan.count(summary),
+        tokens=plan.count(text or ""),
+        body=plan.add_body(text or ""),
         meta=encode_meta(dict(meta) if isinstance(meta, Mapping) else meta),
     )
 

@@ -1,0 +1,248 @@
+"""The ground floor: durable small operations, opening, memory and bytes on disk, for small and large contexts."""
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+import quire
+from bench.figures import Figure
+from quire.storage.base import Commit, Delete
+from quire.storage.sqlite import SQLiteStorage
+from quire.system import ContextSystem
+
+SMALL = 100
+ROUNDS = 40
+BATCH = 100
+SENTENCE = "the pump moves water through a valve and back into the tank until the gauge reads zero again"
+
+
+class NoTokens:
+    """A counter that counts nothing: token counting is measured apart."""
+
+    name = "none"
+    exact = False
+
+    def count(self, text: str) -> int:
+        return 0
+
+
+class CountingStorage(SQLiteStorage):
+    """SQLite that notes how many bytes the last commit carried."""
+
+    carried = 0
+
+    def commit(self, context: str, commit: Commit) -> None:
+        values = (write.value for write in commit.writes if not isinstance(write, Delete))
+        self.carried = len(commit.head) + sum(map(len, values))
+        super().commit(context, commit)
+
+
+def run(folder: Path, pages: int) -> list[Figure]:
+    """All figures of this floor."""
+    sys.stderr.write(f"building a context of {pages:,} pages …\n")
+    large_file, small_file, empty_file = folder / "large.db", folder / "small.db", folder / "empty.db"
+    appends = build(large_file, pages)
+    build(small_file, SMALL)
+    build(empty_file, 0)
+    return [
+        *bytes_on_disk(folder, large_file, pages),
+        *opening(large_file, empty_file, pages),
+        walking(large_file, pages),
+        importing(),
+        *appending(appends, pages),
+        *operations(folder, small_file, large_file, pages),
+    ]
+
+
+def build(file: Path, pages: int, size: Callable[[random.Random], int] = lambda chance: 1_024) -> list[float]:
+    """A context of so many pages in one folder, made one durable operation at a time; the seconds each took."""
+    chance = random.Random(7)
+    storage = SQLiteStorage(file)
+    system = quire.open(storage, "bench", counter=NoTokens()).pages
+    seconds = []
+    for number in range(pages):
+        text = prose(chance, size(chance))
+        start = time.perf_counter()
+        system.create_detail_page(f"Page {number}", "What this page is about", text, "usr-0")
+        seconds.append(time.perf_counter() - start)
+    storage.close()
+    return seconds
+
+
+def prose(chance: random.Random, size: int) -> str:
+    """Text of exactly this many bytes."""
+    start = chance.randrange(len(_PROSE) - 100_000)
+    return _PROSE[start : start + size]
+
+
+def bytes_on_disk(folder: Path, large: Path, pages: int) -> list[Figure]:
+    varied = folder / "varied.db"
+    count = min(pages, 20_000)
+    build(varied, count, lambda chance: max(20, min(60_000, int(chance.expovariate(1 / 1_024)))))
+    return [
+        Figure(
+            "bytes on disk, page of 1,024 bytes of text", large.stat().st_size / pages / 1_024, "kB", 1.5, "journal in"
+        ),
+        Figure(
+            "bytes on disk, texts of varied sizes, 1 kB on average",
+            varied.stat().st_size / count / 1_024,
+            "kB",
+            1.5,
+            "exponentially spread sizes",
+        ),
+    ]
+
+
+def opening(large: Path, empty: Path, pages: int) -> list[Figure]:
+    """A fresh process opens the file and reads one page."""
+    chosen = pages // 2 + 1
+    runs = [(_probe(large, f"usr-{chosen}"), _probe(empty, "usr-0")) for _ in range(5)]
+    milliseconds = statistics.median(big[0] for big, _ in runs)
+    megabytes = statistics.median(big[1] - small[1] for big, small in runs)
+    return [
+        Figure(f"open {pages:,} pages and read one", milliseconds, "ms", 10),
+        Figure("memory for that, above an open empty context", max(megabytes, 0), "MB", 10),
+    ]
+
+
+def _probe(file: Path, index: str) -> tuple[float, float]:
+    code = f"""
+import time, quire
+start = time.perf_counter()
+pages = quire.open({str(file)!r}, "bench").pages
+pages.get_page({index!r}), (pages.detail({index!r}) if {index != "usr-0"} else None)
+spent = (time.perf_counter() - start) * 1e3
+print(spent, [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")][0] / 1024)
+"""
+    spent, resident = _python(code).split()
+    return float(spent), float(resident)
+
+
+def walking(large: Path, pages: int) -> Figure:
+    code = f"""
+import resource, quire
+system = quire.ContextSystem(quire.SQLiteStorage({str(large)!r}), "bench", max_pages=10_000)
+assert sum(1 for _ in system.list_pages()) == {pages} + 4
+for index in range(1, {pages} + 1, {max(pages // 100_000, 1)}):
+    system.get_page(f"usr-{{index}}")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+    return Figure(f"process memory, walking {pages:,} pages", float(_python(code)), "MB", 100, "max_pages=10,000")
+
+
+def importing() -> Figure:
+    code = """
+import sys, time
+start = time.perf_counter()
+import quire
+print((time.perf_counter() - start) * 1e3)
+assert not {"splintr", "tiktoken"} & set(sys.modules)
+"""
+    _python("import quire")  # compiles the modules once
+    spent = statistics.median(float(_python(code)) for _ in range(9))
+    return Figure("import quire", spent, "ms", 100, "the tokenizer is not loaded")
+
+
+def appending(seconds: list[float], pages: int) -> list[Figure]:
+    """The first children of one folder against the last, from the building itself."""
+    part = min(2_000, pages // 3)
+    first, last = statistics.median(seconds[:part]), statistics.median(seconds[-part:])
+    return [Figure(f"append child {pages:,} against the first ones", last / first, "×", 1.3, f"{last * 1e6:.0f} µs")]
+
+
+def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figure]:
+    """Hide and append, on the small and the large context and on the raw floor, in turns."""
+    timer = _Timer()
+    floor = _Floor(folder / "floor.db")
+    subjects = [_Subject("small", small, SMALL, timer), _Subject("large", large, pages, timer)]
+    for _ in range(ROUNDS):
+        for subject in subjects:
+            subject.hide_some()
+            subject.append_some()
+        for operation, size in subjects[-1].carried.items():
+            for _ in range(BATCH):
+                timer.time(f"floor {operation}", floor.insert, bytes(size))
+    figures = []
+    for operation, what in (("hide", "hide a random page"), ("append", "append a page of 1 kB")):
+        size = subjects[-1].carried[operation]
+        for label, average in (("median", statistics.median), ("mean", statistics.fmean)):
+            kinds = (f"floor {operation}", f"{operation} small", f"{operation} large")
+            raw, few, many = (average(timer.seconds[kind]) for kind in kinds)
+            note = f"{label}; {many * 1e6:.0f} µs against {raw * 1e6:.0f} µs for {size:,} bytes"
+            figures += [
+                Figure(f"{what}, {SMALL} pages, × raw INSERT", few / raw, "×", 8, f"{label}; {few * 1e6:.0f} µs"),
+                Figure(f"{what}, {pages:,} pages, × raw INSERT", many / raw, "×", 8, note),
+                Figure(f"{what}, {pages:,} against {SMALL}", many / few, "×", 1.3, label),
+            ]
+    return figures
+
+
+class _Timer:
+    """Seconds by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def time(self, name: str, action: Callable[..., object], *arguments: object) -> None:
+        start = time.perf_counter()
+        action(*arguments)
+        self.seconds.setdefault(name, []).append(time.perf_counter() - start)
+
+
+class _Subject:
+    """One context under measurement, and how many bytes its last commits carried."""
+
+    def __init__(self, name: str, file: Path, pages: int, timer: _Timer) -> None:
+        self.carried: dict[str, int] = {}
+        self._name = name
+        self._pages = pages
+        self._timer = timer
+        self._chance = random.Random(3)
+        self._storage = CountingStorage(file)
+        self._system = ContextSystem(self._storage, "bench", counter=NoTokens())
+
+    def hide_some(self) -> None:
+        for _ in range(BATCH):
+            index = f"usr-{self._chance.randrange(self._pages) + 1}"
+            self._timer.time(f"hide {self._name}", self._system.hide, index)
+            self.carried["hide"] = self._storage.carried
+            self._system.expand(index)
+
+    def append_some(self) -> None:
+        for _ in range(BATCH):
+            text = prose(self._chance, 1_024)
+            create = self._system.create_detail_page
+            self._timer.time(f"append {self._name}", create, "Page", "What it is about", text, "usr-0")
+            self.carried["append"] = self._storage.carried
+
+
+class _Floor:
+    """The least a durable write can cost: one INSERT and commit through apsw."""
+
+    def __init__(self, file: Path) -> None:
+        self._db = apsw.Connection(str(file))
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("CREATE TABLE floor (id INTEGER PRIMARY KEY, value BLOB)")
+
+    def insert(self, data: bytes) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("INSERT INTO floor (value) VALUES (?)", (data,))
+        self._db.execute("COMMIT")
+
+
+def _python(code: str) -> str:
+    """What a fresh process prints that runs with compiled modules, as an installed package does."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()
+
+
+_PROSE = " ".join(random.Random(1).choices(SENTENCE.split(), k=60_000))

@@ -1,0 +1,58 @@
+"""What a benchmark reports: a measured number, the limit it was held against, and how to show both."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number. `limit` is the most it may be; None means it is shown for information."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float | None = None
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.limit is None or self.value <= self.limit
+
+    def as_dict(self) -> dict[str, object]:
+        return {**asdict(self), "value": round(self.value, 3), "holds": self.holds}
+
+
+def as_table(figures: Sequence[Figure]) -> str:
+    """The figures for a terminal."""
+    width = max(len(figure.name) for figure in figures)
+    lines = []
+    for figure in figures:
+        mark = " " if figure.limit is None else "✓" if figure.holds else "✗"
+        lines.append(
+            f"{mark} {figure.name:<{width}}  {_value(figure):>14}  {_limit(figure):<12} {figure.note}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def as_markdown(figures: Sequence[Figure], machine: Mapping[str, object]) -> str:
+    """The figures as a page of the documentation."""
+    rows = "\n".join(f"| {figure.name} | {_value(figure)} | {_limit(figure)} | {figure.note} |" for figure in figures)
+    where = ", ".join(f"{name} {value}" for name, value in machine.items())
+    return f"""# Figures
+
+Written by `python -m bench`; measured on: {where}. Times vary with the machine, ratios hardly: the raw floor (one apsw
+`INSERT` and commit of the same bytes, on a file of its own) is measured in the same run, turn by turn with quire.
+Token counting is apart (a counter that counts nothing), as is a search index (there is none yet).
+
+| figure | measured | at most | |
+|---|---|---|---|
+{rows}
+"""
+
+
+def _value(figure: Figure) -> str:
+    return f"{figure.value:,.2f} {figure.unit}" if figure.value < 100 else f"{figure.value:,.0f} {figure.unit}"
+
+
+def _limit(figure: Figure) -> str:
+    return "" if figure.limit is None else f"{figure.limit:,g} {figure.unit}"

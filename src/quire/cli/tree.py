@@ -1,0 +1,59 @@
+"""Drawing a context's tree for a terminal: one line a page, with its tokens and state."""
+
+from collections.abc import Iterator
+
+from quire.cli.paint import Paint
+from quire.pages import ContentsPage, Lifecycle, Page, Segment, Visibility
+from quire.system import ContextSystem
+
+_MAX_CHILDREN = 50
+_WIDTH = 60
+
+
+def draw_tree(pages: ContextSystem, paint: Paint) -> Iterator[str]:
+    """The lines of the whole context, segment by segment; long folders are cut with a count."""
+    for segment in pages.list_segments():
+        yield _segment_line(segment, paint)
+        yield from _children(pages, segment.root_index, "", paint)
+    cold = [page for page in pages.list_pages() if page.lifecycle is Lifecycle.COLD_ARCHIVED]
+    if cold:
+        yield paint.bold("cold archive")
+        for page in cold[:_MAX_CHILDREN]:
+            yield f"   {_page(page, paint)}{paint.dim(f' (from {page.home})')}"
+
+
+def _segment_line(segment: Segment, paint: Paint) -> str:
+    return f"{paint.bold(segment.id)} {segment.name} {paint.dim(f'{segment.type.name} · {segment.permission.name}')}"
+
+
+def _children(pages: ContextSystem, index: str, indent: str, paint: Paint) -> Iterator[str]:
+    children = pages.children(index, limit=_MAX_CHILDREN)
+    more = pages.child_count(index) - len(children)
+    for position, child in enumerate(children):
+        last = position == len(children) - 1 and not more
+        yield f"{indent}{'└─ ' if last else '├─ '}{_page(child, paint)}"
+        if isinstance(child, ContentsPage):
+            yield from _children(pages, child.index, indent + ("   " if last else "│  "), paint)
+    if more:
+        yield f"{indent}└─ {paint.dim(f'… {more:,} more')}"
+
+
+def _page(page: Page, paint: Paint) -> str:
+    name = page.name if len(page.name) <= _WIDTH else page.name[: _WIDTH - 1] + "…"
+    folder = isinstance(page, ContentsPage)
+    size = f"{page.child_count} pages" if isinstance(page, ContentsPage) else f"{page.tokens:,} tokens"
+    shown = paint.bold(name) if folder else name
+    return f"{paint.cyan(page.index)} {shown} {paint.yellow(size)}{_state(page, paint)}"
+
+
+def _state(page: Page, paint: Paint) -> str:
+    marks = []
+    if page.pinned:
+        marks.append(paint.green("pinned"))
+    if page.lifecycle is Lifecycle.HOT_ARCHIVED:
+        marks.append(paint.blue("archived"))
+    elif page.effective is Lifecycle.HOT_ARCHIVED:
+        marks.append(paint.dim("folded away"))
+    elif page.visibility is Visibility.HIDDEN:
+        marks.append(paint.blue(f"hidden, shows {page.summary_tokens} tokens"))
+    return f" [{', '.join(marks)}]" if marks else ""
