@@ -4,10 +4,8 @@ Plan → commit → apply. The storage commits everything or nothing, and memory
 memory must still say what the disk says.
 """
 
-from collections.abc import Callable
 from os import urandom
 from threading import RLock
-from typing import Concatenate, ParamSpec, TypeVar
 
 from quire.clock import Clock
 from quire.errors import Busy, Conflict, InvalidOperation, OutcomeUnknown, StorageFailure
@@ -29,9 +27,6 @@ from quire.state import Folder, State
 from quire.storage.base import BODY, JOURNAL, PAGE, PIN, SEGMENT, TALLY, Commit, Delete, Patch, Put, Storage, Write
 from quire.tokens import TokenCounter
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 
 class Engine:
     """One handle on one context: its state, its lock, and the way from a plan to a commit.
@@ -49,21 +44,6 @@ class Engine:
         self._handle = urandom(6)
         self._attempts = 0
         self._stale = False
-
-    def run(
-        self,
-        actor: str,
-        operation: str,
-        planner: Callable[Concatenate[Plan, P], R],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Plan an operation, commit it if it changes anything, and return what the planner returned."""
-        with self.lock:
-            plan = self.begin(actor)
-            result = planner(plan, *args, **kwargs)
-            self.commit(plan, operation)
-            return result
 
     def begin(self, actor: str) -> Plan:
         """An empty plan over the current state. Hold the lock until it is committed or dropped."""
@@ -119,6 +99,8 @@ class Engine:
             plan.now,
             state.head.next_body + len(plan.bodies),
             tuple(plan.counters),
+            changes.tally_of,
+            changes.tally,
         )
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         commit = Commit(state.version, plan.seq, encode_record(0, head), changes.writes)
@@ -168,6 +150,8 @@ class _Changes:
         self.pins: dict[int, bool] = {}
         self._plan = plan
         self._state = plan.state
+        self.tally_of = plan.state.head.tally_of
+        self.tally = plan.state.head.tally
         self._deltas: dict[int, int] = {}
         self._last: dict[int, bytes] = {}
         for number, segment in plan.segments.items():
@@ -204,8 +188,7 @@ class _Changes:
 
     def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
         if isinstance(page, PageRecord) and page.parent is not None:
-            attached = not page.is_cold
-            self._deltas[page.parent] = self._deltas.get(page.parent, 0) + (by if attached else 0)
+            self._deltas[page.parent] = self._deltas.get(page.parent, 0) + (0 if page.is_cold else by)
             if by > 0:
                 self._last[page.parent] = max(page.rank, self._last.get(page.parent, b""))
 
@@ -215,10 +198,17 @@ class _Changes:
             count = known.children + delta
             last = max(known.last or b"", self._last.get(key, b"")) or None
             self.folders[key] = Folder(count, last)
-            if delta and count == 0:
-                self.writes.append(Delete(TALLY, key))
+            if key == self.tally_of:
+                self.tally = count
+            elif delta and len(self._deltas) == 1:  # the folder at work from now on
+                if self.tally_of >= 0:
+                    self._write_tally(self.tally_of, self.tally)
+                self.tally_of, self.tally = key, count
             elif delta:
-                self.writes.append(Put(TALLY, key, encode_record(key, count)))
+                self._write_tally(key, count)
+
+    def _write_tally(self, key: int, count: int) -> None:
+        self.writes.append(Put(TALLY, key, encode_record(key, count)) if count else Delete(TALLY, key))
 
     def _pin(self, key: int, old: PageRecord | Gone | None, page: PageRecord | Gone) -> None:
         was = isinstance(old, PageRecord) and old.header.pinned

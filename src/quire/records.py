@@ -114,13 +114,19 @@ class Counter(Struct, frozen=True, array_like=True, gc=False):
 
 
 class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The head of a context: its counters, which are never undone, so that numbers are never reused."""
+    """The head of a context: its counters, which are never undone, so that numbers are never reused.
+
+    The number of children of the folder at work, `tally_of`, rides here too, so that appending to one folder writes no
+    tally record; the tally record of that folder is out of date until another folder takes its turn.
+    """
 
     format: int
     created: int
     updated: int
     next_body: int
     counters: tuple[Counter, ...] = ()
+    tally_of: int = -1
+    tally: int = 0
 
 
 class Touched(Struct, frozen=True, array_like=True, gc=False):

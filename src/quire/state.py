@@ -127,10 +127,9 @@ class State(Reader):
         """A folder's number of children and last rank."""
         found = self._folders.get(key)
         if found is None:
-            tally = self.storage.get(self.context, TALLY, key)
             ends = (next(self.members(key, reverse=True, cold=cold), None) for cold in (False, True))
             ranks = [end.rank for end in ends if end is not None]
-            found = Folder(decode_tally(key, tally.value) if tally else 0, max(ranks, default=None))
+            found = Folder(self._tally(key), max(ranks, default=None))
             self._folders[key] = found
             if len(self._folders) > self.max_pages:
                 self._folders.popitem(last=False)
@@ -141,10 +140,7 @@ class State(Reader):
     def child_count(self, key: int) -> int:
         """A folder's number of children."""
         found = self._folders.get(key)
-        if found is not None:
-            return found.children
-        tally = self.storage.get(self.context, TALLY, key)
-        return decode_tally(key, tally.value) if tally else 0
+        return self._tally(key) if found is None else found.children
 
     def body(self, key: int) -> str:
         """The text of a body; 0 is the empty one."""
@@ -210,6 +206,12 @@ class State(Reader):
             self._above_pins = None
             if self._pins is not None:
                 (self._pins.add if pinned else self._pins.discard)(key)
+
+    def _tally(self, key: int) -> int:
+        if key == self.head.tally_of:
+            return self.head.tally
+        tally = self.storage.get(self.context, TALLY, key)
+        return decode_tally(key, tally.value) if tally else 0
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
         if isinstance(page, PageRecord) and page.header.pinned:

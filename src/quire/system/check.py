@@ -164,6 +164,8 @@ class _Tree:
     def _derived(self, children: "Counter[int]") -> Iterator[Problem]:
         storage, context = self.state.storage, self.state.context
         tallies = {record.key: decode_tally(record.key, record.value) for record in storage.scan(context, TALLY)}
+        if self.state.head.tally_of >= 0:
+            tallies[self.state.head.tally_of] = self.state.head.tally
         for key in tallies.keys() | children.keys():
             if tallies.get(key, 0) != children[key]:
                 yield Problem(

@@ -78,7 +78,12 @@ class ContextSystem:
 
         All operations below are made of it; several planned steps in one planner are one all-or-nothing commit.
         """
-        return self._engine.run(self.actor, operation, planner, *args, **kwargs)
+        engine = self._engine
+        with engine.lock:
+            plan = engine.begin(self.actor)
+            result = planner(plan, *args, **kwargs)
+            engine.commit(plan, operation)
+            return result
 
     # Segments
 
