@@ -101,6 +101,7 @@ class Engine:
             tuple(plan.counters),
             changes.tally_of,
             changes.tally,
+            plan.actors,
         )
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         commit = Commit(state.version, plan.seq, encode_record(0, head), changes.writes)

@@ -30,6 +30,7 @@ class Plan(Reader):
         self.bodies: dict[int, str] = {}
         self.fresh: set[int] = set()
         """Keys taken from a counter: nothing is stored under them, so nobody need look."""
+        self._actors = state.head.actors
         self._counter = counter
         self._pages: dict[int, PageRecord | Gone] = {}
         self._segments: dict[int, SegmentRecord] = {}
@@ -43,6 +44,11 @@ class Plan(Reader):
     @property
     def counters(self) -> Sequence[Counter]:
         return self.state.counters if self._counters is None else self._counters
+
+    @property
+    def actors(self) -> tuple[str, ...]:
+        """Everyone who ever wrote here; a header's author is a position in it."""
+        return self._actors
 
     @property
     def pages(self) -> Mapping[int, PageRecord | Gone]:
@@ -165,6 +171,13 @@ class Plan(Reader):
         self.bodies[key] = text
         return key
 
+    def author(self, name: str | None = None) -> int:
+        """The number of an actor, the plan's own by default."""
+        actor = self.actor if name is None else name
+        if actor not in self._actors:
+            self._actors = (*self._actors, actor)
+        return self._actors.index(actor)
+
     def count(self, text: str) -> int:
         """The tokens of a text."""
         return self._counter.count(text) if text else 0
@@ -217,7 +230,7 @@ class Plan(Reader):
         return record
 
     def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:
-        return replace(header, **fields, seq=self.seq, updated=self.now)
+        return replace(header, **fields, seq=self.seq, age=self.now - header.created)
 
     def _own_counters(self) -> list[Counter]:
         if self._counters is None:

@@ -42,14 +42,18 @@ def page_number(key: int) -> int:
 
 
 class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
-    """Everything about a page but its place and its body."""
+    """Everything about a page but its place and its body.
+
+    Small, because a fork copies it: `author` is a number among the head's actors, `age` the milliseconds from `created`
+    to the last change, `born` and `seq` the journal entries that made it and changed it last.
+    """
 
     folder: bool
     name: str
     description: str
-    author: str
+    author: int
     created: int
-    updated: int
+    age: int
     born: int
     seq: int
     summary_tokens: int = 0
@@ -127,6 +131,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     counters: tuple[Counter, ...] = ()
     tally_of: int = -1
     tally: int = 0
+    actors: tuple[str, ...] = ()
 
 
 class Touched(Struct, frozen=True, array_like=True, gc=False):

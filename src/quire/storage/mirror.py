@@ -88,12 +88,12 @@ class Mirror:
             "lifecycle": page.header.lifecycle.name,
             "visibility": page.header.visibility.name,
             "pinned": page.header.pinned,
-            "author": page.header.author,
+            "author": head.actors[page.header.author],
             "meta": decode_meta(page.header.meta),
             "summaryTokens": page.header.summary_tokens,
             "tokens": page.header.tokens,
             "createdAt": as_datetime(page.header.created).isoformat(),
-            "updatedAt": as_datetime(page.header.updated).isoformat(),
+            "updatedAt": as_datetime(page.header.created + page.header.age).isoformat(),
             "body": body,
         }
         _replace(header, _json(form))

@@ -125,15 +125,14 @@ class SQLiteStorage:
     ) -> Iterator[Record]:
         order = "DESC" if reverse else "ASC"
         sql = f"SELECT {_COLUMNS[family]} FROM {family} WHERE id BETWEEN ? AND ? ORDER BY id {order} LIMIT {_CHUNK}"
-        while rows := self._chunk(context, sql, start, stop):
+        start, stop = max(start, 0), min(stop, MAX_KEY)
+        while start <= stop and (rows := self._chunk(context, sql, start, stop)):
             yield from map(_record, rows)
             last = rows[-1][0] & MAX_KEY
             if reverse:
                 stop = last - 1
             else:
                 start = last + 1
-            if start > stop:
-                return
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
@@ -260,7 +259,7 @@ class SQLiteStorage:
         with self._guard:
             number = self._number(context)
             base = number << KEY_BITS
-            return _take(self._db.execute(sql, (base | start, base | min(stop, MAX_KEY)))) if number else []
+            return _take(self._db.execute(sql, (base | start, base | stop))) if number else []
 
     def _migrate(self) -> None:
         """Bring the file to this schema, in one transaction."""

@@ -88,9 +88,9 @@ def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
         "visibility": header.visibility,
         "parent": "" if page.is_cold else parent,
         "pinned": header.pinned,
-        "author": header.author,
+        "author": state.head.actors[header.author],
         "createdAt": _time(header.created),
-        "updatedAt": _time(header.updated),
+        "updatedAt": _time(header.created + header.age),
     }
     if header.meta:
         form["meta"] = decode_meta(header.meta)
@@ -280,13 +280,14 @@ class _Document:
         parent = self._parent(index, form, lifecycle, place)
         detail = "" if folder else body_text(form.get("detail", ""), f"{place}.detail")
         description = one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION)
+        created = _moment(form, "createdAt", place, plan.now)
         header = Header(
             folder=folder,
             name=one_line(_field(form, "name", str, place), f"{place}.name", MAX_NAME, empty=False),
             description=description,
-            author=one_line(_field(form, "author", str, place, plan.actor), f"{place}.author", MAX_NAME),
-            created=_moment(form, "createdAt", place, plan.now),
-            updated=_moment(form, "updatedAt", place, plan.now),
+            author=plan.author(one_line(_field(form, "author", str, place, plan.actor), f"{place}.author", MAX_NAME)),
+            created=created,
+            age=_moment(form, "updatedAt", place, plan.now) - created,
             born=plan.seq,
             seq=plan.seq,
             summary_tokens=plan.count(description),

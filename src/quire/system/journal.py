@@ -159,7 +159,7 @@ def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int]) -> No
         return
     if isinstance(now, PageRecord):
         before = replace(before, header=replace(before.header, pinned=now.header.pinned))
-        same = replace(before.header, seq=now.header.seq, updated=now.header.updated)
+        same = replace(before.header, seq=now.header.seq, age=now.header.age)
         if (before.parent, before.rank, same) == (now.parent, now.rank, now.header):
             return
     moved = not isinstance(now, PageRecord) or (now.group, now.rank) != (before.group, before.rank)

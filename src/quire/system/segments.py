@@ -41,9 +41,9 @@ def add_segment(plan: Plan, segment: Segment) -> None:
         folder=True,
         name=name,
         description="",
-        author=plan.actor,
+        author=plan.author(),
         created=plan.now,
-        updated=plan.now,
+        age=0,
         born=plan.seq,
         seq=plan.seq,
     )

@@ -158,9 +158,9 @@ def _header(plan: Plan, name: object, description: object, meta: Mapping[str, An
         folder=text is None,
         name=one_line(name, "name", MAX_NAME, empty=False),
         description=summary,
-        author=plan.actor,
+        author=plan.author(),
         created=plan.now,
-        updated=plan.now,
+        age=0,
         born=plan.seq,
         seq=plan.seq,
         summary_tokens=plan.count(summary),
@@ -255,12 +255,17 @@ def _emigrate(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) ->
     moved = {page.key: page for _, page in plan.subtree(record)}
     number = segment_number(above.key)
     keys = {key: plan.next_key(number) for key in moved}
-    fields: dict[str, Any] = {"seq": plan.seq, "updated": plan.now}
+    fields: dict[str, Any] = {"seq": plan.seq}
     if _in_system(plan, above):
         fields |= {"pinned": True, "lifecycle": Lifecycle.ACTIVE, "visibility": Visibility.EXPANDED}
     for old, page in moved.items():
         parent = above.key if old == record.key or page.parent is None else keys[page.parent]
-        plan.create(keys[old], parent, rank if old == record.key else page.rank, replace(page.header, **fields))
+        plan.create(
+            keys[old],
+            parent,
+            rank if old == record.key else page.rank,
+            replace(page.header, **fields, age=plan.now - page.header.created),
+        )
         plan.remove(old, moved_to=keys[old])
     if _in_system(plan, above):
         open_chain(plan, above)

@@ -1,0 +1,63 @@
+"""Messages as quire keeps them: one shape for all providers, and what each provider gets back of its own.
+
+A message holds what every provider understands (role, content, tool calls) and, where that does not say everything its
+origin said, the original in `raw`. It goes back to its origin as it came and to the others in the common shape.
+Whoever changes the content, calls or ids of a message also drops its `raw`, which speaks of the old ones.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Role = Literal["system", "user", "assistant", "tool"]
+ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+Provider = Literal["openai", "responses", "anthropic"]
+Part = dict[str, Any]
+"""A piece of multi-part content, told apart by its `type`:
+
+| type       | fields                                                                                            |
+|------------|---------------------------------------------------------------------------------------------------|
+| `text`     | `text`; `refusal` (true) where the model declines                                                 |
+| `image`    | one of `url` (also a data URL), `data` with `media_type`, `file_id`; `detail`                     |
+| `file`     | one of `url`, `data` (with `media_type` where known), `file_id`, `text`; `name`                   |
+| `audio`    | `data` with `format`, or `id` of a spoken answer with its `transcript`                            |
+| `thinking` | `text` with `signature`, or `data` (redacted), or `item` (a Responses item as JSON text)          |
+| `other`    | `kind`, and the original as JSON text: `part` (stands in content) or `item` (stands on its own)   |
+"""
+
+
+class ToolCall(Struct, frozen=True, omit_defaults=True):
+    """A call the assistant makes. `arguments` is JSON text, as the model wrote it; free text if the tool is `custom`."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    custom: bool = False
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. `index` is its number in order of arrival; it never changes.
+
+    `content` is text, a list of parts, or None. `origin` is the provider whose shape it came in, `raw` what that
+    provider gets back if the fields here do not say everything, `joined` whether it came in the same provider message
+    as the one before it. `developer` is OpenAI's word for a system message.
+    """
+
+    role: Role
+    content: str | list[Part] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    index: int = -1
+    origin: Provider = "openai"
+    raw: str | None = None
+    joined: bool = False
+    developer: bool = False
+    meta: dict[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """The text of the content: its text parts, one a line."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        return "\n".join(part["text"] for part in self.content if part.get("type") == "text")

@@ -1,0 +1,123 @@
+"""A storage that fails on demand, for proving that no failure tears anything."""
+
+from collections.abc import Iterator
+from typing import Literal, TypeVar
+
+from quire.errors import StorageFailure
+from quire.storage.base import MAX_KEY, Commit, Family, Head, Record, Storage
+
+When = Literal["before", "after"]
+T = TypeVar("T")
+
+
+class InjectedFault(StorageFailure):
+    """The failure a `FaultyStorage` was told to raise."""
+
+    code = "injected_fault"
+
+
+class FaultyStorage:
+    """Another storage, failing at its k-th call: `before` doing it, or `after` having done it.
+
+    `after` is the lost acknowledgement: the commit is made and the caller never hears of it. A stream that fails
+    `after` breaks off behind its first record. With `lasting`, every call from then on fails until `heal()`.
+    `fail_at=0` never fails and only counts. `error` replaces the exception: what a backend raises need not be ours.
+    """
+
+    def __init__(
+        self,
+        inner: Storage,
+        fail_at: int = 0,
+        when: When = "before",
+        *,
+        lasting: bool = False,
+        error: BaseException | None = None,
+    ) -> None:
+        self.inner = inner
+        self.calls: list[str] = []
+        """The names of the calls since the last `arm()`."""
+        self._error = error
+        self.arm(fail_at, when, lasting=lasting)
+
+    def arm(self, fail_at: int, when: When = "before", *, lasting: bool = False) -> None:
+        """Count from here, and fail at the call with that number."""
+        self.calls.clear()
+        self._fail_at = fail_at
+        self._when = when
+        self._lasting = lasting
+
+    def heal(self) -> None:
+        """Fail no more; go on counting."""
+        self._fail_at = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call that was to fail has been made."""
+        return 0 < self._fail_at <= len(self.calls)
+
+    def head(self, context: str) -> Head | None:
+        fault = self._enter("head")
+        found = self.inner.head(context)
+        self._leave(fault)
+        return found
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        fault = self._enter("get")
+        found = self.inner.get(context, family, key)
+        self._leave(fault)
+        return found
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        fault = self._enter("scan")
+        records = self.inner.scan(context, family, start, stop, reverse=reverse)
+        return self._broken(records) if fault else records
+
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        fault = self._enter("members")
+        records = self.inner.members(context, family, group, after=after, reverse=reverse)
+        return self._broken(records) if fault else records
+
+    def commit(self, context: str, commit: Commit) -> None:
+        fault = self._enter("commit")
+        self.inner.commit(context, commit)
+        self._leave(fault)
+
+    def contexts(self, after: str = "") -> Iterator[str]:
+        fault = self._enter("contexts")
+        names = self.inner.contexts(after)
+        return self._broken(names) if fault else names
+
+    def drop(self, context: str) -> None:
+        fault = self._enter("drop")
+        self.inner.drop(context)
+        self._leave(fault)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _enter(self, call: str) -> bool:
+        """Count a call and fail before it, or tell whether to fail after it."""
+        self.calls.append(call)
+        number = len(self.calls)
+        if not self._fail_at or number < self._fail_at or (number > self._fail_at and not self._lasting):
+            return False
+        if self._when == "before" or number > self._fail_at:
+            raise self._fault()
+        return True
+
+    def _leave(self, fault: bool) -> None:
+        if fault:
+            raise self._fault()
+
+    def _broken(self, items: Iterator[T]) -> Iterator[T]:
+        for item in items:
+            yield item
+            break
+        raise self._fault()
+
+    def _fault(self) -> BaseException:
+        return self._error or InjectedFault(f"An injected fault at call {self._fail_at} ({self._when}).")
