@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from quire.errors import Conflict
+from quire.errors import Conflict, InvalidValue, shown
 from quire.pages import Permission, Segment, SegmentType
 from quire.plan import Plan
 from quire.storage.base import Storage
-from quire.storage.opening import open_storage
+from quire.storage.opening import storage_at
 from quire.storage.sqlite import Durability
 from quire.system import ContextSystem, Entry, Hit, Problem
 from quire.system.rules import whole_number
@@ -100,8 +100,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     `where` is `memory:`, `file:DIR`, `sqlite:FILE`, a path (SQLite), or a storage object, which stays the caller's to
     close. `segments` replaces the usual four at creation.
     """
-    owns = isinstance(where, str | os.PathLike)
-    storage = open_storage(where, durability=durability) if isinstance(where, str | os.PathLike) else where
+    storage, owns = storage_at(where, durability=durability)
     try:
         return open_in(storage, context, budget=budget, counter=counter, segments=segments, owns_storage=owns)
     except BaseException:
@@ -130,5 +129,7 @@ def open_in(
 
 
 def _create(plan: Plan, segments: Sequence[Segment]) -> None:
+    if not isinstance(segments, list | tuple):
+        raise InvalidValue(f"segments is {shown(segments)}; a list of quire.Segment is needed.")
     for segment in segments:
         add_segment(plan, segment)

@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Self
 
 from quire.context import DEFAULT_BUDGET, Context, open_in
-from quire.errors import NoSuchContext
+from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
 from quire.storage.base import Storage
-from quire.storage.opening import open_storage
+from quire.storage.opening import storage_at
 from quire.storage.sqlite import Durability
 from quire.tokens import TokenCounter
 
@@ -20,10 +20,7 @@ class Library:
     def __init__(
         self, where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
     ) -> None:
-        self._owns_storage = isinstance(where, str | os.PathLike)
-        self.storage: Storage = (
-            open_storage(where, durability=durability, create=create) if isinstance(where, str | os.PathLike) else where
-        )
+        self.storage, self._owns_storage = storage_at(where, durability=durability, create=create)
 
     def open(
         self,
@@ -47,7 +44,7 @@ class Library:
     def delete(self, name: str) -> None:
         """Remove a context with all its pages and history. Raises `NoSuchContext`."""
         if not self.exists(name):
-            raise NoSuchContext(f"No context {name!r} in this library; list() names what is there.")
+            raise NoSuchContext(f"No context {shown(name)} in this library; list() names what is there.")
         self.storage.drop(name)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ Planning reads through to the state and writes nothing. Committing a plan is the
 committed leaves no trace, which is how a failed operation changes nothing.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire import ranks
-from quire.errors import InvalidOperation, InvalidValue
+from quire.errors import InvalidOperation
 from quire.pages import MAX_NUMBER, MAX_SEGMENTS
 from quire.reader import Reader, Slot, slot
 from quire.records import Counter, Gone, Header, PageRecord, SegmentRecord, page_key
@@ -137,7 +138,7 @@ class Plan(Reader):
 
     def put_segment(self, number: int, segment: SegmentRecord) -> None:
         """Write a segment."""
-        self._segments[number] = replace(segment, seq=self.seq, updated=self.now)
+        self._segments[number] = replace(segment, seq=self.seq)
 
     def add_counter(self, segment_id: str) -> int:
         """Take a number for a segment id that was never used."""
@@ -193,15 +194,15 @@ class Plan(Reader):
         return rank
 
     def rank_before(self, folder: int, sibling: int) -> bytes:
-        """The rank directly before a child of the folder."""
+        """The rank directly before a child of the folder, after cold pages that would return before it."""
         for _ in range(2):
             high = self.existing(sibling, folder)
-            low = next(self.members(folder, after=slot(high), reverse=True), None)
+            low = next(self._all_members(folder, after=slot(high), reverse=True), None)
             rank = ranks.between(low.rank if low else None, high.rank)
             if rank is not None:
                 return rank
-            self._respace(folder)
-        raise InvalidValue(f"No room before {self.index(sibling)!r}.")
+            self._spread(folder, high)
+        raise InvalidOperation(f"No room before {self.index(sibling)!r}: move it, then try again.")
 
     def free_rank(self, folder: int, wanted: bytes) -> bytes:
         """The wanted rank if no child has it, else one directly before the child that has."""
@@ -212,12 +213,31 @@ class Plan(Reader):
             return wanted
         return self.rank_before(folder, next(self.members(folder, after=(wanted, -1))).key)
 
-    def _respace(self, folder: int) -> None:
-        """Give all children of a folder, cold ones included, fresh ranks in the same order."""
-        children = list(merge(self.members(folder), self.members(folder, cold=True), key=slot))
-        for child, rank in zip(children, ranks.spaced(len(children)), strict=True):
-            if child.rank != rank:
-                self.place(child, folder, rank)
+    def _all_members(self, folder: int, *, after: Slot, reverse: bool) -> Iterator[PageRecord]:
+        """The children of a folder in order, cold ones at the places they would return to."""
+        both = (self.members(folder, after=after, reverse=reverse, cold=cold) for cold in (False, True))
+        return merge(*both, key=slot, reverse=reverse)
+
+    def _spread(self, folder: int, around: PageRecord) -> None:
+        """Give the crowded children around a spot fresh ranks in the same order; all others keep theirs."""
+        crowd: deque[PageRecord] = deque()
+        low: bytes | None = None
+        for page in self._all_members(folder, after=slot(around), reverse=True):
+            if len(page.rank) <= ranks.CROWDED and page.rank < around.rank:
+                low = page.rank
+                break
+            crowd.appendleft(page)
+        high = around.rank if len(around.rank) <= ranks.CROWDED else None
+        if high is None:
+            crowd.append(around)
+            for page in self._all_members(folder, after=slot(around), reverse=False):
+                if len(page.rank) <= ranks.CROWDED:
+                    high = page.rank
+                    break
+                crowd.append(page)
+        fresh = ranks.spread(low, high or ranks.after(crowd[-1].rank) or ranks.END, len(crowd))
+        for page, rank in zip(crowd, fresh, strict=True):
+            self.place(page, folder, rank)
 
     def _write(self, record: PageRecord) -> PageRecord:
         old = self.page(record.key)

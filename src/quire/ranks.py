@@ -2,13 +2,17 @@
 
 Appending takes the next number after the last rank, in six bytes; inserting takes a midpoint, which grows by about a
 byte per eight inserts at one spot. `between` returns None when there is no room left worth having: the caller then
-gives all siblings fresh ranks with `spaced`.
+spreads the crowded ones anew with `spread`, between neighbours that keep their ranks.
 """
 
 from collections.abc import Iterator
 
 WIDTH = 6
 MAX_LENGTH = 64
+CROWDED = 16
+"""A rank longer than this is one of many inserted at one spot."""
+END = b"\xff" * (WIDTH + 1)
+"""After every rank that appending gives."""
 _START = 1 << (8 * WIDTH - 1)
 _END = (1 << (8 * WIDTH)) - 1
 
@@ -43,6 +47,14 @@ def between(low: bytes | None, high: bytes | None) -> bytes | None:
         bounded = bounded and ceiling == floor
         position += 1
     return None
+
+
+def spread(low: bytes | None, high: bytes, count: int) -> list[bytes]:
+    """So many ranks, evenly spread between two neighbours."""
+    low = low or b""
+    width = max(len(low), len(high)) + 1 + (count.bit_length() + 7) // 8
+    first, last = (int.from_bytes(rank.ljust(width, b"\0")) for rank in (low, high))
+    return [(first + (last - first) * step // (count + 1)).to_bytes(width) for step in range(1, count + 1)]
 
 
 def spaced(count: int) -> Iterator[bytes]:

@@ -131,6 +131,13 @@ class Reader(ABC):
             top = above
         return top if top.is_cold else None
 
+    def home_of(self, record: PageRecord) -> int:
+        """The folder a cold page returns to: its old one if that is still in the tree, else its segment's root."""
+        home = None if record.parent is None else self.page(record.parent)
+        if isinstance(home, PageRecord) and home.header.folder and self.cold_top(home) is None:
+            return home.key
+        return page_key(segment_number(record.key), 0)
+
     def subtree(self, record: PageRecord) -> Iterator[tuple[int, PageRecord]]:
         """The page and all attached below it, parents first, each with its depth. Streams."""
         yield 0, record

@@ -4,6 +4,7 @@ Names and descriptions are one line, so that nothing in them can break out of th
 """
 
 import re
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from quire.errors import InvalidValue, shown
 MAX_NAME = 200
 MAX_DESCRIPTION = 2_000
 MAX_META_BYTES = 4_096
+_META_DEPTH = 32
 
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
@@ -41,27 +43,45 @@ def body_text(value: object, field: str = "detail") -> str:
     return _text(value, field)
 
 
-def encode_meta(value: object) -> bytes:
+def encode_meta(value: object, field: str = "meta") -> bytes:
     """A page's `meta` as stored. Raises `InvalidValue` unless it is a small dict of JSON-like values."""
-    if not value:
+    if value is None or value == {}:
         return b""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise InvalidValue(f"meta is {shown(value)}; give a dict with text keys.")
-    try:
-        data = msgspec.msgpack.encode(value)
-        plain = msgspec.msgpack.decode(data) == value
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError) as error:
-        raise InvalidValue(f"meta {shown(value)} cannot be stored ({error}); use plain JSON values.") from None
-    if not plain:
-        raise InvalidValue(f"meta {shown(value)} does not survive storing; use plain JSON values.")
+        raise InvalidValue(f"{field} is {shown(value)}; give a dict with text keys.")
+    if not _is_plain(value, depth=_META_DEPTH):
+        raise InvalidValue(f"{field} {shown(value)} cannot be stored; use plain JSON values, not nested deeply.")
+    data = msgspec.msgpack.encode(value)
     if len(data) > MAX_META_BYTES:
-        raise InvalidValue(f"meta takes {len(data):,} bytes; at most {MAX_META_BYTES:,}. Put long text in the detail.")
+        raise InvalidValue(
+            f"{field} takes {len(data):,} bytes; at most {MAX_META_BYTES:,}. Long text is for the detail."
+        )
     return data
 
 
 def decode_meta(data: bytes) -> dict[str, Any]:
     """The inverse of `encode_meta`: a fresh dict each time."""
     return msgspec.msgpack.decode(data, type=dict[str, Any]) if data else {}
+
+
+def _is_plain(value: object, depth: int) -> bool:
+    """Whether a value is one that JSON has, so that it comes back from every store as it was."""
+    match value:
+        case None | bool():
+            return True
+        case str():
+            return value.isascii() or not _SURROGATE.search(value)
+        case int():
+            return -(1 << 63) <= value < 1 << 64
+        case float():
+            return isfinite(value)
+        case list():
+            return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
+        case dict():
+            pairs = value.items()
+            return depth > 0 and all(isinstance(key, str) and _is_plain([key, item], depth) for key, item in pairs)
+        case _:
+            return False
 
 
 def _text(value: object, field: str) -> str:

@@ -6,6 +6,8 @@ were not used, what an SDK parsed for its caller. The messages go on without the
 
 from typing import Any, NamedTuple
 
+from quire.messages import Provider
+
 Values = dict[str, Any]
 
 _ADDED_BY_SDKS = frozenset({"parsed", "parsed_arguments", "parsed_output"})
@@ -13,12 +15,13 @@ _NULL_HAS_MEANING = frozenset({"code", "outputs", "result"})  # required by the 
 _INSIDE = frozenset({"choices", "content", "function", "message", "output", "tool_calls"})
 
 
-class Enclosed(NamedTuple):
-    """A message found in a response: its place in it, itself, and the `meta` it carries along."""
+class Entry(NamedTuple):
+    """A value that should be a message: where it stands, and what its envelope told about it."""
 
     place: str
-    value: object
+    value: Any
     meta: Values
+    provider: Provider | None = None
 
 
 def tidy(value: Any) -> Any:
@@ -37,53 +40,40 @@ def tidy(value: Any) -> Any:
     }
 
 
-def opened(value: Values, place: str) -> list[Enclosed] | None:
+def opened(value: Values, place: str) -> list[Entry] | None:
     """The messages in a whole response of any provider; None if the value is no response."""
     if "role" not in value and "type" not in value:
         if isinstance(value.get("choices"), list):
             return _completion(value, place)
         if "message" in value and "finish_reason" in value:
             meta = _meta(value, value["finish_reason"])
-            return [Enclosed(f"{place}.message", tidy(value["message"]), meta)]
+            return [Entry(f"{place}.message", tidy(value["message"]), meta, "openai")]
         if isinstance(value.get("output"), list):
             return _response(value, place)
     if value.get("type") == "message" and not value.keys().isdisjoint({"stop_reason", "usage", "model"}):
-        return [Enclosed(place, _reply(value), _meta(value, value.get("stop_reason")))]
+        reply = {"role": value.get("role"), "content": tidy(value.get("content"))}
+        return [Entry(place, reply, _meta(value, value.get("stop_reason")), "anthropic")]
     return None
 
 
-def _completion(value: Values, place: str) -> list[Enclosed]:
+def _completion(value: Values, place: str) -> list[Entry]:
     """OpenAI chat: the message of the first choice."""
     place = f"{place}.choices[0]"
     choice = next(iter(value["choices"]), None)
     if not isinstance(choice, dict):
-        return [Enclosed(place, choice, {})]
-    return [Enclosed(f"{place}.message", tidy(choice.get("message")), _meta(value, choice.get("finish_reason")))]
+        return [Entry(place, choice, {})]
+    meta = _meta(value, choice.get("finish_reason"))
+    return [Entry(f"{place}.message", tidy(choice.get("message")), meta, "openai")]
 
 
-def _response(value: Values, place: str) -> list[Enclosed]:
+def _response(value: Values, place: str) -> list[Entry]:
     """OpenAI Responses: the output items. What is counted once goes with the last."""
     details = value.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else value.get("status")
     meta = _meta(value, reason)
-    part = {key: meta[key] for key in ("id", "model") if key in meta}
-    items = [Enclosed(f"{place}.output[{n}]", tidy(item), part) for n, item in enumerate(value["output"])]
+    part = {key: meta[key] for key in meta if key in ("id", "model")}
+    items = [Entry(f"{place}.output[{n}]", tidy(item), part, "responses") for n, item in enumerate(value["output"])]
     return [*items[:-1], *(item._replace(meta=meta) for item in items[-1:])]
-
-
-def _reply(value: Values) -> Values:
-    """Anthropic: role and content. Blank texts are taken out: the API answers with them and refuses them."""
-    content = tidy(value.get("content"))
-    if isinstance(content, list):
-        content = [block for block in content if not _blank(block)]
-    return {"role": value.get("role"), "content": content}
-
-
-def _blank(block: object) -> bool:
-    if not isinstance(block, dict) or block.get("type") != "text":
-        return False
-    text = block.get("text")
-    return isinstance(text, str) and not text.strip()
 
 
 def _meta(value: Values, reason: object) -> Values:

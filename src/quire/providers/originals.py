@@ -1,8 +1,8 @@
-"""How `raw` keeps an original: as JSON text, with the long texts that stand in the message's own fields left out.
+"""How `raw` keeps an original: as JSON text, without what already stands in the message's own fields.
 
-A message is stored once, not twice: where the original repeats a text of the message (or the data of an image), `raw`
-has a note saying where to find it. Nothing in `raw` depends on how messages are parsed or formatted, so it can be
-read by any later version.
+A message is stored once, not twice: where the original repeats a long text of the message, the data of an image or the
+arguments of a call, `raw` has a note saying where to find it. Nothing in `raw` depends on how messages are parsed or
+formatted, so any later version can read it.
 """
 
 import json
@@ -14,7 +14,8 @@ from msgspec import structs
 from quire.messages import Message
 
 _WORTH_A_NOTE = 64
-Path = list[Any]
+_DEPTH = 3  # how deep items, parts and arguments stand in an original
+Path = tuple[Any, ...]
 
 
 def dumps(value: object) -> str:
@@ -24,53 +25,64 @@ def dumps(value: object) -> str:
 
 def exact(message: Message, original: object, formatted: object) -> Message:
     """The message, with the original in `raw` if what is formatted without it is something else."""
-    return message if formatted == original else structs.replace(message, raw=_keep(original, message))
+    return message if formatted == original else structs.replace(message, raw=_Keeper(message).keep(original))
 
 
 def give_back(message: Message) -> Any:
     """The original that `exact` kept, as a fresh value."""
     kept = json.loads(message.raw or "")
-    for target, source in kept["notes"]:
-        _step(kept["original"], target[:-1])[target[-1]] = _text_at(message, source)
+    for target, source in kept["texts"]:
+        _put(kept["original"], target, _text_at(message, source))
+    for target, source in kept["values"]:
+        _put(kept["original"], target, json.loads(_text_at(message, source)))
     return kept["original"]
 
 
-def _keep(original: object, message: Message) -> str:
-    known = {text: path for path, text in _texts(message) if len(text) >= _WORTH_A_NOTE}
-    notes: list[tuple[Path, Path]] = []
-    return dumps({"original": _hollow(original, [], known, notes), "notes": notes})
+class _Keeper:
+    """Writes the `raw` of one message."""
+
+    def __init__(self, message: Message) -> None:
+        self._known = {text: path for path, text in _texts(message) if len(text) >= _WORTH_A_NOTE}
+        self._texts: list[tuple[Path, Path]] = []
+        self._values: list[tuple[Path, Path]] = []
+
+    def keep(self, original: object) -> str:
+        hollow = self._hollow(original, ())
+        return dumps({"original": hollow, "texts": self._texts, "values": self._values})
+
+    def _hollow(self, value: object, path: Path) -> object:
+        """The value with None for all that is known, and a note where it is found."""
+        if isinstance(value, str) and value in self._known:
+            self._texts.append((path, self._known[value]))
+            return None
+        if isinstance(value, list):
+            return [self._hollow(inner, (*path, n)) for n, inner in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        if self._known and 0 < len(path) <= _DEPTH and (text := dumps(value)) in self._known:
+            self._values.append((path, self._known[text]))
+            return None
+        return {key: self._hollow(inner, (*path, key)) for key, inner in value.items()}
 
 
 def _texts(message: Message) -> Iterator[tuple[Path, str]]:
     if isinstance(message.content, str):
-        yield ["content"], message.content
+        yield ("content",), message.content
     for n, part in enumerate(message.content if isinstance(message.content, list) else ()):
-        for key, value in part.items():
-            if isinstance(value, str):
-                yield ["content", n, key], value
-    for n, call in enumerate(message.tool_calls):
-        yield ["tool_calls", n], call.arguments
+        yield from ((("content", n, key), value) for key, value in part.items() if isinstance(value, str))
+    yield from ((("tool_calls", n), call.arguments) for n, call in enumerate(message.tool_calls))
 
 
-def _hollow(value: object, path: Path, known: dict[str, Path], notes: list[tuple[Path, Path]]) -> object:
-    """The value with every known text replaced by None and noted."""
-    if isinstance(value, dict):
-        return {key: _hollow(inner, [*path, key], known, notes) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_hollow(inner, [*path, n], known, notes) for n, inner in enumerate(value)]
-    if isinstance(value, str) and value in known:
-        notes.append((path, known[value]))
-        return None
-    return value
+def _text_at(message: Message, path: list[Any]) -> str:
+    text: str = message.tool_calls[path[1]].arguments if path[0] == "tool_calls" else _at(message.content, path[1:])
+    return text
 
 
-def _text_at(message: Message, path: Path) -> str:
-    if path[0] == "tool_calls":
-        return message.tool_calls[path[1]].arguments
-    return str(_step(message.content, path[1:]))
+def _put(value: Any, path: list[Any], inner: object) -> None:
+    _at(value, path[:-1])[path[-1]] = inner
 
 
-def _step(value: Any, path: Path) -> Any:
+def _at(value: Any, path: list[Any]) -> Any:
     for key in path:
         value = value[key]
     return value

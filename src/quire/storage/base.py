@@ -4,8 +4,10 @@ A backend knows bytes and nothing of pages, so a new page type needs no migratio
 is not in the protocol. `quire.testing.StorageContract` is the suite that any backend can run.
 """
 
+import os
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal, Protocol
+from pathlib import Path
+from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -116,6 +118,28 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Release files and connections. Closing twice is fine."""
+
+
+def check_storage(value: object) -> Storage:
+    """The value if it speaks the protocol. Raises `InvalidValue`."""
+    methods = ("head", "get", "scan", "members", "commit", "contexts", "drop", "close")
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+        raise InvalidValue(f"{shown(value)} is no storage: a storage has the methods {', '.join(methods)}.")
+    return cast(Storage, value)
+
+
+def check_path(value: object) -> Path:
+    """The value as a path that the file system can be asked for. Raises `InvalidValue`."""
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        if isinstance(text, str) and text.strip() and "\0" not in text and len(text) < 4_096:
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                pass
+            else:
+                return Path(text)
+    raise InvalidValue(f"path is {shown(value)}; the path of a file or folder is needed.")
 
 
 def check_context_name(name: object) -> str:

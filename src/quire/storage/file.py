@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
-from quire.errors import Busy, Conflict, Corrupt, InvalidValue, StorageFailure, shown
+from quire.errors import Busy, Conflict, Corrupt, InvalidValue, QuireError, StorageFailure, shown
 from quire.records import decode_head
 from quire.storage.base import MAX_KEY, Commit, Family, Head, Record, check_context_name
 from quire.storage.log import Frame, encode_frame, read_frames
@@ -84,7 +84,7 @@ class FileStorage:
         return self._stream(log, log.table.members(family, group, after, reverse=reverse)) if log else iter(())
 
     def commit(self, context: str, commit: Commit) -> None:
-        folder = self._folder(check_context_name(context))
+        folder = self._folder(context)
         with self._lock, _errors(self.path):
             self._check_open()
             if commit.expect == 0:
@@ -135,7 +135,7 @@ class FileStorage:
             self._logs.clear()
 
     def _folder(self, context: str) -> Path:
-        return self.path / file_name(context)
+        return self.path / file_name(check_context_name(context))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -148,7 +148,7 @@ class FileStorage:
     def _log(self, context: str, *, fresh: bool = False) -> "_Log | None":
         """The context's log, or None if there is none; with `fresh`, with all that others appended."""
         self._check_open()
-        log = self._logs.get(context)
+        log = self._logs.get(check_context_name(context))
         if log is not None and fresh and not log.is_current():
             log.close()
             del self._logs[context]
@@ -158,8 +158,11 @@ class FileStorage:
             if not (folder / "log").exists():
                 return None
             log = _Log(folder, context)
-            log.catch_up()
-            log.check_stamp()
+            try:
+                log.start()
+            except BaseException:
+                log.close()
+                raise
             if log.head is None:  # created, but killed before its first commit
                 log.close()
                 return None
@@ -173,7 +176,8 @@ class FileStorage:
     def _stream(self, log: "_Log", rows: Iterator[tuple[int, Row[Place]]]) -> Iterator[Record]:
         while True:
             with self._lock, _errors(self.path):
-                found = next(rows, None)
+                self._check_open()
+                found = None if log.closed else next(rows, None)  # closed: the context was dropped meanwhile
                 if found is None:
                     return
                 record = log.record(*found)
@@ -193,10 +197,20 @@ class _Log:
         self._end = 0
         self._synced = 0
         self._mirror = Mirror(folder)
-        self._stamped = self._read_stamp()
-        self._mirrored = self._stamped if (folder / "pages").exists() else 0
+        self._stamped, self._files = self._read_stamp()
         self._unmirrored: set[tuple[Family, int]] = set()
         self._since_stamp = 0
+        self.closed = False
+
+    def start(self) -> None:
+        """Read the log for the first time. Raises `Corrupt` if it ends before a point it had reached in order."""
+        self.catch_up()
+        if self._end < self._stamped:
+            raise Corrupt(f"{str(self._path)!r} is damaged: it ends at byte {self._end} and had {self._stamped}.")
+        torn = os.fstat(self._file).st_size > self._end
+        if torn or self._files != self._mirror.count():  # the readable files say more or less than the log
+            self._mirror.clear()
+            self._unmirrored = set(self.table.keys())
 
     def is_current(self) -> bool:
         """Whether the file this log reads is still the one at its path."""
@@ -246,7 +260,7 @@ class _Log:
         """Write the readable files of what changed. They are a courtesy: a failure here does not undo the commit."""
         if self.head is None or self.head.version < 0 or not self._unmirrored:
             return
-        with suppress(OSError):
+        with suppress(OSError, QuireError):
             self._mirror.write(decode_head(self.head.value), self._unmirrored, self._lookup)
             self._unmirrored.clear()
             self._since_stamp += 1
@@ -259,19 +273,17 @@ class _Log:
             return
         os.fdatasync(self._file)
         self._synced = self._end
-        stamp = {"version": self.head.version, "size": self._end}
+        (self._folder / "stamp.json").touch()
+        stamp = {"version": self.head.version, "size": self._end, "files": self._mirror.count()}
         fresh = self._folder / "stamp.json.new"
         fresh.write_text(json.dumps(stamp))
         os.replace(fresh, self._folder / "stamp.json")
         self._since_stamp = 0
 
-    def check_stamp(self) -> None:
-        """Refuse a log that ends before a point it had reached in order."""
-        if self._end < self._stamped:
-            raise Corrupt(f"{str(self._path)!r} is damaged: it ends at byte {self._end} and had {self._stamped}.")
-
     def close(self) -> None:
-        os.close(self._file)
+        if not self.closed:
+            self.closed = True
+            os.close(self._file)
 
     def _apply(self, frame: Frame) -> None:
         for entry in frame.entries:
@@ -279,10 +291,11 @@ class _Log:
             if entry.is_delete:
                 self.table.delete(family, key)
             else:
-                old = None if entry.is_put else self.table.get(family, key)
-                group, order = (old.group, old.order) if old else (entry.group, entry.order)
-                self.table.put(family, key, (entry.offset, entry.size), group, order)
-            if frame.start >= self._mirrored:
+                old = self.table.get(family, key)
+                group, order = (old.group, old.order) if old and not entry.is_put else (entry.group, entry.order)
+                if entry.is_put or old:
+                    self.table.put(family, key, (entry.offset, entry.size), group, order)
+            if frame.start >= self._stamped:
                 self._unmirrored.add((family, key))
         self.head = Head(frame.version, frame.head)
         self._end = frame.end
@@ -292,11 +305,13 @@ class _Log:
         row = self.table.get(family, key)
         return self.record(key, row) if row else None
 
-    def _read_stamp(self) -> int:
+    def _read_stamp(self) -> tuple[int, int]:
+        """How far the log was at the last orderly moment, and how many readable files there were."""
         try:
-            return int(json.loads((self._folder / "stamp.json").read_bytes())["size"])
+            stamp = json.loads((self._folder / "stamp.json").read_bytes())
+            return int(stamp["size"]), int(stamp["files"])
         except (OSError, ValueError, TypeError, KeyError):
-            return 0
+            return 0, -1
 
 
 def _conflict(context: str, version: int, expect: int) -> Conflict:

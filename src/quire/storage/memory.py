@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from threading import RLock
 
-from quire.errors import Conflict
-from quire.storage.base import MAX_KEY, Commit, Delete, Family, Head, Patch, Put, Record, check_context_name
+from quire.errors import Conflict, InvalidValue, shown
+from quire.storage.base import FAMILIES, MAX_KEY, Commit, Delete, Family, Head, Patch, Put, Record, check_context_name
 from quire.storage.table import Row, Table
 
 
@@ -17,6 +17,7 @@ class MemoryStorage:
         self._lock = RLock()
 
     def head(self, context: str) -> Head | None:
+        check_context_name(context)
         with self._lock:
             return self._heads.get(context)
 
@@ -49,6 +50,9 @@ class MemoryStorage:
                 raise Conflict(
                     f"Context {context!r} is at version {version}, not {commit.expect}: refresh() and retry."
                 )
+            for write in commit.writes:
+                if write.family not in FAMILIES:
+                    raise InvalidValue(f"Family {shown(write.family)} is not one of {', '.join(FAMILIES)}.")
             table = self._tables.setdefault(context, Table())
             for write in commit.writes:
                 _apply(table, write)
@@ -60,6 +64,7 @@ class MemoryStorage:
         yield from names
 
     def drop(self, context: str) -> None:
+        check_context_name(context)
         with self._lock:
             self._heads.pop(context, None)
             self._tables.pop(context, None)

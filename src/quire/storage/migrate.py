@@ -93,8 +93,7 @@ class _Copy:
             return self._tell("done")
         version = self._copy(there)
         self._verify()
-        if self.source.head(self.context) != self.head:
-            raise Conflict(f"Context {self.context!r} changed while it was copied: call migrate() again.")
+        self._source_is_unchanged()
         self.target.commit(self.context, Commit(version, self.head.version, self.head.value, ()))
         return self._tell("done")
 
@@ -128,10 +127,15 @@ class _Copy:
             pairs = zip_longest(self.source.scan(self.context, family), self.target.scan(self.context, family))
             for record, copy in pairs:
                 if record != copy:
+                    self._source_is_unchanged()
                     raise Corrupt(self._difference(family, record, copy))
                 self._count([record] if record else [])
                 if self.records % _CHUNK_RECORDS == 0:
                     self._tell("verify")
+
+    def _source_is_unchanged(self) -> None:
+        if self.source.head(self.context) != self.head:
+            raise Conflict(f"Context {self.context!r} changed while it was copied: call migrate() again.")
 
     def _difference(self, family: Family, record: Record | None, copy: Record | None) -> str:
         key = record.key if record else copy.key if copy else 0

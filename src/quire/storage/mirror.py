@@ -32,7 +32,17 @@ class Mirror:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._made: set[str] = set()
+
+    def clear(self) -> None:
+        """Remove the readable files of all pages, to be written anew."""
+        for folder in (self._folder / "pages").glob("*"):
+            for name in os.listdir(folder):
+                (folder / name).unlink(missing_ok=True)
+
+    def count(self) -> int:
+        """How many readable files there are."""
+        folders = (self._folder, *(self._folder / "pages").glob("*"))
+        return sum(1 for folder in folders for name in os.listdir(folder) if name.endswith((".json", ".txt")))
 
     def write(self, head: HeadRecord, touched: Iterable[tuple[Family, int]], lookup: Lookup) -> None:
         """Bring the files of these records up to date with what `lookup` finds."""
@@ -100,9 +110,6 @@ class Mirror:
 
     def _stem(self, head: HeadRecord, key: int, index: str) -> Path:
         segment = file_name(head.counters[segment_number(key)].segment)
-        if segment not in self._made:
-            (self._folder / "pages" / segment).mkdir(parents=True, exist_ok=True)
-            self._made.add(segment)
         return self._folder / "pages" / segment / file_name(index)
 
 
@@ -126,5 +133,9 @@ def _json(value: object) -> bytes:
 def _replace(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old or the new, never a part."""
     fresh = path.with_name(path.name + ".new")
-    fresh.write_bytes(data)
+    try:
+        fresh.write_bytes(data)
+    except FileNotFoundError:  # the folder was never made, or someone deleted it
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(data)
     os.replace(fresh, path)

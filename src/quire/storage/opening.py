@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from quire.errors import InvalidValue, StorageFailure, shown
-from quire.storage.base import Storage
+from quire.storage.base import Storage, check_path, check_storage
 from quire.storage.file import FileStorage
 from quire.storage.memory import MemoryStorage
 from quire.storage.sqlite import Durability, SQLiteStorage
@@ -26,21 +26,30 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
     return opener(path, durability=durability)
 
 
-def _parse(where: str | os.PathLike[str]) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
+def storage_at(
+    where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
+) -> tuple[Storage, bool]:
+    """The storage a URL or path names, opened, or the storage given; and whether it was opened here."""
+    if isinstance(where, str | os.PathLike):
+        return open_storage(where, durability=durability, create=create), True
+    return check_storage(where), False
+
+
+def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
+    try:
+        return _parse_forms(where)
+    except InvalidValue:
+        raise InvalidValue(f"Cannot open {shown(where)}; give {_FORMS}.") from None
+
+
+def _parse_forms(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
     if isinstance(where, os.PathLike):
-        return SQLiteStorage, Path(where)
-    if not isinstance(where, str) or not where.strip() or "\0" in where:
-        raise InvalidValue(f"Cannot open {shown(where)}; give {_FORMS}.")
-    scheme, colon, rest = where.partition(":")
-    if not colon or len(scheme) == 1:  # no scheme, or a drive letter
-        return SQLiteStorage, Path(where)
+        return SQLiteStorage, check_path(where)
+    scheme, colon, rest = where.partition(":") if isinstance(where, str) else ("", "", "")
+    if not colon or (len(scheme) == 1 and os.name == "nt"):  # no scheme, or a drive letter
+        return SQLiteStorage, check_path(where)
     if scheme == "memory" and not rest:
         return None, Path()
-    if scheme in _OPENERS and _local(rest):
-        return _OPENERS[scheme], Path(_local(rest))
-    raise InvalidValue(f"Cannot open {shown(where)}; give {_FORMS}.")
-
-
-def _local(rest: str) -> str:
-    """The path of `scheme:path`, `scheme://path` and `scheme:///path`."""
-    return rest.removeprefix("//")
+    if scheme in _OPENERS:  # scheme:path, scheme://path and scheme:///path
+        return _OPENERS[scheme], check_path(rest.removeprefix("//"))
+    raise InvalidValue(f"Unknown scheme {scheme!r}.")

@@ -8,6 +8,7 @@ by context and needs no second index. Numbers of dropped contexts are not used a
 from collections.abc import Iterator
 from pathlib import Path
 from threading import RLock
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Literal
 
@@ -98,14 +99,14 @@ class SQLiteStorage:
                 self._db = apsw.Connection(str(self.path))
             except apsw.CantOpenError as error:
                 raise StorageFailure(f"Cannot open {str(self.path)!r}: {error}. Does its folder exist?") from error
-            self._db.set_busy_timeout(int(busy_seconds * 1_000))
-            self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
-            self._migrate()
+            try:
+                self._prepare(busy_seconds)
+            except BaseException:
+                self._db.close()
+                raise
 
     def head(self, context: str) -> Head | None:
+        check_context_name(context)
         with self._guard:
             row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).get
             if row is None:
@@ -191,6 +192,7 @@ class SQLiteStorage:
             after = names[-1]
 
     def drop(self, context: str) -> None:
+        check_context_name(context)
         with self._guard:
             execute = self._db.execute
             execute("BEGIN IMMEDIATE")
@@ -228,6 +230,7 @@ class SQLiteStorage:
 
     def _new_head(self, context: str, commit: Commit) -> int:
         check_context_name(context)
+        self._numbers.pop(context, None)  # of a context of that name that was dropped
         self._db.execute(
             "INSERT INTO context (name, version, head) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (context, commit.version, commit.head),
@@ -248,7 +251,7 @@ class SQLiteStorage:
         """The context's number, or 0 if it does not exist."""
         number = self._numbers.get(context)
         if number is None:
-            number = self._db.execute("SELECT id FROM context WHERE name = ?", (context,)).get
+            number = self._db.execute("SELECT id FROM context WHERE name = ?", (check_context_name(context),)).get
             if number is None:
                 return 0
             if not self._db.in_transaction:  # a number seen inside a commit may yet be rolled back
@@ -261,35 +264,53 @@ class SQLiteStorage:
             base = number << KEY_BITS
             return _take(self._db.execute(sql, (base | start, base | stop))) if number else []
 
+    def _prepare(self, busy_seconds: float) -> None:
+        """Make the file ready for work, but only after a look that it is ours or empty."""
+        self._db.set_busy_timeout(int(busy_seconds * 1_000))
+        version = self._schema()
+        self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+        self._use_wal(monotonic() + busy_seconds)
+        self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
+        if version < len(_MIGRATIONS):
+            self._migrate()
+
+    def _use_wal(self, deadline: float) -> None:
+        """Switch to the write-ahead log, waiting for others by hand: SQLite's own waiting leaves this one out."""
+        while True:
+            try:
+                self._db.pragma("journal_mode", "wal")
+                return
+            except apsw.BusyError:
+                if monotonic() > deadline:
+                    raise
+                sleep(0.005)
+
+    def _schema(self) -> int:
+        """The file's schema version, 0 if it is empty. Raises if another program or a newer quire made it."""
+        version, program = self._db.pragma("user_version"), self._db.pragma("application_id")
+        empty = not self._db.execute("SELECT count(*) FROM sqlite_schema").get
+        if program != _APPLICATION_ID and not (empty and version == program == 0):
+            raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
+        if version > len(_MIGRATIONS):
+            raise NewerFormat(
+                f"{str(self.path)!r} has schema {version}; this quire reads up to {len(_MIGRATIONS)}."
+                " Install a newer quire."
+            )
+        return int(version)
+
     def _migrate(self) -> None:
         """Bring the file to this schema, in one transaction."""
-        if self._db.pragma("user_version") == len(_MIGRATIONS):
-            self._check_application()
-            return
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            found = self._db.pragma("user_version")
-            if found > len(_MIGRATIONS):
-                raise NewerFormat(
-                    f"{str(self.path)!r} has schema {found}; this quire reads up to {len(_MIGRATIONS)}."
-                    " Install a newer quire."
-                )
-            if found == 0 and self._db.execute("SELECT count(*) FROM sqlite_schema").get:
-                raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
-            self._check_application()
-            for step in _MIGRATIONS[found:]:
+            for step in _MIGRATIONS[self._schema() :]:
                 self._db.execute(step)
             self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
             self._db.execute("COMMIT")
         except BaseException:
             self._roll_back()
-            self._db.close()
             raise
-
-    def _check_application(self) -> None:
-        if self._db.pragma("application_id") not in (0, _APPLICATION_ID):
-            raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
 
     def _roll_back(self) -> None:
         """End the transaction without masking the error that got us here."""

@@ -34,6 +34,10 @@ class Table(Generic[V]):
         """One row, or None."""
         return self._rows[family].get(key)
 
+    def keys(self) -> Iterator[tuple[Family, int]]:
+        """The families and keys of all rows."""
+        return ((family, key) for family, rows in self._rows.items() for key in rows)
+
     def put(self, family: Family, key: int, value: V, group: int | None, order: bytes) -> None:
         """Add or replace a row."""
         rows = self._rows[family]

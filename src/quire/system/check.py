@@ -52,6 +52,11 @@ def _check_stored(state: State) -> Iterator[Problem]:
     """Every record decodes, memory says what the storage says, and the journal has no gap."""
     head = state.storage.head(state.context)
     version = head.version if head else 0
+    try:
+        stored_head = decode_head(head.value) if head else state.head
+    except QuireError as error:
+        yield Problem(0, "head", str(error))
+        return
     if version != state.version:
         yield Problem(1, "head", f"memory is at version {state.version}, the storage at {version}: refresh() first")
         return
@@ -61,7 +66,7 @@ def _check_stored(state: State) -> Iterator[Problem]:
                 decode(record)
             except QuireError as error:
                 yield Problem(0, f"{family} {record.key}", str(error))
-    if head is not None and decode_head(head.value) != state.head:
+    if stored_head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
     for key, cached in state.cached():
         stored = state.storage.get(state.context, PAGE, key)
@@ -87,14 +92,20 @@ class _Tree:
         self.state = state
         self.pages: dict[int, PageRecord] = {}
         self.highest: dict[int, int] = {}
+        self.strays: list[int] = []
         for record in state.storage.scan(state.context, PAGE):
             page = decode_page(record)
             number = segment_number(record.key)
+            if number >= len(state.counters):
+                self.strays.append(record.key)
+                continue
             self.highest[number] = max(self.highest.get(number, 0), page_number(record.key))
             if isinstance(page, PageRecord):
                 self.pages[record.key] = page
 
     def problems(self) -> Iterator[Problem]:
+        for key in self.strays:
+            yield Problem(5, f"page {key}", "its segment never existed")
         yield from self._segments()
         children = Counter(page.parent for page in self.pages.values() if page.parent is not None and not page.is_cold)
         for page in self.pages.values():
@@ -117,6 +128,9 @@ class _Tree:
     def _page(self, page: PageRecord) -> Iterator[Problem]:
         where = self.state.index(page.key)
         header = page.header
+        segment = self.state.segment(segment_number(page.key))
+        if segment is None or segment.gone:
+            yield Problem(5, where, "its segment was removed")
         if page.is_root is not (page.parent is None):
             yield Problem(2, where, "only a root has no parent")
         if page.is_root and header.lifecycle is not Lifecycle.ACTIVE:
@@ -125,15 +139,17 @@ class _Tree:
             yield Problem(2, where, "a folder has no body")
         if header.body and self.state.storage.get(self.state.context, BODY, header.body) is None:
             yield Problem(0, where, f"its body {header.body} is missing")
-        if page.parent is None or page.is_cold:
-            return
-        parent = self.pages.get(page.parent)
+        if page.parent is not None and not page.is_cold:
+            yield from self._place(page, page.parent, where)
+
+    def _place(self, page: PageRecord, above: int, where: str) -> Iterator[Problem]:
+        parent = self.pages.get(above)
         if parent is None:
-            yield Problem(2, where, f"its parent {self.state.index(page.parent)!r} does not exist")
+            yield Problem(2, where, f"its parent {self.state.index(above)!r} does not exist")
         elif not parent.header.folder:
-            yield Problem(2, where, f"its parent {self.state.index(page.parent)!r} is not a ContentsPage")
+            yield Problem(2, where, f"its parent {self.state.index(above)!r} is not a ContentsPage")
         elif segment_number(parent.key) != segment_number(page.key):
-            yield Problem(5, where, f"its parent {self.state.index(page.parent)!r} is in another segment")
+            yield Problem(5, where, f"its parent {self.state.index(above)!r} is in another segment")
         if not self._reaches_top(page):
             yield Problem(4, where, "it lies in its own subtree")
 

@@ -28,6 +28,7 @@ from quire.reader import slot
 from quire.records import Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.state import State
 from quire.system.rules import choice, verify, whole_number
+from quire.system.segments import check_conversation
 from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, decode_meta, encode_meta, one_line
 
 VERSION = 1
@@ -71,6 +72,7 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
     document.plan(plan)
     try:
         verify(plan)
+        check_conversation(plan)
     except InvalidValue:
         raise
     except QuireError as error:
@@ -79,14 +81,13 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
 
 def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
     header = page.header
-    parent = "" if page.parent is None else state.index(page.parent)
     form: dict[str, Any] = {
         "type": "ContentsPage" if header.folder else "DetailPage",
         "name": header.name,
         "description": header.description,
         "lifecycle": header.lifecycle,
         "visibility": header.visibility,
-        "parent": "" if page.is_cold else parent,
+        "parent": "" if page.parent is None or page.is_cold else state.index(page.parent),
         "pinned": header.pinned,
         "author": state.head.actors[header.author],
         "createdAt": _time(header.created),
@@ -94,18 +95,23 @@ def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
     }
     if header.meta:
         form["meta"] = decode_meta(header.meta)
-    if page.is_cold and page.parent is not None:
-        sides = (
-            next(state.members(page.parent, after=slot(page), reverse=True, cold=cold), None) for cold in (False, True)
-        )
-        left = max((side for side in sides if side is not None), key=slot, default=None)
-        form["home"] = {"parent": parent, "after": "" if left is None else state.index(left.key)}
+    if page.is_cold:
+        form["home"] = _home_form(state, page)
     if header.folder:
         form["children"] = [state.index(child.key) for child in state.members(page.key)]
     else:
         form["detail"] = state.body(header.body)
         form["messageCount"] = header.messages
     return form
+
+
+def _home_form(state: State, page: PageRecord) -> dict[str, str]:
+    """Where a cold page would return to: the folder, and the page before it there, cold ones counted."""
+    home = state.home_of(page)
+    after = slot(page) if home == page.parent else None
+    ends = (next(state.members(home, after=after, reverse=True, cold=cold), None) for cold in (False, True))
+    left = max((end for end in ends if end is not None), key=slot, default=None)
+    return {"parent": state.index(home), "after": "" if left is None else state.index(left.key)}
 
 
 def _time(milliseconds: int) -> str:
@@ -145,7 +151,7 @@ def _clear(plan: Plan) -> None:
     for page in plan.state.segment_pages():
         plan.remove(page.key)
     for number, segment in plan.state.live_segments():
-        plan.put_segment(number, replace(segment, gone=True))
+        plan.put_segment(number, replace(segment, gone=True, updated=plan.now))
 
 
 class _Document:
@@ -297,7 +303,7 @@ class _Document:
             lifecycle=lifecycle,
             visibility=choice(Visibility, form.get("visibility", 0), f"{place}.visibility"),
             pinned=_field(form, "pinned", bool, place, default=False),
-            meta=encode_meta(form.get("meta")),
+            meta=encode_meta(form.get("meta"), f"{place}.meta"),
         )
         plan.create(key, parent, rank, header)
 
@@ -310,13 +316,24 @@ class _Document:
                 _refuse(f"{place}.parent", "must be empty: it is a root")
             return None
         if lifecycle is Lifecycle.COLD_ARCHIVED:
-            return self._keys.get(_home(form)[0], root)
+            return self._home_key(key, form, place)
         parent = _field(form, "parent", str, place)
         if parent not in self._keys:
             _refuse(f"{place}.parent", f"is {shown(parent)}, which is no page of the document")
         if self._listed_by.get(index) != parent:
             _refuse(f"{place}.parent", f"is {shown(parent)}, which does not list it among its children")
         return self._keys[parent]
+
+    def _home_key(self, key: int, form: dict[str, Any], place: str) -> int:
+        """The folder a cold page would return to; a document that names none means the root."""
+        root = page_key(segment_number(key), 0)
+        if "home" not in form:
+            return root
+        parent = _home(form)[0]
+        home = self._keys.get(parent, -1)
+        if segment_number(home) != segment_number(key) or self.pages[parent].get("type") != "ContentsPage":
+            _refuse(f"{place}.home", f"is {shown(form['home'])}; it must name a folder of the same segment")
+        return home
 
 
 def _home(form: dict[str, Any]) -> tuple[str, str]:

@@ -6,7 +6,6 @@ Each method takes the lock, plans, commits and applies; the rules are in the pla
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from quire.clock import Clock, system_clock
@@ -17,7 +16,7 @@ from quire.plan import Plan
 from quire.reader import slot
 from quire.records import PageRecord, segment_number
 from quire.state import State
-from quire.storage.base import Storage, check_context_name
+from quire.storage.base import Storage, check_context_name, check_path, check_storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.migrate import Progress, Report
 from quire.storage.migrate import migrate as copy_context
@@ -58,7 +57,7 @@ class ContextSystem:
     ) -> None:
         self.actor = one_line(actor, "actor", 100, empty=False)
         self._engine = Engine(
-            MemoryStorage() if storage is None else storage,
+            MemoryStorage() if storage is None else check_storage(storage),
             check_context_name(context),
             clock=clock,
             counter=counter or VocabularyCounter(),
@@ -331,7 +330,7 @@ class ContextSystem:
 
     def history(self, after: int = 0) -> Iterator[Entry]:
         """The journal entries above `after`, oldest first. Streams."""
-        return self._read(lambda state: history(state, after))
+        return self._read(lambda state: history(state, whole_number(after, "after")))
 
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep all that came after; the seq of the new entry.
@@ -384,6 +383,9 @@ class ContextSystem:
 
         Without, the target must already hold this very state of it.
         """
+        check_storage(target)
+        if not isinstance(migrate, bool):
+            raise InvalidValue(f"migrate is {shown(migrate)}; True or False is needed.")
         with self._engine.lock:
             if migrate:
                 self.migrate(target, progress=progress)
@@ -393,6 +395,7 @@ class ContextSystem:
         """Copy this context to another storage, streaming and verified; called again, an interrupted copy goes on."""
         with self._engine.lock:
             state = self._engine.current()
+            check_storage(target)
             if not state.version:  # nothing was ever written
                 return Progress(context=state.context, phase="done", records=0, bytes=0)
             return copy_context(state.storage, target, state.context, progress=progress)
@@ -413,8 +416,8 @@ class ContextSystem:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write `marshal()` to a file."""
+        target = check_path(path)
         data = self.marshal()
-        target = Path(path)
         fresh = target.with_name(target.name + ".new")
         try:
             fresh.write_bytes(data)
@@ -425,7 +428,7 @@ class ContextSystem:
     def load(self, path: str | PathLike[str]) -> None:
         """`unmarshal()` a file."""
         try:
-            data = Path(path).read_bytes()
+            data = check_path(path).read_bytes()
         except OSError as error:
             raise StorageFailure(f"Cannot read {str(path)!r}: {error}.") from error
         self.unmarshal(data)

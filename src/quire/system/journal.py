@@ -23,7 +23,7 @@ from quire.records import (
 )
 from quire.state import State
 from quire.storage.base import JOURNAL, MAX_KEY, Record
-from quire.system.rules import verify, verify_pins, verify_segments
+from quire.system.rules import verify, verify_conversation, verify_pins, verify_segments
 from quire.text import decode_meta
 
 
@@ -91,14 +91,16 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
         )
     verify(plan)
     verify_segments(plan)
-    verify_pins(plan)
+    if _original(plan.state, record).operation != "unmarshal":  # a whole context may come and go with its pins
+        verify_conversation(plan)
+        verify_pins(plan)
     return seq
 
 
 def _change(reader: Reader, touched: Touched) -> Change:
     if touched.family == PAGE_CODE:
         before = _before(touched)
-        fields = None if before is None else _fields(reader, before)
+        fields = _fields(reader, before) if isinstance(before, PageRecord) else None
         return Change(index=reader.index(touched.key), before=fields)
     old = None if touched.before is None else decode_segment(touched.key, touched.before)
     named = {field: getattr(old, field) for field in old.__struct_fields__} if old and not old.gone else None
@@ -137,11 +139,17 @@ def _untouched_since(plan: Plan, seq: int, touched: Touched) -> None:
         )
 
 
-def _before(touched: Touched) -> PageRecord | None:
+def _original(state: State, record: EntryRecord) -> EntryRecord:
+    """The operation that an undo, or a chain of undos and redos, is about."""
+    while record.undoes:
+        record = _entry(state, record.undoes)
+    return record
+
+
+def _before(touched: Touched) -> PageRecord | Gone | None:
     if touched.before is None:
         return None
-    found = decode_page(Record(touched.key, touched.before, touched.group, touched.order))
-    return found if isinstance(found, PageRecord) else None
+    return decode_page(Record(touched.key, touched.before, touched.group, touched.order))
 
 
 def _forwarding(plan: Plan, record: EntryRecord) -> dict[int, int]:
@@ -153,9 +161,10 @@ def _forwarding(plan: Plan, record: EntryRecord) -> dict[int, int]:
 def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int]) -> None:
     now = plan.page(touched.key)
     before = _before(touched)
-    if before is None:
+    if not isinstance(before, PageRecord):
         if isinstance(now, PageRecord):
-            plan.remove(touched.key, forwarding.get(touched.key, -1))
+            back = before.moved_to if before else -1
+            plan.remove(touched.key, forwarding.get(touched.key, back))
         return
     if isinstance(now, PageRecord):
         before = replace(before, header=replace(before.header, pinned=now.header.pinned))

@@ -1,9 +1,9 @@
 """Planning what is shown: expand, hide, archive, restore, recall, pin."""
 
-from quire.errors import InvalidOperation
+from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import Lifecycle, PageIndex, Visibility
 from quire.plan import Plan
-from quire.records import PageRecord, page_key, segment_number
+from quire.records import PageRecord
 from quire.system.rules import attached, loose, showable_root, unpinned
 
 
@@ -26,6 +26,8 @@ def hide(plan: Plan, index: PageIndex) -> None:
 
 def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
     """Take a page out of the window: hot it stays in the tree, cold it leaves it with its whole subtree."""
+    if not isinstance(cold, bool):
+        raise InvalidValue(f"cold is {shown(cold)}; True or False is needed.")
     record = attached(plan, index, "archive")
     loose(plan, record, "archive")
     plan.change(record, lifecycle=Lifecycle.COLD_ARCHIVED if cold else Lifecycle.HOT_ARCHIVED)
@@ -43,7 +45,7 @@ def recall(plan: Plan, index: PageIndex) -> PageIndex:
     top = plan.cold_top(plan.live(index))
     if top is None:
         return index
-    home = _home(plan, top)
+    home = plan.home_of(top)
     rank = plan.free_rank(home, top.rank) if home == top.parent else plan.append_rank(home)
     plan.place(top, home, rank, lifecycle=Lifecycle.ACTIVE)
     return index
@@ -69,11 +71,3 @@ def open_chain(plan: Plan, record: PageRecord) -> None:
 def _open_above(plan: Plan, record: PageRecord) -> None:
     for above in list(plan.ancestors(record)):
         plan.change(above, lifecycle=Lifecycle.ACTIVE, visibility=Visibility.EXPANDED)
-
-
-def _home(plan: Plan, top: PageRecord) -> int:
-    """The folder a cold page returns to: its old one if that is still in the tree, else the root."""
-    home = None if top.parent is None else plan.page(top.parent)
-    if isinstance(home, PageRecord) and home.header.folder and plan.cold_top(home) is None:
-        return home.key
-    return page_key(segment_number(top.key), 0)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from quire.errors import InvalidOperation, NoSuchPage
-from quire.pages import DetailPage, Page, PageIndex, Visibility
+from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, shown
+from quire.pages import ContentsPage, DetailPage, Page, PageIndex, Visibility
 from quire.plan import Plan
 from quire.records import PageRecord
 from quire.system import lifecycle, tree
@@ -43,6 +43,8 @@ class PageStorage:
 
 
 def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
+    if not isinstance(page, DetailPage | ContentsPage):
+        raise InvalidValue(f"save takes a DetailPage or a ContentsPage, not {shown(page)}.")
     key = plan.key_of(page.index)
     stored = None if key is None else plan.page(key)
     if not isinstance(stored, PageRecord):

@@ -13,13 +13,12 @@ from quire.text import decode_meta
 def to_page(state: State, record: PageRecord) -> Page:
     """The page as a value, with its effective lifecycle."""
     header = record.header
-    parent = None if record.parent is None else state.index(record.parent)
     common: dict[str, Any] = {
         "name": header.name,
         "index": state.index(record.key),
         "description": header.description,
-        "parent": None if record.is_cold else parent,
-        "home": parent if record.is_cold else None,
+        "parent": None if record.parent is None or record.is_cold else state.index(record.parent),
+        "home": state.index(state.home_of(record)) if record.is_cold else None,
         "lifecycle": header.lifecycle,
         "effective": state.effective(record),
         "visibility": header.visibility,

@@ -90,13 +90,25 @@ def verify(plan: Plan) -> None:
 
 
 def verify_segments(plan: Plan) -> None:
-    """Refuse a plan that would take the conversation away, or put a second segment beside one with the empty id."""
-    conversation = plan.state.conversation()
-    if conversation is not None and plan.conversation() != conversation:
-        raise InvalidOperation(f"Segment {plan.counters[conversation].segment!r} holds the conversation and stays.")
+    """Refuse a plan that would leave a page without its segment, or a second segment beside the one with no id."""
+    for number, segment in plan.segments.items():
+        left = (page for page in plan.state.segment_pages(number) if page.key not in plan.pages)
+        page = next(left, None) if segment.gone else None
+        if page is not None:
+            raise InvalidOperation(
+                f"Segment {plan.counters[number].segment!r} cannot go: {plan.index(page.key)!r} came later"
+                f" (entry {page.header.born})."
+            )
     live = [plan.counters[number].segment for number, _ in plan.live_segments()]
     if "" in live and len(live) > 1:
         raise InvalidOperation("The segment with the empty id is a context's only one; others were added later.")
+
+
+def verify_conversation(plan: Plan) -> None:
+    """Refuse a plan that would take the conversation away."""
+    conversation = plan.state.conversation()
+    if conversation is not None and plan.conversation() != conversation:
+        raise InvalidOperation(f"Segment {plan.counters[conversation].segment!r} holds the conversation and stays.")
 
 
 def verify_pins(plan: Plan) -> None:

@@ -36,7 +36,7 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     known = plan.number_of(segment_id)
     number = plan.add_counter(segment_id) if known is None else known
     plan.put_segment(number, record)
-    _conversation_is_visible(plan)
+    check_conversation(plan)
     header = Header(
         folder=True,
         name=name,
@@ -66,7 +66,7 @@ def remove_segment(plan: Plan, segment_id: str) -> int:
         plan.remove(page.key)
     segment = plan.segment(number)
     if segment is not None:
-        plan.put_segment(number, replace(segment, gone=True))
+        plan.put_segment(number, replace(segment, gone=True, updated=plan.now))
     return len(pages)
 
 
@@ -92,14 +92,14 @@ def update_segment(
 def set_segment_permission(plan: Plan, segment_id: str, permission: Permission) -> None:
     """Set what the agent may do in a segment."""
     _change(plan, segment_id, {"permission": choice(Permission, permission, "permission")})
-    _conversation_is_visible(plan)
+    check_conversation(plan)
 
 
 def _change(plan: Plan, segment_id: str, fields: dict[str, Any]) -> None:
     number = plan.live_segment(segment_id)
     segment = plan.segment(number)
     if segment is not None and any(getattr(segment, field) != value for field, value in fields.items()):
-        plan.put_segment(number, replace(segment, **fields))
+        plan.put_segment(number, replace(segment, **fields, updated=plan.now))
 
 
 def _free_id(plan: Plan, segment_id: object) -> str:
@@ -112,7 +112,8 @@ def _free_id(plan: Plan, segment_id: object) -> str:
     return checked
 
 
-def _conversation_is_visible(plan: Plan) -> None:
+def check_conversation(plan: Plan) -> None:
+    """Refuse a plan that would make the conversation PRIVATE."""
     number = plan.conversation()
     segment = None if number is None else plan.segment(number)
     if number is not None and segment is not None and segment.permission is Permission.PRIVATE:

@@ -212,7 +212,7 @@ def _new_lifecycle(page: PageBase) -> Lifecycle:
 
 
 def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) -> list[PageRecord]:
-    if isinstance(children, str):
+    if isinstance(children, str) or not isinstance(children, Iterable):
         raise InvalidValue(f"children is {shown(children)}; a list of page indices is needed.")
     records = [attached(plan, child, "gather") for child in children]
     forbidden = {above.key, *(page.key for page in plan.ancestors(above))}

@@ -1,0 +1,98 @@
+"""Providers: every shape a message comes in and goes out, one file each.
+
+A history that comes in through `parse` goes back to its own provider exactly as it came, and to any other as
+faithfully as that one allows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from msgspec import structs
+
+from quire.messages import Message, Provider
+from quire.providers import anthropic, openai, responses
+from quire.providers.envelopes import Entry, opened
+from quire.providers.items import runs
+from quire.providers.plain import plain, refused
+from quire.providers.shapes import provider_of
+
+__all__ = ["format_messages", "parse", "parse_each"]
+
+_ACCEPTED = "give a message as a dict or an SDK object, a list of them, or a whole response"
+_PARSERS: Mapping[str, Callable[[dict[str, Any], str], list[Message]]] = {
+    "openai": openai.parse,
+    "anthropic": anthropic.parse,
+}
+_FORMATS: Mapping[str, Callable[[Sequence[Message]], list[dict[str, Any]]]] = {
+    "openai": openai.format,
+    "responses": responses.format,
+    "anthropic": anthropic.format,
+}
+
+
+def parse(value: object) -> list[Message]:
+    """The messages of a dict, an SDK object, a list of them or a whole response, in order.
+
+    What could be any provider's takes after the rest of the list. Raises `InvalidValue` naming what is no message.
+    """
+    if isinstance(value, list | tuple):
+        entries = [entry for n, inner in enumerate(value) for entry in _entries(inner, f"messages[{n}]")]
+    else:
+        entries = list(_entries(value, "message"))
+    first = next((provider for entry in entries if (provider := _provider(entry))), None)
+    return list(_messages(entries, first or "openai"))
+
+
+def parse_each(values: Iterable[object]) -> Iterator[Message]:
+    """The messages of a long history, one after the other, without holding it.
+
+    What could be any provider's takes after what came before it. Raises `InvalidValue` as `parse` does.
+    """
+    return _messages((entry for n, value in enumerate(values) for entry in _entries(value, f"messages[{n}]")), "openai")
+
+
+def format_messages(messages: Sequence[Message], provider: Provider) -> list[dict[str, Any]]:
+    """The messages in a provider's shape, as fresh values. `anthropic.system` gives what Anthropic wants apart."""
+    write = _FORMATS.get(provider)
+    if write is None:
+        raise refused("provider", provider, f"known are {', '.join(_FORMATS)}")
+    return write(messages)
+
+
+def _entries(value: object, place: str) -> list[Entry]:
+    if isinstance(value, Message):
+        return [Entry(place, value, {}, value.origin)]
+    copy = plain(value, place)
+    if not isinstance(copy, dict):
+        raise refused(place, value, _ACCEPTED)
+    return opened(copy, place) or [Entry(place, copy, {})]
+
+
+def _provider(entry: Entry) -> Provider | None:
+    if isinstance(entry.value, Message):
+        return entry.provider
+    if not isinstance(entry.value, dict):
+        raise refused(entry.place, entry.value, "a message is a dict")
+    return entry.provider or provider_of(entry.value, entry.place)
+
+
+def _messages(entries: Iterable[Entry], provider: Provider) -> Iterator[Message]:
+    for known, group in groupby(_told_apart(entries, provider), key=itemgetter(0)):
+        found = (entry for _, entry in group)
+        if known == "quire":
+            yield from (structs.replace(entry.value, index=-1) for entry in found)
+        elif known == "responses":
+            yield from map(responses.parse_run, runs(found))
+        else:
+            for place, value, meta, _ in found:
+                messages = _PARSERS[known](value, place)
+                yield from (structs.replace(message, meta=meta) for message in messages) if meta else messages
+
+
+def _told_apart(entries: Iterable[Entry], provider: Provider) -> Iterator[tuple[str, Entry]]:
+    """The entries with whose parser reads them; what could be any provider's goes with the last."""
+    for entry in entries:
+        provider = _provider(entry) or provider
+        yield "quire" if isinstance(entry.value, Message) else provider, entry

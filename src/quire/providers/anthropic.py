@@ -1,0 +1,205 @@
+"""Anthropic messages: content is blocks, results come in user messages, the system prompt stands apart.
+
+A user message that holds tool results and more is taken apart: each result is a message here, and what follows is
+`joined` to it, so that it goes back in one piece. Empty texts are refused there, so none is written.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+from zlib import crc32
+
+from quire.messages import Message, Part, Role, ToolCall
+from quire.providers.blocks import READERS, write_block
+from quire.providers.originals import exact, give_back
+from quire.providers.parts import (
+    arguments_field,
+    arguments_object,
+    id_field,
+    name_field,
+    read_content,
+    read_part,
+    spoken,
+    text_field,
+)
+from quire.providers.plain import refused
+
+Values = dict[str, Any]
+Rename = Callable[[str], str]
+
+_ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+_NOT_IN_AN_ID = re.compile("[^a-zA-Z0-9_-]")
+
+
+def parse(value: Values, place: str = "message") -> list[Message]:
+    """The messages that one Anthropic message is. Raises `InvalidValue` naming what is not as it should be."""
+    said = value.get("role")
+    role = _ROLES.get(said) if isinstance(said, str) else None
+    if role is None:
+        raise refused(f"{place}.role", said, f"roles are {', '.join(_ROLES)}; a tool's result is a block of the user's")
+    content = value.get("content")
+    if role == "assistant" and isinstance(content, list):
+        return [_exact(_turn(content, f"{place}.content"), value)]
+    if role == "user" and isinstance(content, list) and any(map(_is_result, content)):
+        return list(_taken_apart(value, f"{place}.content"))
+    content = read_content(content, f"{place}.content", READERS)
+    return [_exact(Message(role=role, content=content, origin="anthropic"), value)]
+
+
+def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
+    """The messages without the prompt, which `system` gives."""
+    own = {call_id for message in messages if message.origin == "anthropic" for call_id in _ids(message)}
+    written: list[Values] = []
+    for message in messages[len(_prompt(messages)) :]:
+        native = message.raw and message.origin == "anthropic"
+        value = give_back(message) if native else _formatted(message, lambda i: i if i in own else _legal_id(i))
+        if value is None:
+            continue
+        if written and written[-1]["role"] == value["role"] and _joins(message, written[-1]):
+            written[-1] = _joined(written[-1], value)
+        else:
+            written.append(value)
+    return written
+
+
+def system(messages: Sequence[Message]) -> str | list[Values]:
+    """The system prompt before the messages: one text as text, anything else as blocks; "" if there is none."""
+    contents = [
+        give_back(message)["content"] if message.raw and message.origin == "anthropic" else _written(message)
+        for message in _prompt(messages)
+    ]
+    if len(contents) == 1:
+        return contents[0] or ""
+    return [block for content in contents for block in _blocks(content)] or ""
+
+
+def _prompt(messages: Sequence[Message]) -> list[Message]:
+    return list(takewhile(lambda message: message.role == "system", messages))
+
+
+def _exact(message: Message, original: Values) -> Message:
+    """The message, exact but for blank texts: the API answers with them and refuses to take them back."""
+    content = _without_blanks(original["content"])
+    return exact(message, {**original, "content": content}, _formatted(message, str)) if content else message
+
+
+def _without_blanks(content: Any) -> Any:
+    if isinstance(content, str):
+        return content if content.strip() else ""
+    return [
+        {**block, "content": _without_blanks(block["content"]) or ""}
+        if _is_result(block) and isinstance(block.get("content"), list)
+        else block
+        for block in content
+        if block["type"] != "text" or block["text"].strip()
+    ]
+
+
+def _is_result(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def _taken_apart(value: Values, place: str) -> Iterator[Message]:
+    """Every result by itself, what stands between results together. Unknown fields stay with the first."""
+    blocks = value["content"]
+    groups: list[list[int]] = []
+    for n, block in enumerate(blocks):
+        if n and not _is_result(block) and not _is_result(blocks[n - 1]):
+            groups[-1].append(n)
+        else:
+            groups.append([n])
+    for group in groups:
+        original = {**(value if group[0] == 0 else {"role": "user"}), "content": [blocks[n] for n in group]}
+        yield _exact(_piece(blocks, group, place), original)
+
+
+def _piece(blocks: list[Any], group: list[int], place: str) -> Message:
+    first = group[0]
+    if not _is_result(blocks[first]):
+        parts = [read_part(blocks[n], f"{place}[{n}]", READERS) for n in group]
+        return Message(role="user", content=parts, origin="anthropic", joined=first > 0)
+    block, place = blocks[first], f"{place}[{first}]"
+    content = block.get("content")
+    return Message(
+        role="tool",
+        content=None if content is None else read_content(content, f"{place}.content", READERS),
+        tool_call_id=text_field(block, "tool_use_id", place),
+        origin="anthropic",
+        joined=first > 0,
+    )
+
+
+def _turn(blocks: list[Any], place: str) -> Message:
+    content: list[Part] = []
+    calls: list[ToolCall] = []
+    for n, block in enumerate(blocks):
+        where = f"{place}[{n}]"
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            arguments = arguments_field(block, "input", where)
+            calls.append(ToolCall(id_field(block, "id", where), name_field(block, where), arguments))
+        else:
+            content.append(read_part(block, where, READERS))
+    return Message(role="assistant", content=content or None, tool_calls=tuple(calls), origin="anthropic")
+
+
+def _formatted(message: Message, rename: Rename) -> Values | None:
+    """The message in this provider's shape, from the fields all providers share; None if nothing of it is left."""
+    content = _written(message)
+    match message.role:
+        case "tool":
+            result: Values = {"type": "tool_result", "tool_use_id": rename(message.tool_call_id or "")}
+            if message.content is not None:
+                result |= {"content": content or ""}
+            return {"role": "user", "content": [result]}
+        case "assistant":
+            if message.tool_calls:
+                content = [*_blocks(content), *(_written_call(call, rename) for call in message.tool_calls)]
+            return {"role": "assistant", "content": content} if content else None
+        case "system":  # since it came late, it has to stand among the messages; not every model takes it as system
+            role = "system" if message.origin == "anthropic" else "user"
+            return {"role": role, "content": content} if content else None
+        case _:
+            return {"role": "user", "content": content or "[empty]"} if content or not message.joined else None
+
+
+def _written(message: Message) -> str | list[Values]:
+    content = spoken(message)
+    if isinstance(content, str):
+        return content if content.strip() else ""
+    return [block for part in content or () if (block := write_block(part, message.role, message.origin))]
+
+
+def _written_call(call: ToolCall, rename: Rename) -> Values:
+    arguments = {"input": call.arguments} if call.custom else arguments_object(call.arguments)
+    return {"type": "tool_use", "id": rename(call.id), "name": call.name, "input": arguments}
+
+
+def _blocks(content: str | list[Values]) -> list[Values]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return content
+
+
+def _ids(message: Message) -> Iterator[str]:
+    yield from (call.id for call in message.tool_calls)
+    if message.tool_call_id is not None:
+        yield message.tool_call_id
+
+
+def _legal_id(call_id: str) -> str:
+    """The id in the letters Anthropic takes; two ids stay two."""
+    legal = _NOT_IN_AN_ID.sub("_", call_id)
+    return legal if legal == call_id and legal else f"{legal}_{crc32(call_id.encode()):08x}"
+
+
+def _joins(message: Message, previous: Values) -> bool:
+    """Whether it goes into the message before: it came so, or it is one more result that came by itself."""
+    if message.role != "tool" or message.origin == "anthropic":
+        return message.joined
+    return isinstance(previous["content"], list) and any(map(_is_result, previous["content"]))
+
+
+def _joined(first: Values, second: Values) -> Values:
+    content = [*_blocks(first["content"]), *_blocks(second["content"])]
+    return {**first, **second, "content": sorted(content, key=lambda block: not _is_result(block))}

@@ -1,0 +1,225 @@
+"""OpenAI chat completions, also as other servers speak them.
+
+A legacy `function_call` has no id: the call and its `function` result are paired by the function's name.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quire.messages import Message, Part, Provider, Role, ToolCall
+from quire.providers.originals import exact, give_back
+from quire.providers.parts import (
+    Reader,
+    arguments_field,
+    data_url,
+    id_field,
+    in_words,
+    name_field,
+    picked,
+    read_content,
+    text_field,
+)
+from quire.providers.plain import refused
+
+Values = dict[str, Any]
+
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+def parse(value: Values, place: str = "message") -> list[Message]:
+    """The message. Raises `InvalidValue` naming what is not as it should be."""
+    said = value.get("role")
+    role = _ROLES.get(said) if isinstance(said, str) else None
+    if role is None:
+        raise refused(f"{place}.role", said, f"roles are {', '.join(_ROLES)}")
+    message = Message(
+        role=role,
+        content=_content(value, role, place),
+        tool_calls=tuple(_calls(value, place)) if role == "assistant" else (),
+        tool_call_id=_answered(value, place) if role == "tool" else None,
+        name=_name(value, place),
+        developer=said == "developer",
+    )
+    original = _as_input(value)
+    return [exact(message, original, _formatted(message))]
+
+
+def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
+    """The messages as chat completions takes them."""
+    return [
+        value
+        for message in messages
+        if (value := give_back(message) if message.raw and message.origin == "openai" else _formatted(message))
+    ]
+
+
+def _as_input(value: Values) -> Values:
+    """The message as it may be sent: of a spoken answer only the id."""
+    audio = value.get("audio")
+    if not isinstance(audio, dict) or "data" not in audio:
+        return value
+    return {**value, "audio": {"id": audio.get("id")}}
+
+
+def _content(value: Values, role: Role, place: str) -> str | list[Part] | None:
+    content = value.get("content")
+    if content is None and role in ("assistant", "tool"):
+        read: str | list[Part] | None = None
+    else:
+        read = read_content(content, f"{place}.content", _READERS)
+    refusal, audio = value.get("refusal"), value.get("audio")
+    if role != "assistant" or not (refusal or audio):
+        return read
+    parts: list[Part] = [{"type": "text", "text": read}] if isinstance(read, str) and read else list(read or [])
+    if isinstance(refusal, str) and refusal:
+        parts.append({"type": "text", "text": refusal, "refusal": True})
+    if isinstance(audio, dict):
+        parts.append({"type": "audio", **picked(audio, id="id", transcript="transcript")})
+    return parts or None
+
+
+def _name(value: Values, place: str) -> str | None:
+    name = value.get("name")
+    if name is not None and not isinstance(name, str):
+        raise refused(f"{place}.name", name, "a name is text")
+    return name
+
+
+def _answered(value: Values, place: str) -> str:
+    if value["role"] == "function":
+        return _legacy_id(name_field(value, place))
+    return text_field(value, "tool_call_id", place)
+
+
+def _legacy_id(name: str) -> str:
+    return f"function_{name}"
+
+
+def _calls(value: Values, place: str) -> Iterable[ToolCall]:
+    calls = value.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise refused(f"{place}.tool_calls", calls, "tool calls are a list")
+    for n, call in enumerate(calls or []):
+        yield _call(call, f"{place}.tool_calls[{n}]")
+    legacy = value.get("function_call")
+    if legacy is not None:
+        if not isinstance(legacy, dict):
+            raise refused(f"{place}.function_call", legacy, "a call is a dict with name and arguments")
+        name = name_field(legacy, f"{place}.function_call")
+        yield ToolCall(_legacy_id(name), name, arguments_field(legacy, "arguments", f"{place}.function_call"))
+
+
+def _call(call: object, place: str) -> ToolCall:
+    for kind, arguments in (("function", "arguments"), ("custom", "input")):
+        if isinstance(call, dict) and isinstance(called := call.get(kind), dict):
+            return ToolCall(
+                id_field(call, "id", place),
+                name_field(called, f"{place}.{kind}"),
+                arguments_field(called, arguments, f"{place}.{kind}"),
+                kind == "custom",
+            )
+    raise refused(place, call, 'a call is {"id": …, "type": "function", "function": {"name": …, "arguments": …}}')
+
+
+def _image(block: Values) -> Part | None:
+    found = picked(block.get("image_url"), url="url", detail="detail")
+    return {"type": "image", **found} if "url" in found else None
+
+
+def _audio(block: Values) -> Part | None:
+    found = picked(block.get("input_audio"), data="data", format="format")
+    return {"type": "audio", **found} if len(found) == 2 else None
+
+
+def _file(block: Values) -> Part | None:
+    found = picked(block.get("file"), data="file_data", file_id="file_id", name="filename")
+    if found.get("data", "").startswith("data:"):
+        found["url"] = found.pop("data")
+    return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
+
+
+def _refusal(block: Values) -> Part | None:
+    found = picked(block, text="refusal")
+    return {"type": "text", **found, "refusal": True} if found else None
+
+
+_READERS: Mapping[str, Reader] = {"image_url": _image, "input_audio": _audio, "file": _file, "refusal": _refusal}
+
+
+def _formatted(message: Message) -> Values | None:
+    """The message in this provider's shape, from the fields all providers share; None if nothing of it is left."""
+    content = _written(message)
+    if content is None and not message.tool_calls:
+        return None
+    value: Values = {"role": "developer" if message.developer else message.role}
+    if message.role == "tool":
+        value["tool_call_id"] = message.tool_call_id or ""
+    if message.name:
+        value["name"] = message.name
+    value["content"] = content
+    if message.tool_calls:
+        value["tool_calls"] = [_written_call(call) for call in message.tool_calls]
+    return value
+
+
+def _written(message: Message) -> str | list[Values] | None:
+    if isinstance(message.content, str):
+        return message.content
+    blocks = [block for part in message.content or () if (block := _written_part(part, message.role, message.origin))]
+    if not blocks:
+        thought_only = message.role == "assistant" and bool(message.content)
+        return None if message.tool_calls or thought_only else ""
+    if len(blocks) == 1 and blocks[0]["type"] == "text" and message.origin != "openai":
+        return str(blocks[0]["text"])  # the form that every server understands
+    return blocks
+
+
+def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
+    if origin == "openai" and "part" in part:
+        value: Values = json.loads(part["part"])
+        return value
+    if part.get("refusal") and role == "assistant":
+        return {"type": "refusal", "refusal": part["text"]}
+    write = _WRITERS.get(part["type"]) if role == "user" else None
+    if write and (block := write(part, origin)):
+        return block
+    text = in_words(part)
+    return {"type": "text", "text": text} if text or part["type"] == "text" else None
+
+
+def _written_image(part: Part, _origin: Provider) -> Values | None:
+    url = part.get("url") or data_url(part)
+    return {"type": "image_url", "image_url": {"url": url} | picked(part, detail="detail")} if url else None
+
+
+def _written_audio(part: Part, _origin: Provider) -> Values | None:
+    sound = picked(part, data="data", format="format")
+    return {"type": "input_audio", "input_audio": sound} if "data" in sound else None
+
+
+def _written_file(part: Part, origin: Provider) -> Values | None:
+    file = picked(part, filename="name")
+    if origin != "anthropic":  # the same account's files
+        file |= picked(part, file_id="file_id")
+    if data := (part.get("data") if origin != "anthropic" else None) or data_url(part):
+        file["file_data"] = data
+        if origin == "anthropic":
+            file.setdefault("filename", "document.pdf")
+    return {"type": "file", "file": file} if file.keys() & {"file_id", "file_data"} else None
+
+
+_WRITERS = {"image": _written_image, "audio": _written_audio, "file": _written_file}
+
+
+def _written_call(call: ToolCall) -> Values:
+    if call.custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -1,0 +1,244 @@
+"""OpenAI Responses: a history is a list of items.
+
+What a model does in one go is several items (reasoning, a message, calls): they are one message here, so that parallel
+calls stay together and are answered together. An item that needs no answer from us is kept whole as an `other` part.
+"""
+
+import json
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from quire.messages import Message, Part, Provider, Role, ToolCall
+from quire.providers.envelopes import Entry
+from quire.providers.items import answers, by_assistant, calls, is_message, kind_of
+from quire.providers.originals import dumps, exact, give_back
+from quire.providers.parts import (
+    Reader,
+    arguments_field,
+    data_url,
+    id_field,
+    in_words,
+    name_field,
+    picked,
+    read_content,
+    spoken,
+    web_url,
+)
+from quire.providers.plain import refused
+
+Values = dict[str, Any]
+
+_ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+def parse(value: Values, place: str = "message") -> list[Message]:
+    """The message of one item. Raises `InvalidValue` naming what is not as it should be."""
+    return [parse_run([Entry(place, value, {})])]
+
+
+def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
+    """The messages as input items."""
+    custom = {call.id for message in messages for call in message.tool_calls if call.custom}
+    items: list[Values] = []
+    for message in messages:
+        native = message.raw and message.origin == "responses"
+        items.extend(give_back(message) if native else _formatted(message, custom))
+    return items
+
+
+def parse_run(run: Sequence[Entry]) -> Message:
+    """The message that the items are together."""
+    first = run[0]
+    if answers(first.value):
+        message = _output(first)
+    elif not by_assistant(first.value):
+        message = _input(first)
+    else:
+        message = _turn(run)
+    custom = [message.tool_call_id] if first.value.get("type") == "custom_tool_call_output" else []
+    message = exact(message, [item.value for item in run], list(_formatted(message, custom)))
+    meta = {key: value for item in run for key, value in item.meta.items()}
+    return structs.replace(message, meta=meta) if meta else message
+
+
+def _input(item: Entry) -> Message:
+    place, value = item[:2]
+    said = value["role"]
+    role = _ROLES.get(said) if isinstance(said, str) else None
+    if role is None:
+        raise refused(f"{place}.role", said, f"roles of message items are {', '.join(_ROLES)}")
+    content = read_content(value.get("content"), f"{place}.content", _READERS)
+    return Message(role=role, content=content, origin="responses", developer=said == "developer")
+
+
+def _output(item: Entry) -> Message:
+    place, value = item[:2]
+    key = "id" if value["type"] == "local_shell_call_output" else "call_id"
+    return Message(
+        role="tool",
+        content=_result(value.get("tools") if value["type"] == "tool_search_output" else value.get("output"), place),
+        tool_call_id=id_field(value, key, place),
+        origin="responses",
+    )
+
+
+def _result(output: object, place: str) -> str | list[Part]:
+    """What a tool answered: text and parts as such, the records of hosted tools as JSON text."""
+    blocks = [output] if isinstance(output, dict) else output
+    if isinstance(blocks, list) and all(isinstance(block, dict) and kind_of(block) in _RESULTS for block in blocks):
+        return read_content(blocks, f"{place}.output", _READERS)
+    return output if isinstance(output, str) else dumps(output) if output else ""
+
+
+def _turn(run: Sequence[Entry]) -> Message:
+    content: list[Part] = []
+    called: list[ToolCall] = []
+    said: str | list[Part] = []
+    for item in run:
+        if is_message(item.value):
+            said = read_content(item.value.get("content"), f"{item.place}.content", _READERS)
+            content.extend([{"type": "text", "text": said}] if isinstance(said, str) else said)
+        elif calls(item.value):
+            called.append(_call(item))
+        else:
+            content.append(_kept(item))
+    only_text = said if isinstance(said, str) and len(content) == 1 else None
+    return Message(
+        role="assistant",
+        content=content or None if only_text is None else only_text,
+        tool_calls=tuple(called),
+        origin="responses",
+    )
+
+
+def _call(item: Entry) -> ToolCall:
+    place, value = item[:2]
+    match kind := value["type"]:
+        case "function_call":
+            name, arguments = name_field(value, place), arguments_field(value, "arguments", place)
+        case "custom_tool_call":
+            name, arguments = name_field(value, place), arguments_field(value, "input", place)
+        case _:
+            name = kind.removesuffix("_call")
+            arguments = dumps({key: value[key] for key in value if key not in ("type", "id", "call_id", "status")})
+    return ToolCall(id_field(value, "call_id", place), name, arguments, kind == "custom_tool_call")
+
+
+def _kept(item: Entry) -> Part:
+    place, value = item[:2]
+    kind = "item_reference" if value.get("type") is None else kind_of(value)
+    if not kind:
+        raise refused(f"{place}.type", value["type"], "the type of an item is text")
+    if kind != "reasoning":
+        return {"type": "other", "kind": kind, "item": dumps(value)}
+    summary = value.get("summary")
+    texts = [picked(entry, text="text").get("text", "") for entry in summary] if isinstance(summary, list) else []
+    return {"type": "thinking", "text": "\n".join(texts), "item": dumps(value)}
+
+
+def _image(block: Values) -> Part | None:
+    found = picked(block, url="image_url", file_id="file_id", detail="detail")
+    return {"type": "image", **found} if found.keys() & {"url", "file_id"} else None
+
+
+def _file(block: Values) -> Part | None:
+    found = picked(block, url="file_url", data="file_data", file_id="file_id", name="filename")
+    if found.get("data", "").startswith("data:") and "url" not in found:
+        found["url"] = found.pop("data")
+    return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
+
+
+def _refusal(block: Values) -> Part | None:
+    found = picked(block, text="refusal")
+    return {"type": "text", **found, "refusal": True} if found else None
+
+
+_READERS: Mapping[str, Reader] = {
+    "input_image": _image,
+    "computer_screenshot": _image,
+    "input_file": _file,
+    "refusal": _refusal,
+}
+_RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", "computer_screenshot"})
+
+
+def _formatted(message: Message, custom: Container[str | None]) -> Iterator[Values]:
+    """The message in this provider's shape, from the fields all providers share."""
+    if message.role == "tool":
+        kind = "custom_tool_call_output" if message.tool_call_id in custom else "function_call_output"
+        yield {"type": kind, "call_id": message.tool_call_id or "", "output": _written(message) or ""}
+    elif message.role == "assistant":
+        yield from _written_turn(message)
+        yield from map(_written_call, message.tool_calls)
+    else:
+        yield {"role": "developer" if message.developer else message.role, "content": _written(message) or ""}
+
+
+def _written_turn(message: Message) -> Iterator[Values]:
+    """What the assistant said. A list of output texts would need ids that only OpenAI gives, so it is one text."""
+    if isinstance(message.content, str):
+        if message.content or not message.tool_calls:
+            yield {"role": "assistant", "content": message.content}
+        return
+    words: list[str] = []
+    for part in message.content or ():
+        if message.origin == "responses" and "item" in part:
+            yield from _written_words(words)
+            yield json.loads(part["item"])
+        elif text := in_words(part):
+            words.append(text)
+    yield from _written_words(words)
+
+
+def _written_words(words: list[str]) -> Iterator[Values]:
+    if words:
+        yield {"role": "assistant", "content": "\n".join(words)}
+        words.clear()
+
+
+def _written(message: Message) -> str | list[Values]:
+    content = spoken(message)
+    if isinstance(content, str):
+        return content
+    return [block for part in content or () if (block := _written_part(part, message.role, message.origin))]
+
+
+def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
+    if origin == "responses" and "part" in part:
+        value: Values = json.loads(part["part"])
+        return value
+    write = _WRITERS.get(part["type"]) if role != "system" else None
+    if write and (block := write(part, origin)):
+        return block
+    text = in_words(part)
+    return {"type": "input_text", "text": text} if text or part["type"] == "text" else None
+
+
+def _written_image(part: Part, origin: Provider) -> Values | None:
+    source = picked(part, file_id="file_id") if origin == "responses" else {}
+    if url := part.get("url") or data_url(part):
+        source["image_url"] = url
+    return {"type": "input_image", "detail": part.get("detail", "auto"), **source} if source else None
+
+
+def _written_file(part: Part, origin: Provider) -> Values | None:
+    source = picked(part, file_id="file_id") if origin != "anthropic" else {}
+    if data := (part.get("data") if origin != "anthropic" else None) or data_url(part):
+        source["file_data"] = data
+    elif url := web_url(part):
+        source["file_url"] = url
+    if not source:
+        return None
+    name = part.get("name") or ("document.pdf" if "file_data" in source and origin == "anthropic" else None)
+    return {"type": "input_file", **source, **({"filename": name} if name else {})}
+
+
+_WRITERS = {"image": _written_image, "file": _written_file}
+
+
+def _written_call(call: ToolCall) -> Values:
+    if call.custom:
+        return {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": call.arguments}
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
