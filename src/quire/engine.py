@@ -58,12 +58,12 @@ class Engine:
     def refresh(self) -> bool:
         """Take over what other writers committed; whether there was anything."""
         with self.lock:
-            before = self.state.version
             head = self.state.storage.head(self.state.context)
-            if self._stale or (head.version if head else 0) != before:
+            seen = self.state.head_value
+            if self._stale or (head.value if head else b"") != seen:
                 self.state.load()
             self._stale = False
-            return self.state.version != before
+            return self.state.head_value != seen
 
     def switch(self, storage: Storage) -> None:
         """Go on with the same context in another storage, which must hold this very state of it."""
@@ -76,7 +76,8 @@ class Engine:
                     f"The target does not hold this context: {state.context!r} {found}, here it is at version"
                     f" {state.version}. Use set_storage(target, migrate=True)."
                 )
-            self.state = State(storage, state.context, max_pages=state.max_pages, max_bytes=state.max_bytes)
+            limits = {"max_pages": state.max_pages, "max_bytes": state.max_bytes}
+            self.state = State(storage, state.context, **limits, reserved=state.counters)
 
     def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
         """Commit a plan as one journal entry and apply it; a plan without changes is no entry."""
@@ -102,12 +103,20 @@ class Engine:
             changes.tally_of,
             changes.tally,
             plan.actors,
+            state.head.identity or self._handle,
         )
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
-        commit = Commit(state.version, plan.seq, encode_record(0, head), changes.writes)
+        head_value = encode_record(0, head)
+        commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
         self._write(commit, entry)
         state.apply(
-            plan.seq, head, plan.pages.items(), plan.segments.items(), changes.folders.items(), changes.pins.items()
+            plan.seq,
+            head,
+            head_value,
+            plan.pages.items(),
+            plan.segments.items(),
+            changes.folders.items(),
+            changes.pins.items(),
         )
 
     def _write(self, commit: Commit, entry: EntryRecord) -> None:

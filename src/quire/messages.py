@@ -27,7 +27,7 @@ Part = dict[str, Any]
 
 
 class ToolCall(Struct, frozen=True, omit_defaults=True):
-    """A call the assistant makes. `arguments` is JSON text, as the model wrote it; free text if the tool is `custom`."""
+    """A call the assistant makes. `arguments` is JSON text as the model wrote it, or free text for a `custom` tool."""
 
     id: str
     name: str

@@ -5,14 +5,14 @@ committed leaves no trace, which is how a failed operation changes nothing.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Any
 
 from msgspec.structs import replace
 
 from quire import ranks
-from quire.errors import InvalidOperation
+from quire.errors import InvalidOperation, QuireError
 from quire.pages import MAX_NUMBER, MAX_SEGMENTS
 from quire.reader import Reader, Slot, slot
 from quire.records import Counter, Gone, Header, PageRecord, SegmentRecord, page_key
@@ -37,7 +37,6 @@ class Plan(Reader):
         self._segments: dict[int, SegmentRecord] = {}
         self._counters: list[Counter] | None = None
         self._last: dict[int, bytes] = {}
-        self._placed: set[tuple[int, bytes]] = set()
         self._pins: dict[int, bool] = {}
 
     # Reading, as if the changes were made
@@ -97,6 +96,9 @@ class Plan(Reader):
         mine.sort(key=slot, reverse=reverse)
         others = (page for page in theirs if page.key not in planned)
         yield from merge(mine, others, key=slot, reverse=reverse)
+
+    def broken(self, text: str) -> QuireError:
+        return self.state.broken(text)
 
     def pinned_below(self, key: int) -> bool:
         if not self._pins:
@@ -204,14 +206,18 @@ class Plan(Reader):
             self._spread(folder, high)
         raise InvalidOperation(f"No room before {self.index(sibling)!r}: move it, then try again.")
 
-    def free_rank(self, folder: int, wanted: bytes) -> bytes:
-        """The wanted rank if no child has it, else one directly before the child that has."""
-        stored = (page for page in self.state.members(folder, after=(wanted, -1)) if page.key not in self._pages)
-        following = next(stored, None)
-        taken = (folder, wanted) in self._placed or (following is not None and following.rank == wanted)
-        if not taken:
-            return wanted
-        return self.rank_before(folder, next(self.members(folder, after=(wanted, -1))).key)
+    def free_rank(self, folder: int, wanted: Slot, leaving: Container[int] = ()) -> bytes:
+        """The wanted rank if no child has it, else one that keeps the order of ranks and keys.
+
+        `leaving` are children whose places this plan is about to give back, so they are in nobody's way.
+        """
+        rank = wanted[0]
+        stored = self.state.members(folder, after=(rank, -1))
+        other = next((page for page in stored if page.key not in self._pages and page.key not in leaving), None)
+        if other is None or other.rank != rank:
+            return rank
+        following = next(self.members(folder, after=wanted), None)
+        return self.append_rank(folder) if following is None else self.rank_before(folder, following.key)
 
     def _all_members(self, folder: int, *, after: Slot, reverse: bool) -> Iterator[PageRecord]:
         """The children of a folder in order, cold ones at the places they would return to."""
@@ -245,8 +251,6 @@ class Plan(Reader):
         if record.header.pinned is not pinned:
             self._pins[record.key] = record.header.pinned
         self._pages[record.key] = record
-        if record.parent is not None and not record.is_cold:
-            self._placed.add((record.parent, record.rank))
         return record
 
     def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:

@@ -6,7 +6,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from quire.errors import Corrupt, NoSuchPage, NoSuchSegment
+from quire.errors import NoSuchPage, NoSuchSegment, QuireError
 from quire.pages import Lifecycle, PageIndex, SegmentType, Visibility, format_index, parse_index
 from quire.records import Counter, Gone, PageRecord, SegmentRecord, page_key, page_number, segment_number
 
@@ -50,6 +50,10 @@ class Reader(ABC):
     def pinned_below(self, key: int) -> bool:
         """Whether a pinned page lies anywhere below this one."""
 
+    @abstractmethod
+    def broken(self, text: str) -> QuireError:
+        """The error for pages that do not fit together: `Corrupt`, or `Conflict` if another writer moved on."""
+
     def index(self, key: int) -> PageIndex:
         """The index of a page key."""
         return format_index(self.counters[segment_number(key)].segment, page_number(key))
@@ -90,10 +94,10 @@ class Reader(ABC):
         raise NoSuchPage(index, self._hint(index, removed=found is not None))
 
     def existing(self, key: int, wanted_by: int) -> PageRecord:
-        """A page that another one refers to. Raises `Corrupt` if it is not there."""
+        """A page that another one refers to. Raises `Corrupt` (or `Conflict`) if it is not there."""
         found = self.page(key)
         if not isinstance(found, PageRecord):
-            raise Corrupt(f"Page {self.index(wanted_by)!r} refers to {self.index(key)!r}, which does not exist.")
+            raise self.broken(f"Page {self.index(wanted_by)!r} refers to {self.index(key)!r}, which does not exist.")
         return found
 
     def ancestors(self, record: PageRecord) -> Iterator[PageRecord]:
@@ -104,7 +108,7 @@ class Reader(ABC):
             yield above
             steps += 1
             if steps > _DEEPEST:
-                raise Corrupt(f"Page {self.index(record.key)!r} lies in its own subtree.")
+                raise self.broken(f"Page {self.index(record.key)!r} lies in its own subtree.")
             above = self.above(above)
 
     def above(self, record: PageRecord) -> PageRecord | None:

@@ -121,7 +121,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     """The head of a context: its counters, which are never undone, so that numbers are never reused.
 
     The number of children of the folder at work, `tally_of`, rides here too, so that appending to one folder writes no
-    tally record; the tally record of that folder is out of date until another folder takes its turn.
+    tally record; the tally record of that folder is out of date until another folder takes its turn. `identity` tells
+    a context from another that was made later under its name.
     """
 
     format: int
@@ -132,6 +133,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     tally_of: int = -1
     tally: int = 0
     actors: tuple[str, ...] = ()
+    identity: bytes = b""
 
 
 class Touched(Struct, frozen=True, array_like=True, gc=False):

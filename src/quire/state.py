@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sys import getsizeof
 from typing import NamedTuple
 
-from quire.errors import Corrupt, InvalidOperation
+from quire.errors import Conflict, Corrupt, InvalidOperation, QuireError
 from quire.pages import MAX_NUMBER
 from quire.reader import Reader, Slot
 from quire.records import (
@@ -39,11 +39,14 @@ class Folder(NamedTuple):
 class State(Reader):
     """One context as stored, read lazily. It changes only by `load`, `apply` and `reserve`."""
 
-    def __init__(self, storage: Storage, context: str, *, max_pages: int, max_bytes: int) -> None:
+    def __init__(
+        self, storage: Storage, context: str, *, max_pages: int, max_bytes: int, reserved: Sequence[Counter] = ()
+    ) -> None:
         self.storage = storage
         self.context = context
         self.max_pages = max_pages
         self.max_bytes = max_bytes
+        self._counters = list(reserved)
         self.load()
 
     def load(self) -> None:
@@ -58,7 +61,8 @@ class State(Reader):
         self._segments = {record.key: decode_segment(record.key, record.value) for record in scanned}
         self.version = found.version if found else 0
         self.head = head
-        self._counters = list(head.counters)
+        self.head_value = found.value if found else b""
+        self._counters = self._with_reserved(head.counters)
         self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
         self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
         self._held: dict[int, PageRecord] = {}  # pinned pages stay
@@ -100,6 +104,12 @@ class State(Reader):
             page = decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
+
+    def broken(self, text: str) -> QuireError:
+        head = self.storage.head(self.context)
+        if (head.value if head else b"") != self.head_value:
+            return Conflict(f"Context {self.context!r} was changed by another writer: refresh() and retry.")
+        return Corrupt(text)
 
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
         """All pages of a segment, or of the context, by key, archived ones included. Streams."""
@@ -163,6 +173,11 @@ class State(Reader):
         self._counters[number] = Counter(counter.segment, counter.next + 1)
         return counter.next
 
+    def _with_reserved(self, stored: Sequence[Counter]) -> list[Counter]:
+        """The stored counters, not below what this handle has taken out of use."""
+        taken = {counter.segment: counter.next for counter in self._counters}
+        return [Counter(counter.segment, max(counter.next, taken.get(counter.segment, 0))) for counter in stored]
+
     def evict(self, key: int) -> None:
         """Forget a page and its body; it loads again when touched."""
         self._drop_body(self._pages.pop(key, None) or self._held.pop(key, None))
@@ -186,6 +201,7 @@ class State(Reader):
         self,
         version: int,
         head: HeadRecord,
+        head_value: bytes,
         pages: Iterable[tuple[int, PageRecord | Gone]],
         segments: Iterable[tuple[int, SegmentRecord]],
         folders: Iterable[tuple[int, Folder]],
@@ -194,6 +210,7 @@ class State(Reader):
         """Take over what was committed."""
         self.version = version
         self.head = head
+        self.head_value = head_value
         for number in range(len(self._counters), len(head.counters)):
             self._numbers[head.counters[number].segment] = number
         self._counters = list(head.counters)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quire.errors import InvalidValue
 from quire.messages import Message, Part
 from quire.providers.originals import dumps
 from quire.providers.plain import plain, refused
@@ -82,7 +81,7 @@ def arguments_object(text: str) -> Values:
         return {}
     try:
         value = plain(json.loads(text), "arguments")
-    except (ValueError, RecursionError, InvalidValue):
+    except (ValueError, RecursionError):  # `InvalidValue` is a ValueError
         value = None
     return value if isinstance(value, dict) else {"_raw": text}
 

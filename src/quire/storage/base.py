@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
-from quire.errors import InvalidValue, shown
+from quire.errors import Conflict, InvalidValue, shown
 
 Family = Literal["segment", "page", "body", "journal", "tally", "pin"]
 SEGMENT: Final = "segment"
@@ -74,12 +74,22 @@ class Head(Struct, frozen=True, gc=False):
 
 
 class Commit(Struct, frozen=True, gc=False):
-    """All of one commit. It applies only if the context is still at `expect` (0: does not exist yet)."""
+    """All of one commit. It applies only if the context is still at `expect` (0: does not exist yet).
+
+    `seen`, if given, is the head value the writer saw at that version: a context that was dropped and made again may
+    be at the same version, but its head is another.
+    """
 
     expect: int
     version: int
     head: bytes
     writes: Sequence[Write]
+    seen: bytes = b""
+
+    def follows(self, head: Head | None) -> bool:
+        """Whether this commit may follow on that head."""
+        version = head.version if head else 0
+        return version == self.expect and (head is None or not self.seen or head.value == self.seen)
 
 
 class Storage(Protocol):
@@ -118,6 +128,13 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Release files and connections. Closing twice is fine."""
+
+
+def conflict(context: str, head: Head | None, expect: int) -> Conflict:
+    """The error for a commit that does not follow on the head."""
+    stands = f"is at version {head.version}" if head else "does not exist"
+    wanted = f"not at {expect}" if head is None or head.version != expect else "but was made anew"
+    return Conflict(f"Context {context!r} {stands}, {wanted}: refresh() and retry.")
 
 
 def check_storage(value: object) -> Storage:

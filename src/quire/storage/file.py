@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
-from quire.errors import Busy, Conflict, Corrupt, InvalidValue, QuireError, StorageFailure, shown
+from quire.errors import Busy, Corrupt, InvalidValue, QuireError, StorageFailure, shown
 from quire.records import decode_head
-from quire.storage.base import MAX_KEY, Commit, Family, Head, Record, check_context_name
+from quire.storage.base import MAX_KEY, Commit, Family, Head, Record, check_context_name, conflict
 from quire.storage.log import Frame, encode_frame, read_frames
 from quire.storage.mirror import Mirror
 from quire.storage.names import file_name
@@ -90,12 +90,12 @@ class FileStorage:
             if commit.expect == 0:
                 folder.mkdir(exist_ok=True)
             elif not folder.exists():
-                raise _conflict(context, 0, commit.expect)
+                raise conflict(context, None, commit.expect)
             with _file_lock(folder, self._busy_seconds):
                 log = self._log(context, fresh=True)
-                version = log.head.version if log and log.head else 0
-                if version != commit.expect:
-                    raise _conflict(context, version, commit.expect)
+                head = log.head if log else None
+                if not commit.follows(head):
+                    raise conflict(context, head, commit.expect)
                 if log is None:
                     log = self._logs[context] = _Log(folder, context)
                 log.append(commit, full=self.durability == "full")
@@ -312,10 +312,6 @@ class _Log:
             return int(stamp["size"]), int(stamp["files"])
         except (OSError, ValueError, TypeError, KeyError):
             return 0, -1
-
-
-def _conflict(context: str, version: int, expect: int) -> Conflict:
-    return Conflict(f"Context {context!r} is at version {version}, not {expect}: refresh() and retry.")
 
 
 def _title(folder: Path) -> str | None:

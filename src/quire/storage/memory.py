@@ -3,8 +3,20 @@
 from collections.abc import Iterator
 from threading import RLock
 
-from quire.errors import Conflict, InvalidValue, shown
-from quire.storage.base import FAMILIES, MAX_KEY, Commit, Delete, Family, Head, Patch, Put, Record, check_context_name
+from quire.errors import InvalidValue, shown
+from quire.storage.base import (
+    FAMILIES,
+    MAX_KEY,
+    Commit,
+    Delete,
+    Family,
+    Head,
+    Patch,
+    Put,
+    Record,
+    check_context_name,
+    conflict,
+)
 from quire.storage.table import Row, Table
 
 
@@ -45,11 +57,8 @@ class MemoryStorage:
         check_context_name(context)
         with self._lock:
             head = self._heads.get(context)
-            version = head.version if head else 0
-            if version != commit.expect:
-                raise Conflict(
-                    f"Context {context!r} is at version {version}, not {commit.expect}: refresh() and retry."
-                )
+            if not commit.follows(head):
+                raise conflict(context, head, commit.expect)
             for write in commit.writes:
                 if write.family not in FAMILIES:
                     raise InvalidValue(f"Family {shown(write.family)} is not one of {', '.join(FAMILIES)}.")

@@ -27,6 +27,7 @@ from quire.storage.base import (
     Patch,
     Record,
     check_context_name,
+    conflict,
 )
 
 Durability = Literal["normal", "full"]
@@ -221,8 +222,8 @@ class SQLiteStorage:
             return self._new_head(context, commit)
         number = self._numbers.get(context) or self._number(context)
         self._db.execute(
-            "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?",
-            (commit.version, commit.head, number, commit.expect),
+            "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ? AND (head = ? OR ? = x'')",
+            (commit.version, commit.head, number, commit.expect, commit.seen, commit.seen),
         )
         if self._db.changes() != 1:
             raise self._conflict(context, commit.expect)
@@ -243,9 +244,8 @@ class SQLiteStorage:
         return number
 
     def _conflict(self, context: str, expect: int) -> Conflict:
-        version = self._db.execute("SELECT version FROM context WHERE name = ?", (context,)).get
-        stands = f"is at version {version}" if version is not None else "does not exist"
-        return Conflict(f"Context {context!r} {stands}, not at {expect}: refresh() and retry.")
+        row = self._db.execute("SELECT version, head FROM context WHERE name = ?", (context,)).get
+        return conflict(context, Head(*row) if row else None, expect)
 
     def _number(self, context: str) -> int:
         """The context's number, or 0 if it does not exist."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from quire import ranks
 from quire.clock import as_datetime, as_milliseconds
-from quire.errors import InvalidValue, QuireError, shown
+from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import (
     MAX_NUMBER,
     Lifecycle,
@@ -73,9 +73,9 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
     try:
         verify(plan)
         check_conversation(plan)
-    except InvalidValue:
-        raise
-    except QuireError as error:
+    except InvalidOperation as error:
+        if isinstance(error, InvalidValue):
+            raise
         raise InvalidValue(f"The document breaks a rule: {error}") from None
 
 

@@ -1,6 +1,6 @@
 """The journal as a user reads it, and planning the undoing of one entry."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import datetime
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from quire.clock import as_datetime
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import PageIndex
 from quire.plan import Plan
-from quire.reader import Reader
+from quire.reader import Reader, slot
 from quire.records import (
     PAGE_CODE,
     EntryRecord,
@@ -22,8 +22,9 @@ from quire.records import (
     decode_segment,
 )
 from quire.state import State
-from quire.storage.base import JOURNAL, MAX_KEY, Record
+from quire.storage.base import JOURNAL, Record
 from quire.system.rules import verify, verify_conversation, verify_pins, verify_segments
+from quire.system.segments import check_conversation
 from quire.text import decode_meta
 
 
@@ -50,7 +51,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 def history(state: State, after: int = 0, *, reverse: bool = False) -> Iterator[Entry]:
     """The entries with a seq above `after`, oldest first. Streams."""
-    for record in state.storage.scan(state.context, JOURNAL, after + 1, MAX_KEY, reverse=reverse):
+    for record in state.storage.scan(state.context, JOURNAL, after + 1, state.version, reverse=reverse):
         yield to_entry(state, record.key, decode_entry(record.key, record.value))
 
 
@@ -79,9 +80,10 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
     for touched in record.touched:
         _untouched_since(plan, seq, touched)
     forwarding = _forwarding(plan, record)
+    keys = {touched.key for touched in record.touched if touched.family == PAGE_CODE}
     for touched in record.touched:
         if touched.family == PAGE_CODE:
-            _revert_page(plan, touched, forwarding)
+            _revert_page(plan, touched, forwarding, keys)
         else:
             _revert_segment(plan, touched)
     if not plan.pages and not plan.segments:
@@ -94,6 +96,7 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
     if _original(plan.state, record).operation != "unmarshal":  # a whole context may come and go with its pins
         verify_conversation(plan)
         verify_pins(plan)
+    check_conversation(plan)
     return seq
 
 
@@ -158,7 +161,7 @@ def _forwarding(plan: Plan, record: EntryRecord) -> dict[int, int]:
     return {page.moved_to: key for key, page in pages.items() if isinstance(page, Gone) and page.moved_to >= 0}
 
 
-def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int]) -> None:
+def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int], leaving: Container[int]) -> None:
     now = plan.page(touched.key)
     before = _before(touched)
     if not isinstance(before, PageRecord):
@@ -173,7 +176,7 @@ def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int]) -> No
             return
     moved = not isinstance(now, PageRecord) or (now.group, now.rank) != (before.group, before.rank)
     if moved and before.parent is not None and not before.is_cold:
-        before = replace(before, rank=plan.free_rank(before.parent, before.rank))
+        before = replace(before, rank=plan.free_rank(before.parent, slot(before), leaving))
     plan.restore(before)
 
 

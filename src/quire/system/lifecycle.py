@@ -3,6 +3,7 @@
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import Lifecycle, PageIndex, Visibility
 from quire.plan import Plan
+from quire.reader import slot
 from quire.records import PageRecord
 from quire.system.rules import attached, loose, showable_root, unpinned
 
@@ -46,7 +47,7 @@ def recall(plan: Plan, index: PageIndex) -> PageIndex:
     if top is None:
         return index
     home = plan.home_of(top)
-    rank = plan.free_rank(home, top.rank) if home == top.parent else plan.append_rank(home)
+    rank = plan.free_rank(home, slot(top)) if home == top.parent else plan.append_rank(home)
     plan.place(top, home, rank, lifecycle=Lifecycle.ACTIVE)
     return index
 

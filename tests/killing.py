@@ -1,0 +1,169 @@
+"""Kills a writing process again and again, and looks at what it left. Run by `test_kill.py` as a program of its own.
+
+The program has no threads, so it can fork: each child opens the store, writes and acknowledges every commit through a
+pipe until it is killed; then the parent opens the store and compares. Prints what it did as JSON.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn
+
+import quire
+from quire import Context, open_storage
+
+SIZES = (0, 7, 300, 1_000, 5_000, 60_000, 400_000)
+ROUNDS_A_STORE = 12
+LONGEST_LIFE = 0.03
+
+
+class QuickCounter:
+    """Counts characters: the writer should spend its short life writing."""
+
+    name = "characters"
+    exact = True
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
+def text_of(seq: int) -> str:
+    """The text of the page that entry `seq` creates: any length, and nowhere the same."""
+    size = Random(seq).choice(SIZES)
+    return (f"{seq} 页 " * (size // 4 + 1))[:size]
+
+
+def open_book(url: str, durability: Any) -> Context:
+    return quire.open(open_storage(url, durability=durability), "book", counter=QuickCounter())
+
+
+def write_until_killed(url: str, durability: str, pipe: int, seed: int) -> NoReturn:
+    """The child: change something, acknowledge it, for ever."""
+    random = Random(seed)
+    try:
+        pages = open_book(url, durability).pages
+        known = [page.index for page in pages.list_pages("mem")]
+        while True:
+            if len(known) < 6 or random.random() < 0.7:
+                seq = pages.seq + 1
+                index = pages.create_detail_page(f"page {seq}", "", text_of(seq), "mem-0")
+                known.append(index)
+                os.write(pipe, f"{seq} {index}\n".encode())
+            else:
+                change(pages, random, known)
+                os.write(pipe, f"{pages.seq} -\n".encode())
+    except BaseException:
+        os.write(pipe, b"!" + traceback.format_exc().encode())
+    os._exit(1)
+
+
+def change(pages: quire.ContextSystem, random: Random, known: list[str]) -> None:
+    """Anything but creating: one commit, or none if it is so already."""
+    index, other = random.sample(known[1:], 2)
+    match random.randrange(5):
+        case 0:
+            pages.hide(index)
+        case 1:
+            pages.expand(index)
+        case 2:
+            pages.update_page(index, description=str(random.random()))
+        case 3:
+            pages.move_page(index, "mem-0", before=other)
+        case _:
+            pages.update_page(index, meta={"n": random.random()})
+            pages.undo(pages.seq)
+
+
+class Killing:
+    """One run: how many children were killed, and what they had been promised."""
+
+    def __init__(self, kind: str, folder: Path, durability: str, seed: int) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.durability = durability
+        self.random = Random(seed)
+        self.kills = 0
+        self.acknowledged = 0
+        self.unheard = 0
+        self._stores = 0
+        self._renew()
+
+    def run(self, kills: int) -> None:
+        while self.kills < kills:
+            if self.kills and self.kills % ROUNDS_A_STORE == 0:
+                self._renew()
+            self._take(self._killed())
+            self._compare()
+
+    def _renew(self) -> None:
+        self._stores += 1
+        self.path = self.folder / str(self._stores)
+        self.url = f"{self.kind}:{self.path}"
+        self.promised: dict[str, int] = {}
+        self.seq = 0
+
+    def _killed(self) -> bytes:
+        """Let a child write for a moment, kill it, and return what it acknowledged."""
+        reading, writing = os.pipe()
+        seed = self.random.getrandbits(32)
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            write_until_killed(self.url, self.durability, writing, seed)
+        os.close(writing)
+        if self.kills % 2:  # kill one while it opens, or wherever it is; the next one while it writes
+            select.select([reading], [], [])
+        time.sleep(self.random.uniform(0, LONGEST_LIFE))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        self.kills += 1
+        with os.fdopen(reading, "rb") as pipe:
+            return pipe.read()
+
+    def _take(self, heard: bytes) -> None:
+        lines, _, error = heard.decode().partition("!")
+        if error:
+            raise AssertionError(f"The writer failed by itself:\n{error}")
+        for line in lines.splitlines():
+            seq, index = line.split(" ")
+            self.seq = int(seq)
+            self.acknowledged += 1
+            if index != "-":
+                self.promised[index] = self.seq
+
+    def _compare(self) -> None:
+        """Open the store and look: all that was promised, nothing torn, nothing that nobody wrote."""
+        pages = open_book(self.url, self.durability).pages
+        ahead = pages.seq - self.seq
+        assert 0 <= ahead <= 2, f"acknowledged up to {self.seq}, found {pages.seq}"  # an undo makes two commits
+        self.unheard += ahead > 0
+        self.seq = pages.seq
+        assert pages.check() == [], pages.check()
+        found = {page.index: page.created_seq for page in pages.list_pages("mem") if page.parent}
+        lost = self.promised.keys() - found.keys()
+        assert not lost, f"lost: {sorted(lost)}"
+        assert self.promised.items() <= found.items()
+        for index, seq in found.items():
+            assert pages.detail(index) == text_of(seq), f"{index} is torn"
+            if self.kind == "file" and text_of(seq):
+                readable = self.path / "book" / "pages" / "mem" / f"{index}.txt"
+                assert readable.read_text() == text_of(seq), f"{readable} is torn"
+        self.promised = found
+        pages.storage.close()
+
+
+def main(kind: str, folder: str, durability: str, kills: str, seed: str) -> None:
+    killing = Killing(kind, Path(folder), durability, int(seed))
+    killing.run(int(kills))
+    done = {"kills": killing.kills, "acknowledged": killing.acknowledged, "unheard": killing.unheard}
+    sys.stdout.write(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,163 @@
+"""From one provider to another: words, calls and results carry over, and what cannot is named."""
+
+import json
+from itertools import dropwhile
+
+import pytest
+
+from quire.messages import Message, Provider, ToolCall
+from quire.providers import anthropic, format_messages, parse
+from tests.providers.histories import ALL, CASES, LONG, PDF, PNG
+from tests.providers.pairs import check_pairs, events
+
+PROVIDERS: tuple[Provider, ...] = ("openai", "responses", "anthropic")
+CROSSINGS = [(*case, target) for case in CASES for target in PROVIDERS if target != case[0]]
+each_crossing = pytest.mark.parametrize(("provider", "name", "target"), CROSSINGS)
+
+
+@each_crossing
+def test_words_calls_and_results_carry_over(provider: Provider, name: str, target: Provider) -> None:
+    messages = parse(ALL[provider][name])
+    values = format_messages(messages, target)
+    check_pairs(values, target)
+    found = json.dumps([values, anthropic.system(messages)], ensure_ascii=False)
+    for message in messages:
+        for line in filter(str.strip, message.text.splitlines()):
+            assert json.dumps(line, ensure_ascii=False)[1:-1] in found
+        for call in message.tool_calls:
+            assert call.name in found
+
+
+@each_crossing
+def test_thinking_stays_with_its_provider(provider: Provider, name: str, target: Provider) -> None:
+    found = json.dumps(format_messages(parse(ALL[provider][name]), target))
+    for secret in ("gAAAAAB", "EqQB", "EmwK", "Paris first.", "Two cities."):
+        assert secret not in found
+
+
+@each_crossing
+def test_there_and_back_keeps_words_and_pairs(provider: Provider, name: str, target: Provider) -> None:
+    there = parse(format_messages(parse(ALL[provider][name]), target))
+    back = format_messages(there, provider)
+    check_pairs(back, provider)
+    assert _words(parse(back)) == _words(there)
+
+
+def _words(messages: list[Message]) -> list[str]:
+    """What is said after the prompt."""
+    after = dropwhile(lambda message: message.role == "system", messages)
+    return [message.text for message in after if message.text.strip()]
+
+
+@pytest.mark.parametrize(("provider", "name"), CASES)
+def test_anthropic_gets_no_empty_content(provider: Provider, name: str) -> None:
+    for value in format_messages(parse(ALL[provider][name]), "anthropic"):
+        assert value["content"]
+        blocks = (
+            value["content"] if isinstance(value["content"], list) else [{"type": "text", "text": value["content"]}]
+        )
+        assert all(block["text"].strip() for block in blocks if block["type"] == "text")
+
+
+def test_empty_messages_are_marked_or_left_out_for_anthropic() -> None:
+    messages = parse(
+        [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}, {"role": "user", "content": " "}]
+    )
+    assert format_messages(messages, "anthropic") == [{"role": "user", "content": "[empty]"}] * 2
+
+
+def test_results_are_gathered_in_one_anthropic_message() -> None:
+    history = ALL["openai"]["parallel calls"]
+    _, assistant, results, _ = format_messages(parse(history), "anthropic")
+    assert [block["input"] for block in assistant["content"]] == [{"city": "Paris"}, {}]
+    assert results == {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "call_2", "content": "18°"},
+            {"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "21°"}]},
+        ],
+    }
+
+
+def test_a_result_of_ours_joins_results_of_anthropics_before_the_words() -> None:
+    value = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}, {"type": "text", "text": "Go"}]}
+    messages = [*parse(value), Message(role="tool", tool_call_id="b", content="2")]
+    [written] = format_messages(messages, "anthropic")
+    assert [block["type"] for block in written["content"]] == ["tool_result", "tool_result", "text"]
+
+
+def test_a_late_system_message_is_a_users_for_anthropic() -> None:
+    history = [{"role": "user", "content": "A"}, {"role": "system", "content": "B"}, {"role": "system", "content": ""}]
+    assert format_messages(parse(history), "anthropic") == [
+        {"role": "user", "content": "A"},
+        {"role": "user", "content": "B"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", "null", '"x"', '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', "[" * 9_999]
+)
+def test_arguments_that_are_no_object_stay_readable(text: str) -> None:
+    message = Message(role="assistant", tool_calls=(ToolCall("a", "f", text),))
+    [value] = format_messages([message], "anthropic")
+    assert value["content"][0]["input"] == {"_raw": text}
+
+
+def test_ids_that_anthropic_refuses_are_spelled_anew_alike_for_call_and_result() -> None:
+    messages = [
+        Message(role="assistant", tool_calls=(ToolCall("functions.f:0", "f"), ToolCall("functions_f_0", "f"))),
+        Message(role="tool", tool_call_id="functions.f:0", content="1"),
+        Message(role="tool", tool_call_id="functions_f_0", content="2"),
+    ]
+    values = format_messages(messages, "anthropic")
+    check_pairs(values, "anthropic")
+    assert len(set(events(values, "anthropic"))) == 4
+    assert all(i.replace("_", "").isalnum() for _, i in events(values, "anthropic"))
+
+
+def test_a_custom_tool_is_answered_as_one() -> None:
+    calls = parse(ALL["openai"]["custom tool"])[1]
+    values = format_messages([calls, Message(role="tool", tool_call_id="call_9", content="1")], "responses")
+    assert values == ALL["responses"]["custom tool"][1:]
+    assert format_messages([calls], "anthropic")[0]["content"][0]["input"] == {"input": "select 1"}
+
+
+def test_images_and_files_change_their_dress() -> None:
+    to_anthropic = format_messages(parse(ALL["openai"]["images, audio and files"]), "anthropic")[0]["content"]
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": PDF}
+    assert to_anthropic == [
+        {"type": "text", "text": "ada:"},
+        {"type": "text", "text": "Look:"},
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+        {"type": "text", "text": "[audio]"},
+        {"type": "text", "text": "[file]"},
+        {"type": "document", "source": pdf, "title": "a.pdf"},
+        {"type": "document", "source": pdf, "title": "b.pdf"},
+    ]
+    to_openai = format_messages(parse(ALL["anthropic"]["images and documents"]), "openai")[0]["content"]
+    assert to_openai == [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        {"type": "text", "text": "[image]"},
+        {"type": "file", "file": {"filename": "Terms", "file_data": f"data:application/pdf;base64,{PDF}"}},
+        {"type": "text", "text": f"T\n{LONG}"},
+        {"type": "text", "text": "[file: https://example.com/a.pdf]"},
+        {"type": "text", "text": "Page one."},
+        {"type": "text", "text": "[file]"},
+        {"type": "text", "text": "Found\nA fact."},
+        {"type": "text", "text": "Compare."},
+    ]
+
+
+def test_the_name_of_a_user_stands_before_the_words_where_names_are_unknown() -> None:
+    message = Message(role="user", name="ada", content="Hi")
+    assert format_messages([message], "responses") == [{"role": "user", "content": "ada: Hi"}]
+    assert format_messages([message], "openai") == [{"role": "user", "name": "ada", "content": "Hi"}]
+
+
+def test_hosted_calls_are_named_elsewhere() -> None:
+    found = json.dumps(format_messages(parse(ALL["responses"]["hosted tools"]), "openai"))
+    for kind in ("web_search_call", "image_generation_call", "mcp_call", "item_reference"):
+        assert f"[{kind}]" in found
+    assert PNG not in found

@@ -1,0 +1,278 @@
+"""Three backends and the model side by side: doing one thing everywhere, and comparing everything after it."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import note
+from hypothesis.stateful import RuleBasedStateMachine
+
+from quire import (
+    ContentsPage,
+    ContextSystem,
+    FileStorage,
+    Lifecycle,
+    MemoryStorage,
+    NoSuchPage,
+    QuireError,
+    Segment,
+    SQLiteStorage,
+    Storage,
+)
+from quire.clock import SteppingClock
+from tests.books import WordCounter
+from tests.model import Model, Orders, Refused, Saved
+
+FAST = Path("/dev/shm")
+"""Files in memory where there are any: surviving a power cut is proven elsewhere."""
+
+NEVER = ("usr-999", "nope-1", "USR-1", "usr-01", "../../x", "usr-１", "usr-²", "usr-1\0", "", "usr", "-1")
+"""What never names a page."""
+
+
+class Backend:
+    """One system under test, with the way to open its storage again."""
+
+    def __init__(self, name: str, opener: Callable[[], Storage]) -> None:
+        self.name = name
+        self.opener = opener
+        self.clock = SteppingClock()
+        self.system = self._open(opener())
+
+    def _open(self, storage: Storage) -> ContextSystem:
+        return ContextSystem(storage, "book", clock=self.clock, counter=WordCounter(), max_pages=12)
+
+    def reopen(self) -> None:
+        """Close the storage and open it again."""
+        self.system.storage.close()
+        self.system = self._open(self.opener())
+
+    def move_to(self, opener: Callable[[], Storage]) -> None:
+        """Go on in another storage; the old one is closed."""
+        old = self.system.storage
+        self.system.set_storage(opener(), migrate=True)
+        self.opener = opener
+        old.close()
+
+
+class Pick(NamedTuple):
+    """Which page to take: of which kind, and the how-manieth of these."""
+
+    kind: str
+    number: int
+
+
+class Outcome(NamedTuple):
+    """What an operation gave: a value, or an error's code and text."""
+
+    value: object
+    code: str = ""
+    text: str = ""
+
+
+class SideBySide(RuleBasedStateMachine):
+    """The model, memory, file and SQLite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="quire-machine-", dir=FAST if FAST.exists() else None))
+        self.model = Model()
+        self.saved: list[tuple[bytes, Saved]] = []
+        self._stores = 0
+        memory = MemoryStorage()
+        self.backends = [
+            Backend("memory", lambda: memory),
+            Backend("file", self.opener("file")),
+            Backend("sqlite", self.opener("sqlite")),
+        ]
+
+    def opener(self, kind: str) -> Callable[[], Storage]:
+        """The way to a store of its own."""
+        self._stores += 1
+        path = self.folder / f"{self._stores}-{kind}"
+        return (lambda: FileStorage(path)) if kind == "file" else lambda: SQLiteStorage(path)
+
+    def teardown(self) -> None:
+        """At the end of a trace, the histories and what is found agree too."""
+        try:
+            self._compare_histories()
+            for query in ("plan", "语言", "hello there", "line"):
+                hits = [backend.system.find(query) for backend in self.backends]
+                assert hits[0] == hits[1] == hits[2]
+        finally:
+            for backend in self.backends:
+                backend.system.storage.close()
+            shutil.rmtree(self.folder)
+
+    def step(
+        self,
+        operation: str,
+        wanted: Callable[[], object],
+        call: Callable[[ContextSystem], object],
+        *what: object,
+        compare: bool = True,
+    ) -> None:
+        """One operation on the model and on every backend: all refuse it or none, with the same result."""
+        note(f"{operation}{what!r}")
+        names: tuple[str, ...] = ()
+        undoes = what[0] if operation == "undo" and isinstance(what[0], int) else None
+        try:
+            expected = Outcome(self.model.do(operation, wanted, undoes))
+        except Refused as refusal:
+            expected, names = Outcome(None, "refused", str(refusal)), refusal.names
+        outcomes = [_outcome(backend.system, call) for backend in self.backends]
+        assert outcomes[0] == outcomes[1] == outcomes[2]
+        found = outcomes[0]
+        if expected.code:
+            assert found.code, f"{operation}{what!r} was accepted; the model refuses it: {expected.text}"
+            assert not names or any(name in found.text for name in names), f"{found.text!r} names none of {names!r}"
+        else:
+            assert not found.code, f"{operation}{what!r} was refused: {found.text}"
+            assert found.value == (self.model.seq if operation == "undo" else expected.value)
+        if compare:
+            self.compare()
+
+    def compare(self) -> None:
+        """Every backend says what the model says, about everything, and finds nothing wrong with itself."""
+        documents = [backend.system.marshal() for backend in self.backends]
+        assert documents[0] == documents[1] == documents[2]
+        orders = _orders(json.loads(documents[0]))
+        self.model.settle(orders)
+        assert orders == {i: self.model.state.orders[i] for i, page in self.model.state.pages.items() if page.folder}
+        expected_pages, expected_segments = self._expected_pages(), self._expected_segments()
+        for backend in self.backends:
+            system = backend.system
+            assert system.check() == [], backend.name
+            assert system.seq == self.model.seq
+            assert _observed(system) == expected_pages
+            assert [_segment(segment) for segment in system.list_segments()] == expected_segments
+
+    def pick(self, pick: Pick) -> str:
+        """The index a pick stands for in this state."""
+        model = self.model
+        pages = list(model.state.pages.values())
+        candidates = {
+            "live": lambda: [page.index for page in pages],
+            "leaf": lambda: [page.index for page in pages if not page.folder],
+            "folder": lambda: [page.index for page in pages if page.folder],
+            "inner": lambda: [page.index for page in pages if page.folder and not model.is_root(page)],
+            "cold": lambda: [page.index for page in pages if model.effective(page) is Lifecycle.COLD_ARCHIVED],
+            "hot": lambda: [page.index for page in pages if model.effective(page) is Lifecycle.HOT_ARCHIVED],
+            "pinned": lambda: [page.index for page in pages if page.pinned],
+            "root": lambda: [page.index for page in pages if model.is_root(page)],
+            "gone": lambda: list(model.state.gone),
+            "never": lambda: list(NEVER),
+        }[pick.kind]() or [page.index for page in pages]
+        return candidates[pick.number % len(candidates)]
+
+    def _compare_histories(self) -> None:
+        histories = [list(backend.system.history()) for backend in self.backends]
+        assert histories[0] == histories[1] == histories[2]
+        assert [entry.seq for entry in histories[0]] == list(range(1, self.model.seq + 1))
+        for entry, expected in zip(histories[0], self.model.entries, strict=True):
+            assert (entry.operation, entry.undoes) == (expected.operation, expected.undoes)
+            assert (set(entry.pages), set(entry.segments)) == (set(expected.pages), set(expected.segments))
+
+    def _expected_pages(self) -> dict[str, dict[str, object]]:
+        model = self.model
+        return {
+            index: {
+                "name": page.name,
+                "description": page.description,
+                "parent": None if page.lifecycle is Lifecycle.COLD_ARCHIVED else page.parent,
+                "home": model.home(page),
+                "lifecycle": page.lifecycle,
+                "effective": model.effective(page),
+                "visibility": page.visibility,
+                "pinned": page.pinned,
+                "seq": model.changed["page", index],
+                "summary tokens": len(page.description.split()),
+                "tokens": len(page.detail.split()),
+                "body": model.children(index) if page.folder else page.detail,
+                "count": len(model.children(index)) if page.folder else None,
+            }
+            for index, page in model.state.pages.items()
+        }
+
+    def _expected_segments(self) -> list[dict[str, object]]:
+        return [
+            {
+                "id": segment.id,
+                "name": segment.name,
+                "description": segment.description,
+                "type": segment.type,
+                "permission": segment.permission,
+                "capacity": segment.capacity,
+                "root": self.model.root(segment.id),
+            }
+            for segment in self.model.live_segments()
+        ]
+
+
+def _outcome(system: ContextSystem, call: Callable[[ContextSystem], object]) -> Outcome:
+    try:
+        return Outcome(call(system))
+    except NoSuchPage as error:
+        return Outcome(error.moved_to, error.code, str(error))
+    except QuireError as error:
+        return Outcome(None, error.code, str(error))
+
+
+def _observed(system: ContextSystem) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = {}
+    for page in system.list_pages():
+        folder = isinstance(page, ContentsPage)
+        found[page.index] = {
+            "name": page.name,
+            "description": page.description,
+            "parent": page.parent,
+            "home": page.home,
+            "lifecycle": page.lifecycle,
+            "effective": page.effective,
+            "visibility": page.visibility,
+            "pinned": page.pinned,
+            "seq": page.changed_seq,
+            "summary tokens": page.summary_tokens,
+            "tokens": page.tokens,
+            "body": [child.index for child in system.children(page.index)] if folder else system.detail(page.index),
+            "count": page.child_count if isinstance(page, ContentsPage) else None,
+        }
+    return found
+
+
+def _segment(segment: Segment) -> dict[str, object]:
+    return {
+        "id": segment.id,
+        "name": segment.name,
+        "description": segment.description,
+        "type": segment.type,
+        "permission": segment.permission,
+        "capacity": segment.max_capacity,
+        "root": segment.root_index,
+    }
+
+
+def _orders(document: dict[str, Any]) -> Orders:
+    """The order in every folder of a document, cold pages standing where they would return to."""
+    pages: dict[str, dict[str, Any]] = document["pages"]
+    after: dict[tuple[str, str], str] = {}
+    for index, page in pages.items():
+        home = page.get("home") or {}
+        if home.get("parent") in pages:
+            place = (home["parent"], home["after"])
+            assert place not in after, "two cold pages at one place"
+            after[place] = index
+    orders: Orders = {}
+    for folder, page in pages.items():
+        if page["type"] == "ContentsPage":
+            orders[folder] = []
+            for index in ("", *page["children"]):
+                following: str | None = index
+                while following is not None:
+                    orders[folder].append(following)
+                    following = after.get((folder, following))
+            orders[folder].remove("")
+    return orders

@@ -1,0 +1,515 @@
+"""The shape of the tree: create, add, update, move, gather, remove."""
+
+from typing import Any
+
+import pytest
+
+from quire import (
+    ContentsPage,
+    DetailPage,
+    InvalidOperation,
+    InvalidValue,
+    Lifecycle,
+    MemoryStorage,
+    NoSuchPage,
+    NoSuchSegment,
+    QuireError,
+    Segment,
+    Visibility,
+)
+from tests.books import folder, leaf, leaves, listed, new_book, new_system, refused
+
+
+def test_a_new_page_stands_at_the_end_of_its_folder() -> None:
+    book = new_book()
+    assert [leaf(book, parent="mem-0"), folder(book, parent="mem-0"), leaf(book, parent="usr-0")] == [
+        "mem-1",
+        "mem-2",
+        "usr-1",
+    ]
+    assert listed(book, "mem-0") == ["mem-1", "mem-2"]
+
+
+def test_a_page_is_handed_out_with_everything_about_it() -> None:
+    book = new_book()
+    index = book.acting_as("agent").create_detail_page(
+        "Seattle", "one two three", "User: hi\nAssistant: hello", "mem-0", meta={"source": ["a", 1, None]}
+    )
+    page = book.get_page(index)
+    assert isinstance(page, DetailPage)
+    assert (page.index, page.name, page.description) == ("mem-1", "Seattle", "one two three")
+    assert (page.parent, page.home, page.author) == ("mem-0", None, "agent")
+    assert (page.lifecycle, page.effective, page.visibility) == (
+        Lifecycle.ACTIVE,
+        Lifecycle.ACTIVE,
+        Visibility.EXPANDED,
+    )
+    assert (page.pinned, page.message_count, dict(page.meta)) == (False, 0, {"source": ["a", 1, None]})
+    assert (page.summary_tokens, page.tokens) == (3, 4)
+    assert page.created_seq == page.changed_seq == book.seq == 4
+    assert page.created_at == page.updated_at
+    assert book.detail(index) == "User: hi\nAssistant: hello"
+
+
+def test_a_change_moves_the_time_and_seq_of_the_page_alone() -> None:
+    book = new_book()
+    index, other = leaf(book), leaf(book)
+    before, root = book.get_page(index), book.get_page("mem-0")
+    book.update_page(index, name="another")
+    after = book.get_page(index)
+    assert after.updated_at > before.updated_at
+    assert (after.created_at, after.created_seq) == (before.created_at, before.created_seq)
+    assert after.changed_seq == book.seq == 6
+    assert book.get_page(other).changed_seq == 5
+    assert book.get_page("mem-0") == root
+
+
+def test_a_context_with_one_nameless_segment_has_bare_numbers() -> None:
+    system = new_system()
+    assert system.add_segment(Segment(id="")).root_index == "0"
+    assert system.create_detail_page("a", "", "text", "0") == "1"
+    assert system.create_contents_page("b", "", "0", ["1"]) == "2"
+    assert listed(system, "2") == ["1"]
+    assert system.segment_of("1").id == ""
+    assert system.generate_index("") == "3"
+
+
+@pytest.mark.parametrize("parent", ["mem-9", "nope-0", "../../x", "mem-00", "MEM-0", ""])
+def test_a_page_needs_a_parent_that_exists(parent: str) -> None:
+    book = new_book()
+    with refused(book, NoSuchPage):
+        book.create_detail_page("a", "", "", parent)
+    with refused(book, NoSuchPage):
+        book.create_contents_page("a", "", parent)
+    with refused(book, NoSuchPage):
+        book.add_page(DetailPage(name="a", index="mem-5", parent=parent))
+
+
+def test_a_page_stands_only_below_a_folder() -> None:
+    book = new_book()
+    index, other = leaf(book), leaf(book)
+    with refused(book, InvalidOperation, "ContentsPage"):
+        leaf(book, parent=index)
+    with refused(book, InvalidOperation, "ContentsPage"):
+        book.move_page(other, index)
+
+
+@pytest.mark.parametrize("name", ["", "   ", "\n", "x" * 201, "a\0b", "a\x1bb", "a\x7f", "\ud800"])
+def test_a_name_is_one_visible_line_of_at_most_200_characters(name: str) -> None:
+    book = new_book()
+    index = leaf(book)
+    with refused(book, InvalidValue, "name"):
+        leaf(book, name)
+    with refused(book, InvalidValue, "name"):
+        book.update_page(index, name=name)
+
+
+def test_line_breaks_in_names_and_descriptions_become_spaces() -> None:
+    book = new_book()
+    index = book.create_detail_page("a\nb\r\nc\u2028d", "e\x0bf\x85g", "", "mem-0")
+    page = book.get_page(index)
+    assert (page.name, page.description) == ("a b c d", "e f g")
+    book.update_page(index, name="x" * 200, description="y" * 2_000)
+    with refused(book, InvalidValue, "description"):
+        book.update_page(index, description="y" * 2_001)
+
+
+def test_updating_with_none_changes_nothing_and_an_empty_description_clears_it() -> None:
+    book = new_book()
+    index = book.create_detail_page("name", "some words here", "", "mem-0", meta={"a": 1})
+    seq = book.seq
+    book.update_page(index)
+    book.update_page(index, name="name", description="some words here", meta={"a": 1})
+    assert book.seq == seq
+    book.update_page(index, description="")
+    page = book.get_page(index)
+    assert (page.name, page.description, page.summary_tokens, dict(page.meta)) == ("name", "", 0, {"a": 1})
+    book.update_page(index, meta={})
+    assert dict(book.get_page(index).meta) == {}
+
+
+@pytest.mark.parametrize("meta", [{1: "a"}, {"a": object()}, {"a": float("nan")}, {"a": {1}}, {"a": "x" * 5_000}])
+def test_meta_is_a_small_dict_of_plain_values(meta: dict[Any, Any]) -> None:
+    book = new_book()
+    index = leaf(book)
+    with refused(book, InvalidValue, "meta"):
+        book.update_page(index, meta=meta)
+    with refused(book, InvalidValue, "meta"):
+        book.create_detail_page("a", "", "", "mem-0", meta=meta)
+
+
+def test_a_new_detail_replaces_the_old_one_and_is_counted() -> None:
+    book = new_book()
+    index = leaf(book, detail="one two")
+    book.set_detail(index, "one two three")
+    assert (book.detail(index), book.get_page(index).tokens) == ("one two three", 3)
+    seq = book.seq
+    book.set_detail(index, "one two three")
+    assert book.seq == seq
+    book.set_detail(index, "")
+    assert (book.detail(index), book.get_page(index).tokens) == ("", 0)
+
+
+def test_a_folder_has_no_detail() -> None:
+    book = new_book()
+    index, page = folder(book), leaf(book)
+    with refused(book, InvalidOperation, "ContentsPage"):
+        book.set_detail(index, "text")
+    with refused(book, InvalidOperation, "children"):
+        book.detail(index)
+    with refused(book, InvalidOperation, "detail"):
+        book.children(page)
+
+
+def test_a_detail_of_any_text_comes_back_as_it_was() -> None:
+    book = new_book()
+    text = "a\0b\r\n\u2028 <|endoftext|> 语言 \U0001f600" + "x" * 100_000
+    assert book.detail(leaf(book, detail=text)) == text
+
+
+# Adding with an index
+
+
+def test_a_page_can_bring_a_canonical_index_that_was_never_used() -> None:
+    book = new_book()
+    assert book.add_page(DetailPage(name="a", index="mem-7", parent="mem-0"), "text") == "mem-7"
+    assert book.add_page(ContentsPage(name="b", index="mem-3", parent="mem-0")) == "mem-3"
+    assert leaf(book) == "mem-8"
+    assert listed(book, "mem-0") == ["mem-7", "mem-3", "mem-8"]
+    assert book.detail("mem-7") == "text"
+
+
+def test_a_page_without_an_index_takes_the_next_one() -> None:
+    book = new_book()
+    assert book.add_page(DetailPage(name="a", parent="mem-0")) == "mem-1"
+
+
+def test_an_index_is_never_used_twice() -> None:
+    book = new_book()
+    index = leaf(book)
+    moved = leaf(book)
+    book.remove_page(index)
+    book.move_page(moved, "usr-0")
+    for used in (index, moved, "usr-1", "mem-0"):
+        segment = used.partition("-")[0]
+        with refused(book, InvalidOperation, used):
+            book.add_page(DetailPage(name="again", index=used, parent=f"{segment}-0"))
+    assert leaf(book) == "mem-3"
+
+
+@pytest.mark.parametrize("index", ["mem-01", "mem-１", "mem-1 ", "mem-", "../../x", "mem-1\0", "mem", "1e3"])
+def test_an_index_that_is_not_canonical_is_refused(index: str) -> None:
+    book = new_book()
+    with refused(book, InvalidValue, "canonical"):
+        book.add_page(DetailPage(name="a", index=index, parent="mem-0"))
+
+
+@pytest.mark.parametrize("index", ["MEM-1", "Mem-1", "ｍem-1", "mem--1", "mem -1"])
+def test_an_index_of_a_look_alike_segment_is_refused(index: str) -> None:
+    book = new_book()
+    with refused(book, QuireError, index[:3]):
+        book.add_page(DetailPage(name="a", index=index, parent="mem-0"))
+
+
+def test_a_given_index_carries_its_parents_segment() -> None:
+    book = new_book()
+    with refused(book, InvalidOperation, "segment"):
+        book.add_page(DetailPage(name="a", index="usr-5", parent="mem-0"))
+    with refused(book, NoSuchSegment, "nope"):
+        book.add_page(DetailPage(name="a", index="nope-5", parent="mem-0"))
+
+
+def test_a_generated_index_is_taken_out_of_use() -> None:
+    book = new_book()
+    assert [book.generate_index("mem"), book.generate_index("usr"), book.generate_index("mem")] == [
+        "mem-1",
+        "usr-1",
+        "mem-2",
+    ]
+    assert leaf(book) == "mem-3"
+    assert book.add_page(DetailPage(name="a", index="mem-1", parent="mem-0")) == "mem-1"
+    with refused(book, NoSuchSegment):
+        book.generate_index("nope")
+
+
+def test_a_generated_index_stays_taken_when_the_handle_looks_elsewhere() -> None:
+    storage = MemoryStorage()
+    book, other = new_book(storage=storage), new_system(storage=storage)
+    other.refresh()
+    mine = book.generate_index("mem")
+    book.set_storage(MemoryStorage(), migrate=True)
+    assert book.generate_index("mem") != mine
+    theirs = other.generate_index("mem")
+    assert leaf(new_system(storage=storage), parent="usr-0") == "usr-1"
+    assert other.refresh()
+    assert other.generate_index("mem") != theirs
+
+
+def test_an_added_page_can_be_hidden_or_hot_but_not_cold() -> None:
+    book = new_book()
+    book.add_page(DetailPage(name="a", parent="mem-0", visibility=Visibility.HIDDEN))
+    book.add_page(DetailPage(name="b", parent="mem-0", lifecycle=Lifecycle.HOT_ARCHIVED))
+    assert book.get_page("mem-1").visibility is Visibility.HIDDEN
+    assert book.get_page("mem-2").effective is Lifecycle.HOT_ARCHIVED
+    with refused(book, InvalidOperation, "cold"):
+        book.add_page(DetailPage(name="c", parent="mem-0", lifecycle=Lifecycle.COLD_ARCHIVED))
+
+
+def test_an_added_page_needs_a_parent_and_a_folder_takes_no_detail() -> None:
+    book = new_book()
+    with refused(book, InvalidOperation, "parent"):
+        book.add_page(DetailPage(name="a", index="mem-1"))
+    with refused(book, InvalidValue, "ContentsPage"):
+        book.add_page(ContentsPage(name="a", parent="mem-0"), "text")
+
+
+# Gathering
+
+
+def test_gathered_pages_stand_under_the_new_folder_in_the_given_order() -> None:
+    book = new_book()
+    a, b, c, d = leaves(book, 4)
+    chapter = book.create_contents_page("chapter", "", "mem-0", [c, b])
+    assert listed(book, "mem-0") == [a, chapter, d]
+    assert listed(book, chapter) == [c, b]
+    assert [page.parent for page in book.children(chapter)] == [chapter, chapter]
+
+
+def test_a_folder_stands_where_its_first_child_stood_or_at_the_end() -> None:
+    book = new_book()
+    a, b = leaves(book, 2)
+    shelf = folder(book)
+    inside = leaf(book, parent=shelf)
+    here = book.create_contents_page("here", "", "mem-0", [a, inside])
+    there = book.create_contents_page("there", "", "mem-0", [inside, b])
+    assert listed(book, "mem-0") == [here, shelf, there]
+    assert (listed(book, here), listed(book, there)) == ([a], [inside, b])
+
+
+def test_gathering_brings_whole_subtrees() -> None:
+    book = new_book()
+    shelf = folder(book)
+    inside = leaf(book, parent=shelf, detail="text")
+    chapter = book.create_contents_page("chapter", "", "mem-0", [shelf])
+    assert [(depth, page.index) for depth, page in book.walk("mem-0")] == [
+        (0, "mem-0"),
+        (1, chapter),
+        (2, shelf),
+        (3, inside),
+    ]
+
+
+def test_what_cannot_be_gathered_is_refused_and_named() -> None:
+    book = new_book()
+    shelf = folder(book)
+    inside = leaf(book, parent=shelf)
+    stranger = leaf(book, parent="usr-0")
+    pinned = leaf(book)
+    book.pin(pinned)
+    cold = leaf(book)
+    book.archive(cold, cold=True)
+    for parent, children, name in [
+        ("mem-0", [stranger], stranger),
+        ("mem-0", ["mem-0"], "mem-0"),
+        ("mem-0", [inside, inside], inside),
+        ("mem-0", [shelf, inside], inside),
+        (shelf, [shelf], shelf),
+        ("mem-0", [pinned], pinned),
+        ("mem-0", [cold], "recall"),
+    ]:
+        with refused(book, InvalidOperation, name):
+            book.create_contents_page("chapter", "", parent, children)
+    with refused(book, NoSuchPage, "mem-99"):
+        book.create_contents_page("chapter", "", "mem-0", ["mem-99"])
+    with refused(book, InvalidValue, "children"):
+        book.create_contents_page("chapter", "", "mem-0", "mem-1")
+
+
+# Moving
+
+
+def test_a_page_moves_to_the_end_or_before_a_child() -> None:
+    book = new_book()
+    a, b, c = leaves(book, 3)
+    assert book.move_page(a, "mem-0") == {}
+    assert listed(book, "mem-0") == [b, c, a]
+    assert book.move_page(a, "mem-0", before=c) == {}
+    assert listed(book, "mem-0") == [b, a, c]
+    assert book.move_page(c, "mem-0", before=b) == {}
+    assert listed(book, "mem-0") == [c, b, a]
+
+
+def test_a_page_moves_into_another_folder_with_its_subtree() -> None:
+    book = new_book()
+    shelf, chapter = folder(book), folder(book)
+    inside = leaf(book, parent=chapter)
+    assert book.move_page(chapter, shelf) == {}
+    assert (listed(book, "mem-0"), listed(book, shelf), listed(book, chapter)) == ([shelf], [chapter], [inside])
+    assert [page.index for page in book.ancestors(inside)] == [chapter, shelf, "mem-0"]
+    assert [book.child_count(index) for index in ("mem-0", shelf, chapter)] == [1, 1, 1]
+
+
+def test_moving_a_page_to_where_it_is_makes_no_entry() -> None:
+    book = new_book()
+    a, b = leaves(book, 2)
+    seq = book.seq
+    book.move_page(b, "mem-0")
+    book.move_page(a, "mem-0", before=b)
+    book.move_page(a, "mem-0", before=a)
+    assert (book.seq, listed(book, "mem-0")) == (seq, [a, b])
+
+
+def test_a_page_cannot_move_into_its_own_subtree() -> None:
+    book = new_book()
+    outer = folder(book)
+    inner = folder(book, parent=outer)
+    for target in (outer, inner):
+        with refused(book, InvalidOperation, "subtree"):
+            book.move_page(outer, target)
+
+
+def test_a_root_is_not_moved_or_removed() -> None:
+    book = new_book()
+    shelf = folder(book)
+    with refused(book, InvalidOperation, "root"):
+        book.move_page("mem-0", shelf)
+    with refused(book, InvalidOperation, "root"):
+        book.move_page("mem-0", "usr-0")
+    with refused(book, InvalidOperation, "root"):
+        book.remove_page("mem-0")
+
+
+def test_a_page_moves_before_a_child_of_the_target_only() -> None:
+    book = new_book()
+    a, b = leaves(book, 2)
+    shelf = folder(book)
+    cold = leaf(book, parent=shelf)
+    book.archive(cold, cold=True)
+    for before in (b, cold):
+        with refused(book, InvalidValue, before):
+            book.move_page(a, shelf, before=before)
+    with refused(book, NoSuchPage, "mem-99"):
+        book.move_page(a, shelf, before="mem-99")
+
+
+def test_moving_to_another_segment_gives_the_subtree_new_indices() -> None:
+    book = new_book()
+    chapter = folder(book)
+    inside = leaf(book, parent=chapter, detail="text")
+    sibling = leaf(book, parent="usr-0")
+    mapping = book.move_page(chapter, "usr-0", before=sibling)
+    assert mapping == {chapter: "usr-2", inside: "usr-3"}
+    assert (listed(book, "usr-0"), listed(book, "usr-2"), listed(book, "mem-0")) == (["usr-2", sibling], ["usr-3"], [])
+    assert book.detail("usr-3") == "text"
+    assert book.segment_of("usr-3").id == "usr"
+
+
+def test_the_old_index_names_the_new_one_however_often_a_page_moved() -> None:
+    book = new_book()
+    index = leaf(book)
+    book.move_page(index, "usr-0")
+    with refused(book, NoSuchPage, "'usr-1'") as caught:
+        book.get_page(index)
+    assert caught.value.moved_to == "usr-1"  # type: ignore[attr-defined]
+    book.move_page("usr-1", "mem-0")
+    for old in (index, "usr-1"):
+        with refused(book, NoSuchPage, "'mem-2'"):
+            book.hide(old)
+
+
+def test_pages_that_move_into_a_system_segment_are_pinned_and_shown() -> None:
+    book = new_book()
+    chapter = folder(book)
+    inside = leaf(book, parent=chapter)
+    book.hide(chapter)
+    mapping = book.move_page(chapter, "sys-0")
+    for index in (chapter, inside):
+        page = book.get_page(mapping[index])
+        assert (page.pinned, page.effective, page.visibility) == (True, Lifecycle.ACTIVE, Visibility.EXPANDED)
+
+
+def test_a_page_keeps_its_state_when_it_moves() -> None:
+    book = new_book()
+    shelf = folder(book)
+    index = book.create_detail_page("name", "summary", "text", "mem-0", meta={"a": 1})
+    book.hide(index)
+    book.move_page(index, shelf)
+    new = book.move_page(index, "usr-0")[index]
+    page = book.get_page(new)
+    assert (page.visibility, page.name, dict(page.meta), page.created_seq) == (Visibility.HIDDEN, "name", {"a": 1}, 5)
+
+
+# Removing
+
+
+def test_removing_takes_the_whole_subtree() -> None:
+    book = new_book()
+    outer = folder(book)
+    inner = folder(book, parent=outer)
+    deep = leaf(book, parent=inner, detail="text")
+    kept = leaf(book)
+    assert book.remove_page(outer) == 3
+    assert listed(book, "mem-0") == [kept]
+    for index in (outer, inner, deep):
+        with refused(book, NoSuchPage, "undo"):
+            book.get_page(index)
+    assert [page.index for page in book.list_pages("mem")] == ["mem-0", kept]
+    assert leaf(book) == "mem-5"
+
+
+def test_a_removed_page_cannot_be_removed_again() -> None:
+    book = new_book()
+    index = leaf(book)
+    book.remove_page(index)
+    with refused(book, NoSuchPage):
+        book.remove_page(index)
+
+
+# Reading
+
+
+def test_children_can_be_read_in_parts() -> None:
+    book = new_book()
+    a, b, c = leaves(book, 3)
+    assert [page.index for page in book.children("mem-0", limit=2)] == [a, b]
+    assert [page.index for page in book.children("mem-0", after=b)] == [c]
+    assert book.children("mem-0", after=c) == []
+    assert book.children("mem-0", limit=0) == []
+    with refused(book, InvalidValue, "after"):
+        book.children("mem-0", after="mem-0")
+
+
+def test_a_folder_knows_its_children_without_reading_them() -> None:
+    book = new_book()
+    shelf = folder(book)
+    inside, outside = leaf(book, parent=shelf), leaf(book)
+    page = book.get_page("mem-0")
+    assert isinstance(page, ContentsPage)
+    assert page.child_count == book.child_count("mem-0") == 2
+    assert book.has_child(shelf, inside)
+    assert not book.has_child(shelf, outside)
+    assert not book.has_child("mem-0", inside)
+    with refused(book, InvalidOperation, "DetailPage"):
+        book.child_count(inside)
+
+
+def test_the_way_up_leads_to_the_root() -> None:
+    book = new_book()
+    shelf = folder(book)
+    inside = leaf(book, parent=shelf)
+    parent = book.parent(inside)
+    assert parent is not None
+    assert parent.index == shelf
+    assert book.parent("mem-0") is None
+    assert book.ancestors("mem-0") == []
+
+
+def test_all_pages_are_listed_archived_ones_included() -> None:
+    book = new_book()
+    a, b, c = leaves(book, 3)
+    book.archive(a)
+    book.archive(b, cold=True)
+    assert [page.index for page in book.list_pages("mem")] == ["mem-0", a, b, c]
+    assert [page.index for page in book.list_pages()] == ["sys-0", "mem-0", a, b, c, "usr-0"]
+    with refused(book, NoSuchSegment):
+        list(book.list_pages("nope"))

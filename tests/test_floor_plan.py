@@ -1,0 +1,196 @@
+"""The floor plan: a module imports only from lower floors, deferred imports included, and never in a circle."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import quire
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "clock"),
+    ("text", "pages", "ranks", "tokens", "messages"),
+    (
+        "storage",
+        "storage.base",
+        "storage.table",
+        "storage.memory",
+        "storage.log",
+        "storage.names",
+        "storage.sqlite",
+        "storage.migrate",
+        "providers",
+        "providers.envelopes",
+        "providers.shapes",
+        "providers.plain",
+        "providers.originals",
+        "providers.parts",
+        "providers.openai",
+        "providers.responses",
+        "providers.anthropic",
+    ),
+    ("records",),
+    ("storage.mirror", "storage.file", "storage.opening", "reader"),
+    ("state",),
+    ("plan",),
+    ("engine", "system.rules", "system.present"),
+    (
+        "system.lifecycle",
+        "system.tree",
+        "system.segments",
+        "system.journal",
+        "system.document",
+        "system.check",
+        "system.find",
+    ),
+    ("system.facade", "system.pagestore", "system"),
+    ("context",),
+    (
+        "library",
+        "testing",
+        "testing.case",
+        "testing.contexts",
+        "testing.contract",
+        "testing.copying",
+        "testing.faulty",
+        "testing.names",
+        "testing.order",
+        "testing.records",
+        "testing.sharing",
+    ),
+    ("",),
+    ("cli.paint", "cli.tree", "cli.demo", "cli"),
+    ("__main__",),
+)
+"""The rooms of each floor, the lowest first; `""` is the package itself. Every module stands here once."""
+
+TOWER = frozenset(name for name in FLOORS[2] if name.startswith("storage"))
+"""The side tower: backends that know bytes and errors and nothing of pages."""
+
+Sources = Mapping[str, str]
+
+
+def name_of(room: str) -> str:
+    return f"quire.{room}" if room else "quire"
+
+
+def imports(source: str, known: Mapping[str, object]) -> Iterator[str]:
+    """The known modules a source imports, wherever in it the import stands."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import():
+                found = [alias.name for alias in node.names]
+            case ast.ImportFrom(level=0):
+                members = [f"{node.module}.{alias.name}" for alias in node.names]
+                found = [member if member in known else str(node.module) for member in members]
+            case ast.ImportFrom():
+                found = ["a relative import"]
+            case ast.Call(args=[ast.Constant(value=str() as module), *_]) if _imports_by_name(node.func):
+                found = [module]
+            case _:
+                continue
+        yield from (module for module in found if module in known or module == "a relative import")
+
+
+def _imports_by_name(function: ast.expr) -> bool:
+    called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return called in ("import_module", "__import__")
+
+
+def complaints(sources: Sources, floors: Sequence[Sequence[str]], tower: frozenset[str]) -> list[str]:
+    """Everything that is wrong with the plan."""
+    rooms = [name_of(room) for floor in floors for room in floor]
+    level = {name_of(room): number for number, floor in enumerate(floors) for room in floor}
+    found = [f"{room} is listed twice" for room in sorted({room for room in rooms if rooms.count(room) > 1})]
+    found += [f"{module} is on no floor" for module in sorted(sources.keys() - level.keys())]
+    found += [f"{room} is listed and does not exist" for room in sorted(level.keys() - sources.keys())]
+    graph = {module: set(imports(source, sources)) - {module} for module, source in sources.items()}
+    allowed = {name_of(room) for room in tower} | {"quire.errors"}
+    for module, targets in graph.items():
+        for target in sorted(targets):
+            if level.get(target, len(floors)) > level.get(module, -1):
+                found.append(f"{module} imports {target}, which stands higher")
+            if module in allowed and target not in allowed:
+                found.append(f"{module} is in the tower and imports {target}")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found.append(f"a circle: {' → '.join(error.args[1])}")
+    return found
+
+
+def real_sources() -> dict[str, str]:
+    package = Path(quire.__file__).parent
+    sources = {}
+    for path in package.rglob("*.py"):
+        parts = ["quire", *path.relative_to(package).with_suffix("").parts]
+        sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+    return sources
+
+
+def test_imports_point_down_only() -> None:
+    assert complaints(real_sources(), FLOORS, TOWER) == []
+
+
+# The test itself can fail
+
+
+SMALL: dict[str, str] = {
+    "quire": "from quire.top import x",
+    "quire.errors": "",
+    "quire.low": "import os",
+    "quire.low2": "",
+    "quire.top": "from quire.low import x\nfrom quire import errors",
+    "quire.store": "import quire.errors",
+}
+SMALL_FLOORS = (("errors",), ("low", "low2", "store"), ("top",), ("",))
+SMALL_TOWER = frozenset({"store"})
+
+
+def complaints_with(**changed: str) -> list[str]:
+    sources = SMALL | {name_of(room): source for room, source in changed.items()}
+    return complaints(sources, SMALL_FLOORS, SMALL_TOWER)
+
+
+def test_a_sound_plan_has_no_complaints() -> None:
+    assert complaints_with() == []
+    assert complaints_with(low="from quire.low2 import x") == []
+
+
+def test_an_upward_import_is_found_wherever_it_stands() -> None:
+    upward = ["quire.low imports quire.top, which stands higher"]
+    for source in (
+        "import quire.top",
+        "from quire.top import x",
+        "from quire import top",
+        "def f():\n    from quire.top import x",
+        "if TYPE_CHECKING:\n    from quire.top import X",
+        "from importlib import import_module\nimport_module('quire.top')",
+        "import importlib\nimportlib.import_module('quire.top', None)",
+        "__import__('quire.top')",
+    ):
+        assert complaints_with(low=source)[:1] == upward, source
+
+
+def test_the_package_itself_stands_above_its_rooms() -> None:
+    assert "quire.low imports quire, which stands higher" in complaints_with(low="import quire")
+
+
+def test_a_circle_on_one_floor_is_found() -> None:
+    found = complaints_with(low="import quire.low2", low2="import quire.low")
+    assert len(found) == 1
+    assert found[0].startswith("a circle")
+
+
+def test_a_module_on_no_floor_and_one_on_two_are_found() -> None:
+    assert complaints_with(new="") == ["quire.new is on no floor"]
+    assert complaints(SMALL, (*SMALL_FLOORS, ("low",)), SMALL_TOWER)[0] == "quire.low is listed twice"
+    assert complaints(SMALL, (*SMALL_FLOORS, ("gone",)), SMALL_TOWER) == ["quire.gone is listed and does not exist"]
+
+
+def test_the_tower_knows_nothing_but_itself_and_errors() -> None:
+    assert complaints_with(store="import quire.low") == ["quire.store is in the tower and imports quire.low"]
+
+
+def test_a_relative_import_is_not_allowed() -> None:
+    assert complaints_with(low="from . import top") != []

@@ -1,0 +1,190 @@
+"""The public names: pinned, documented, and cheap to import."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from quire import Context, ContextSystem, Library, PageStorage, QuireError
+
+NAMES = [
+    "Busy",
+    "Change",
+    "Conflict",
+    "ContentsPage",
+    "Context",
+    "ContextSystem",
+    "Corrupt",
+    "DetailPage",
+    "Entry",
+    "EstimateCounter",
+    "FileStorage",
+    "Hit",
+    "InvalidOperation",
+    "InvalidValue",
+    "IrreducibleFloor",
+    "Library",
+    "Lifecycle",
+    "MemoryStorage",
+    "NewerFormat",
+    "NoSuchContext",
+    "NoSuchPage",
+    "NoSuchSegment",
+    "OutcomeUnknown",
+    "Page",
+    "PageIndex",
+    "PageStorage",
+    "Permission",
+    "PermissionDenied",
+    "Problem",
+    "Progress",
+    "QuireError",
+    "SQLiteStorage",
+    "Segment",
+    "SegmentType",
+    "Storage",
+    "StorageFailure",
+    "TokenCounter",
+    "Visibility",
+    "VocabularyCounter",
+    "migrate",
+    "open",
+    "open_storage",
+]
+ALIASES = {"Page", "PageIndex"}
+
+OPERATIONS = [
+    "add_segment",
+    "remove_segment",
+    "get_segment",
+    "list_segments",
+    "segment_of",
+    "update_segment",
+    "set_segment_permission",
+    "add_page",
+    "get_page",
+    "remove_page",
+    "list_pages",
+    "load_page",
+    "evict_page",
+    "evict_lru",
+    "generate_index",
+    "create_detail_page",
+    "create_contents_page",
+    "update_page",
+    "set_detail",
+    "expand",
+    "hide",
+    "move_page",
+    "archive",
+    "restore",
+    "recall",
+    "pin",
+    "unpin",
+    "children",
+    "parent",
+    "ancestors",
+    "find",
+    "has_child",
+    "child_count",
+    "detail",
+    "marshal",
+    "unmarshal",
+    "save",
+    "load",
+    "set_storage",
+    "storage",
+    "migrate",
+    "check",
+    "history",
+    "undo",
+]
+"""Section 4 of the contract, with `detail` of section 13 and the folder's calls of section 2."""
+
+CODES = {
+    "QuireError": "error",
+    "NoSuchPage": "no_such_page",
+    "NoSuchSegment": "no_such_segment",
+    "NoSuchContext": "no_such_context",
+    "InvalidOperation": "invalid_operation",
+    "InvalidValue": "invalid_value",
+    "PermissionDenied": "permission_denied",
+    "Conflict": "conflict",
+    "Busy": "busy",
+    "IrreducibleFloor": "irreducible_floor",
+    "StorageFailure": "storage_failure",
+    "OutcomeUnknown": "outcome_unknown",
+    "Corrupt": "corrupt",
+    "NewerFormat": "newer_format",
+}
+
+
+def test_the_public_names_are_these() -> None:
+    assert list(quire.__all__) == NAMES
+    assert all(hasattr(quire, name) for name in NAMES)
+
+
+def test_every_operation_of_the_contract_exists() -> None:
+    assert [name for name in OPERATIONS if not hasattr(ContextSystem, name)] == []
+
+
+def test_the_codes_of_errors_are_stable() -> None:
+    errors = {
+        name: value for name, value in vars(quire).items() if isinstance(value, type) and issubclass(value, QuireError)
+    }
+    assert {name: error.code for name, error in errors.items()} == CODES
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ALIASES])
+def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
+    value = getattr(quire, name)
+    assert value.__module__.startswith("quire")
+    first = (vars(value) if isinstance(value, type) else {"__doc__": value.__doc__}).get("__doc__") or ""
+    assert first.strip().splitlines()[0].endswith((".", ":", ")"))
+
+
+def public_members(kind: type) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    }
+
+
+@pytest.mark.parametrize("kind", [ContextSystem, Context, Library, PageStorage])
+def test_every_public_method_has_a_docstring(kind: type) -> None:
+    members = public_members(kind)
+    assert len(members) > 4
+    assert [name for name, value in members.items() if not (value.__doc__ or "").strip()] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        (quire.open, ["where", "context", "budget", "durability", "counter", "segments"]),
+        (ContextSystem.create_detail_page, ["self", "name", "description", "detail", "parent"]),
+        (ContextSystem.create_contents_page, ["self", "name", "description", "parent", "children"]),
+        (ContextSystem.move_page, ["self", "source", "target", "before"]),
+        (ContextSystem.detail, ["self", "index"]),
+        (ContextSystem.undo, ["self", "entry"]),
+        (Context.find, ["self", "query", "limit"]),
+    ],
+)
+def test_parameters_that_outside_checks_use_are_called_so(method: Any, parameters: list[str]) -> None:
+    found = list(inspect.signature(method).parameters)
+    assert [name for name in found if name in parameters] == parameters
+
+
+def test_importing_quire_loads_no_tokenizer_prints_nothing_and_creates_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys, quire\n"
+        "heavy = {'splintr', 'tiktoken', 'hypothesis', 'pytest', '_pytest', 'psycopg', 'boto3', 'numpy'}\n"
+        "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
