@@ -7,6 +7,7 @@ pipe until it is killed; then the parent opens the store and compares. Prints wh
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -97,13 +98,15 @@ class Killing:
     def run(self, kills: int) -> None:
         while self.kills < kills:
             if self.kills and self.kills % ROUNDS_A_STORE == 0:
+                shutil.rmtree(self.path.parent)
                 self._renew()
             self._take(self._killed())
             self._compare()
 
     def _renew(self) -> None:
         self._stores += 1
-        self.path = self.folder / str(self._stores)
+        self.path = self.folder / str(self._stores) / "store"
+        self.path.parent.mkdir()
         self.url = f"{self.kind}:{self.path}"
         self.promised: dict[str, int] = {}
         self.seq = 0

@@ -96,8 +96,10 @@ class SideBySide(RuleBasedStateMachine):
         return (lambda: FileStorage(path)) if kind == "file" else lambda: SQLiteStorage(path)
 
     def teardown(self) -> None:
-        """At the end of a trace, the histories and what is found agree too."""
+        """At the end of a trace, documents, histories and what is found are the same everywhere."""
         try:
+            documents = [backend.system.marshal() for backend in self.backends]
+            assert documents[0] == documents[1] == documents[2]
             self._compare_histories()
             for query in ("plan", "语言", "hello there", "line"):
                 hits = [backend.system.find(query) for backend in self.backends]
@@ -137,9 +139,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def compare(self) -> None:
         """Every backend says what the model says, about everything, and finds nothing wrong with itself."""
-        documents = [backend.system.marshal() for backend in self.backends]
-        assert documents[0] == documents[1] == documents[2]
-        orders = _orders(json.loads(documents[0]))
+        orders = _orders(json.loads(self.backends[0].system.marshal()))
         self.model.settle(orders)
         assert orders == {i: self.model.state.orders[i] for i, page in self.model.state.pages.items() if page.folder}
         expected_pages, expected_segments = self._expected_pages(), self._expected_segments()

@@ -4,6 +4,7 @@ In memory and on disk, and the two agree; `check()` finds nothing, and the opera
 that raised left the state before it, one that returned the state after it: a lost acknowledgement is resolved.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -204,7 +205,8 @@ class Shelf:
         place = self._folder / str(self._number)
         match self.backend:
             case "file":
-                (place / CONTEXT).mkdir(parents=True)
+                apart = shutil.ignore_patterns("log", "lock")  # the readable files are replaced, never written into
+                shutil.copytree(self._book / CONTEXT, place / CONTEXT, ignore=apart, copy_function=os.link)
                 shutil.copy(self._book / CONTEXT / "log", place / CONTEXT / "log")
             case "sqlite":
                 shutil.copy(self._book, place)
@@ -221,7 +223,16 @@ class Shelf:
     def reopened(self, storage: Storage) -> Storage:
         """The same store, closed and opened again."""
         storage.close()
-        return storage if isinstance(storage, MemoryStorage) else self._open(storage.path)  # type: ignore[attr-defined]
+        return self._open(storage.path) if isinstance(storage, FileStorage | SQLiteStorage) else storage
+
+    def discard(self, storage: Storage) -> None:
+        """Close a copy and remove it: there are thousands."""
+        inner = storage.inner if isinstance(storage, FaultyStorage) else storage
+        inner.close()
+        if isinstance(inner, FileStorage):
+            shutil.rmtree(inner.path)
+        elif isinstance(inner, SQLiteStorage):
+            inner.path.unlink()
 
     def _open(self, place: Path) -> Storage:
         match self.backend:
@@ -253,7 +264,7 @@ def undisturbed(shelf: Shelf, operation: Operation) -> Course:
     result = operation(system)
     calls = list(counting.calls)
     course = Course(calls, result, snapshot(system))
-    counting.close()
+    shelf.discard(counting)
     return course
 
 
@@ -293,7 +304,7 @@ def test_a_fault_at_any_storage_call_leaves_the_state_before_or_after(name: str,
             assert system.check() == [], where
         storage = shelf.reopened(storage)
         assert snapshot(system_on(storage)) == course.after, where
-        storage.close()
+        shelf.discard(storage)
 
 
 @pytest.mark.parametrize("name", READINGS)
@@ -311,7 +322,7 @@ def test_a_fault_at_any_storage_call_of_a_reading_changes_nothing(name: str, she
         assert operation(system) == course.result, where
         assert system.check() == [], where
     assert snapshot(system_on(storage)) == shelf.before
-    storage.close()
+    shelf.discard(storage)
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "set_storage"])
@@ -331,7 +342,7 @@ def test_a_storage_that_stays_away_from_the_commit_on_leaves_the_state_before_or
         assert system.check() == [], (name, when)
         storage = shelf.reopened(storage)
         assert snapshot(system_on(storage)) == expected, (name, when)
-        storage.close()
+        shelf.discard(storage)
 
 
 def commit_call(shelf: Shelf, operation: Operation) -> int:
@@ -354,7 +365,7 @@ def test_a_commit_that_cannot_be_asked_about_is_an_unknown_outcome(shelf: Shelf)
         system.hide("mem-4")
         assert len([entry for entry in system.history() if entry.operation == "hide"]) == 2
         assert system.check() == []
-        faulty.close()
+        shelf.discard(faulty)
 
 
 @pytest.mark.parametrize("error", [ConnectionError("reset by peer"), RuntimeError("a bug in a backend")])
@@ -370,7 +381,7 @@ def test_a_backend_may_raise_whatever_it_likes(error: Exception, shelf: Shelf) -
             assert snapshot(system) == shelf.before
         assert CHANGES["create_detail_page"](system) == "mem-13"
         assert system.check() == []
-        faulty.close()
+        shelf.discard(faulty)
 
 
 def test_an_interrupted_commit_is_looked_up_before_the_next_call(shelf: Shelf) -> None:
@@ -384,7 +395,7 @@ def test_an_interrupted_commit_is_looked_up_before_the_next_call(shelf: Shelf) -
             CHANGES["set_detail"](system)
         assert snapshot(system) == (shelf.before if when == "before" else after)
         assert system.check() == []
-        faulty.close()
+        shelf.discard(faulty)
 
 
 def test_a_refresh_that_fails_leaves_the_old_or_the_new_state(shelf: Shelf) -> None:
@@ -410,7 +421,7 @@ def test_a_refresh_that_fails_leaves_the_old_or_the_new_state(shelf: Shelf) -> N
         assert system.check() == [], (number, when)
         other.refresh()
         assert snapshot(other) == snapshot(system)
-        storage.close()
+        shelf.discard(storage)
         if calls < number:
             return
     pytest.fail("refresh() makes more storage calls than this test tries")
@@ -424,8 +435,8 @@ def test_an_opening_that_fails_changes_nothing(shelf: Shelf) -> None:
         with pytest.raises(InjectedFault):
             system_on(FaultyStorage(storage, number, when))
         assert snapshot(system_on(storage)) == shelf.before
-        storage.close()
-    counting.close()
+        shelf.discard(storage)
+    shelf.discard(counting)
 
 
 def test_a_context_is_made_whole_or_not_at_all(shelf: Shelf) -> None:
@@ -442,8 +453,8 @@ def test_a_context_is_made_whole_or_not_at_all(shelf: Shelf) -> None:
         with quire.open(storage, "new", counter=EstimateCounter()) as context:
             assert [segment.id for segment in context.pages.list_segments()] == ["sys", "mem", "usr", "win"]
             assert (context.seq, context.check()) == (1, [])
-        storage.close()
-    counting.close()
+        shelf.discard(storage)
+    shelf.discard(counting)
 
 
 def test_a_move_to_another_storage_fails_on_neither_side(shelf: Shelf) -> None:
@@ -464,9 +475,9 @@ def test_a_move_to_another_storage_fails_on_neither_side(shelf: Shelf) -> None:
         system.set_storage(target, migrate=True)
         assert snapshot(system) == shelf.before, (number, when)
         assert system.check() == [], (number, when)
-        target.close()
-    source.close()
-    counting.close()
+        shelf.discard(target)
+    shelf.discard(source)
+    shelf.discard(counting)
 
 
 def test_a_deleted_context_is_gone_whole_or_there_whole(shelf: Shelf) -> None:
@@ -478,7 +489,7 @@ def test_a_deleted_context_is_gone_whole_or_there_whole(shelf: Shelf) -> None:
             assert list(storage.contexts()) == []
         else:
             assert snapshot(system_on(storage)) == shelf.before
-        storage.close()
+        shelf.discard(storage)
 
 
 def test_the_table_of_operations_is_complete() -> None:

@@ -25,6 +25,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "providers.plain",
         "providers.originals",
         "providers.parts",
+        "providers.blocks",
+        "providers.items",
         "providers.openai",
         "providers.responses",
         "providers.anthropic",

@@ -4,15 +4,19 @@ Each step is applied to the model and to memory, file and SQLite: all refuse it 
 the model on the whole tree. `check()` is empty after every step, and the documents are the same bytes.
 """
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.strategies import SearchStrategy
 
-from quire import ContentsPage, ContextSystem, DetailPage, Lifecycle, Permission, Segment, SegmentType, Visibility
+from quire import ContentsPage, DetailPage, Lifecycle, Permission, Segment, SegmentType, Visibility
 from tests.sidebyside import Pick, SideBySide
+
+T = TypeVar("T")
 
 MAX_PAGES = 40
 """A few dozen pages show every rule; more only take longer to compare."""
@@ -21,6 +25,8 @@ SEGMENTS = ("sys", "usr", "mem", "usr-archive", "win")
 NAMES = ("Plan", "Notes", "Go 语言", "a\nb", "x" * 200)
 REFUSED_NAMES = ("", "  ", "x" * 201, "a\0b")
 TEXTS = ("", "One line.", "User: hi\nAssistant: hello there", "词 " * 40)
+
+Draw = Callable[[SearchStrategy[T]], T]
 
 numbers = st.integers(0, 99)
 picks = st.builds(
@@ -39,47 +45,139 @@ often = st.sampled_from((True, True, True, False))
 
 
 class Machine(SideBySide):
-    """The rules."""
+    """The rules, five kinds of them; within a kind the operations are weighted, so that trees grow and get deep."""
 
     @initialize()
     def begin(self) -> None:
         """Three segments; a chapter with a section, leaves in each and beside them."""
-        for name, kind, permission in (
-            ("sys", SegmentType.SYSTEM, Permission.READ_ONLY),
-            ("usr", SegmentType.USER, Permission.READ_WRITE),
-            ("mem", SegmentType.CUSTOM, Permission.READ_WRITE),
-        ):
-            self._add_segment(name, kind, permission, 0, compare=False)
-        for parent, is_folder in (
-            ("mem-0", True),
-            ("mem-1", True),
-            ("mem-2", False),
-            ("mem-1", False),
-            ("mem-0", False),
-            ("mem-0", False),
-            ("mem-0", True),
-            ("usr-0", False),
-        ):
-            if is_folder:
-                self._create_contents_page("Chapter", parent, [], None, compare=False)
-            else:
-                self._create_detail_page("Leaf", "One line.", "text", parent, None, compare=False)
+        for name, kind in (("sys", SegmentType.SYSTEM), ("usr", SegmentType.USER), ("mem", SegmentType.CUSTOM)):
+            self._add_segment(name, kind, Permission.READ_WRITE, 0, compare=False)
+        for parent in ("mem-0", "mem-1", "usr-0"):
+            self._create_contents_page("Chapter", parent, [], None, compare=False)
+        for parent in ("mem-2", "mem-1", "mem-0", "mem-0", "usr-1"):
+            self._create_detail_page("Leaf", "One line.", "text", parent, None, compare=False)
         self.compare()
 
     def has_room(self) -> bool:
         return len(self.model.state.pages) < MAX_PAGES
 
-    # Segments
-
     @precondition(has_room)
+    @rule(data=st.data(), what=st.sampled_from(("leaf", "leaf", "folder", "gather", "given", "text", "detail")))
+    def write(self, data: st.DataObject, what: str) -> None:
+        """New pages and new texts."""
+        draw = data.draw
+        match what:
+            case "leaf":
+                name, description, detail, pinned = draw(names), draw(texts), draw(texts), draw(pins)
+                self._create_detail_page(name, description, detail, self.pick(draw(folders)), pinned)
+            case "folder":
+                self._create_contents_page(draw(names), self.pick(draw(folders)), [], draw(pins))
+            case "gather":
+                self._gather(draw)
+            case "given":
+                self._add_page(draw)
+            case "text":
+                self._update_page(self.pick(draw(picks)), draw(st.none() | names), draw(st.none() | texts))
+            case "detail":
+                self._set_detail(self.pick(draw(picks)), draw(texts))
+
+    @rule(data=st.data(), what=st.sampled_from(("anywhere",) * 3 + ("beside",) * 4 + ("inside", "remove", "remove")))
+    def shape(self, data: st.DataObject, what: str) -> None:
+        """Moving and removing."""
+        draw = data.draw
+        source = self.pick(draw(picks))
+        page = self.model.state.pages.get(source)
+        match what:
+            case "anywhere":
+                self._move(source, self.pick(draw(folders)), draw)
+            case "beside":
+                self._move(source, page.parent if page and page.parent else source, draw)
+            case "inside":
+                below = [inner.index for inner in self.model.below(page) if inner.folder] if page else []
+                self._move(source, draw(st.sampled_from(below)) if below else source, draw)
+            case "remove":
+                self.step(
+                    "remove_page", lambda: self.model.remove_page(source), lambda s: s.remove_page(source), source
+                )
+
     @rule(
-        name=segments,
-        kind=st.sampled_from(SegmentType),
-        permission=st.sampled_from(Permission),
-        capacity=st.sampled_from((0, 4_000)),
+        data=st.data(), what=st.sampled_from(("hide",) * 3 + ("open",) * 2 + ("hot", "cold", "cold", "recall", "pin"))
     )
-    def add_segment(self, name: str, kind: SegmentType, permission: Permission, capacity: int) -> None:
-        self._add_segment(name, kind, permission, capacity)
+    def show(self, data: st.DataObject, what: str) -> None:
+        """Visibility, the archive, pins."""
+        draw = data.draw
+        model, who = self.model, draw(picks)
+        match what:
+            case "hide":
+                index = self.pick(who)
+                self.step("hide", lambda: model.hide(index), lambda s: s.hide(index), index)
+            case "open":
+                index = self.pick(who._replace(kind="hot") if draw(often) else who)
+                if draw(st.booleans()):
+                    self.step("expand", lambda: model.expand(index), lambda s: s.expand(index), index)
+                else:
+                    self.step("restore", lambda: model.restore(index), lambda s: s.restore(index), index)
+            case "hot" | "cold":
+                index, cold = self.pick(who), what == "cold"
+                self.step(
+                    "archive",
+                    lambda: model.archive(index, cold=cold),
+                    lambda s: s.archive(index, cold=cold),
+                    index,
+                    cold,
+                )
+            case "recall":
+                index = self.pick(who._replace(kind="cold") if draw(often) else who)
+                self.step("recall", lambda: model.recall(index), lambda s: s.recall(index) and None, index)
+            case "pin":
+                self._pin_or_unpin(who, draw)
+
+    @rule(data=st.data(), what=st.sampled_from(("lately",) * 3 + ("undo",) * 3 + ("keep", "load")))
+    def go_back(self, data: st.DataObject, what: str) -> None:
+        """Undo, and documents kept and read back."""
+        draw = data.draw
+        match what:
+            case "lately":
+                self._undo(self.model.seq - draw(st.integers(0, 3)))
+            case "undo":
+                self._undo(max(0, self.model.seq - draw(st.integers(-1, 40))))
+            case "load" if self.saved:
+                document, saved = draw(st.sampled_from(self.saved))
+                self.step("unmarshal", lambda: self.model.load(saved), lambda s: s.unmarshal(document))
+            case _:
+                self.saved.append((self.backends[0].system.marshal(), self.model.saved()))
+
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(("add", "add", "remove", "update", "permission", "number", "evict", "reopen", "move")),
+    )
+    def around(self, data: st.DataObject, what: str) -> None:
+        """Segments, and what happens to a handle and its storage."""
+        draw = data.draw
+        model, name = self.model, draw(segments)
+        match what:
+            case "add":
+                kind, permission = draw(st.sampled_from(SegmentType)), draw(st.sampled_from(Permission))
+                self._add_segment(name, kind, permission, draw(st.sampled_from((0, 4_000))))
+            case "remove":
+                self.step("remove_segment", lambda: model.remove_segment(name), lambda s: s.remove_segment(name), name)
+            case "update":
+                self._update_segment(name, draw)
+            case "permission":
+                permission = draw(st.sampled_from(Permission))
+                self.step(
+                    "set_segment_permission",
+                    lambda: model.set_permission(name, permission),
+                    lambda s: s.set_segment_permission(name, permission),
+                    name,
+                    permission,
+                )
+            case "number":
+                self.step("generate_index", lambda: model.generate_index(name), lambda s: s.generate_index(name), name)
+            case _:
+                self._handle(what, draw)
+
+    # One operation each
 
     def _add_segment(
         self, name: str, kind: SegmentType, permission: Permission, capacity: int, *, compare: bool = True
@@ -96,54 +194,19 @@ class Machine(SideBySide):
             compare=compare,
         )
 
-    @rule(
-        change=st.sampled_from(("remove", "update", "permission", "number")),
-        name=segments,
-        new_name=st.sampled_from((None, "Memory", "Notes")),
-        description=st.sampled_from((None, "", "What the agent keeps")),
-        capacity=st.sampled_from((None, 0, 100)),
-        permission=st.sampled_from(Permission),
-    )
-    def change_segment(
-        self,
-        change: Literal["remove", "update", "permission", "number"],
-        name: str,
-        new_name: str | None,
-        description: str | None,
-        capacity: int | None,
-        permission: Permission,
-    ) -> None:
-        model = self.model
-        match change:
-            case "remove":
-                self.step("remove_segment", lambda: model.remove_segment(name), lambda s: s.remove_segment(name), name)
-            case "update":
-                self.step(
-                    "update_segment",
-                    lambda: model.update_segment(name, new_name, description, capacity),
-                    lambda s: s.update_segment(name, name=new_name, description=description, max_capacity=capacity),
-                    name,
-                    new_name,
-                    description,
-                    capacity,
-                )
-            case "permission":
-                self.step(
-                    "set_segment_permission",
-                    lambda: model.set_permission(name, permission),
-                    lambda s: s.set_segment_permission(name, permission),
-                    name,
-                    permission,
-                )
-            case "number":
-                self.step("generate_index", lambda: model.generate_index(name), lambda s: s.generate_index(name), name)
-
-    # Pages
-
-    @precondition(has_room)
-    @rule(name=names, description=texts, detail=texts, parent=folders, pinned=pins)
-    def create_detail_page(self, name: str, description: str, detail: str, parent: Pick, pinned: bool | None) -> None:
-        self._create_detail_page(name, description, detail, self.pick(parent), pinned)
+    def _update_segment(self, name: str, draw: Draw[Any]) -> None:
+        new_name = draw(st.sampled_from((None, "Memory", "Notes")))
+        description = draw(st.sampled_from((None, "", "What the agent keeps")))
+        capacity = draw(st.sampled_from((None, 0, 100)))
+        self.step(
+            "update_segment",
+            lambda: self.model.update_segment(name, new_name, description, capacity),
+            lambda system: system.update_segment(name, name=new_name, description=description, max_capacity=capacity),
+            name,
+            new_name,
+            description,
+            capacity,
+        )
 
     def _create_detail_page(
         self, name: str, description: str, detail: str, parent: str, pinned: bool | None, *, compare: bool = True
@@ -160,22 +223,14 @@ class Machine(SideBySide):
             compare=compare,
         )
 
-    @precondition(has_room)
-    @rule(
-        name=names,
-        parent=folders,
-        children=st.lists(numbers, max_size=3),
-        strangers=st.lists(picks, max_size=1),
-        pinned=pins,
-    )
-    def create_contents_page(
-        self, name: str, parent: Pick, children: list[int], strangers: list[Pick], pinned: bool | None
-    ) -> None:
-        above = self.pick(parent)
-        inside = self.model.children(above)
-        gathered = [inside[number % len(inside)] for number in children if inside]
-        gathered += [self.pick(stranger) for stranger in strangers]
-        self._create_contents_page(name, above, gathered, pinned)
+    def _gather(self, draw: Draw[Any]) -> None:
+        """A new folder for some children of a folder, and sometimes for a stranger."""
+        parent = self.pick(draw(folders))
+        inside = self.model.children(parent)
+        gathered = draw(st.lists(st.sampled_from(inside), max_size=3)) if inside else []
+        if not draw(often):
+            gathered.append(self.pick(draw(picks)))
+        self._create_contents_page(draw(names), parent, gathered, draw(pins))
 
     def _create_contents_page(
         self, name: str, parent: str, children: list[str], pinned: bool | None, *, compare: bool = True
@@ -191,104 +246,54 @@ class Machine(SideBySide):
             compare=compare,
         )
 
-    @precondition(has_room)
-    @rule(
-        segment=segments,
-        own=often,
-        ahead=st.integers(-2, 3),
-        parent=folders,
-        folder=st.booleans(),
-        name=names,
-        detail=texts,
-        lifecycle=st.sampled_from((Lifecycle.ACTIVE,) * 6 + (Lifecycle.HOT_ARCHIVED, Lifecycle.COLD_ARCHIVED)),
-        visibility=st.sampled_from(Visibility),
-        pinned=pins,
-    )
-    def add_page(
-        self,
-        segment: str,
-        own: bool,
-        ahead: int,
-        parent: Pick,
-        folder: bool,
-        name: str,
-        detail: str,
-        lifecycle: Lifecycle,
-        visibility: Visibility,
-        pinned: bool | None,
-    ) -> None:
-        above = self.pick(parent)
-        inside = self.model.state.pages.get(above)
-        segment = inside.segment if inside and own else segment
-        index = f"{segment}-{max(0, self.model.counters.get(segment, 1) + ahead)}"
-        common: dict[str, Any] = {
-            "index": index,
-            "parent": above,
-            "name": name,
-            "lifecycle": lifecycle,
-            "visibility": visibility,
-            "pinned": pinned,
+    def _add_page(self, draw: Draw[Any]) -> None:
+        """A page that brings its index: mostly one of its parent's segment that was not used."""
+        parent, detail, folder = self.pick(draw(folders)), draw(texts), draw(st.booleans())
+        above = self.model.state.pages.get(parent)
+        segment = above.segment if above and draw(often) else draw(segments)
+        number = max(0, self.model.counters.get(segment, 1) + draw(st.integers(-2, 3)))
+        fields: dict[str, Any] = {
+            "name": draw(names),
+            "lifecycle": draw(st.sampled_from((*Lifecycle, *[Lifecycle.ACTIVE] * 5))),
+            "visibility": draw(st.sampled_from(Visibility)),
+            "pinned": draw(pins),
         }
-        page = ContentsPage(**common) if folder else DetailPage(**common)
+        index = f"{segment}-{number}"
+        page = (ContentsPage if folder else DetailPage)(index=index, parent=parent, **fields)
         self.step(
             "add_page",
-            lambda: self.model.add_page(
-                index,
-                above,
-                folder=folder,
-                name=name,
-                detail="" if folder else detail,
-                lifecycle=lifecycle,
-                visibility=visibility,
-                pinned=pinned,
-            ),
+            lambda: self.model.add_page(index, parent, folder=folder, detail="" if folder else detail, **fields),
             lambda system: system.add_page(page, None if folder else detail),
-            page,
+            index,
+            parent,
+            fields,
             detail,
         )
 
-    @rule(who=picks, name=st.none() | names, description=st.none() | texts, detail=st.none() | texts)
-    def edit(self, who: Pick, name: str | None, description: str | None, detail: str | None) -> None:
-        index = self.pick(who)
-        if detail is None:
-            self.step(
-                "update_page",
-                lambda: self.model.update_page(index, name, description),
-                lambda system: system.update_page(index, name=name, description=description),
-                index,
-                name,
-                description,
-            )
-        else:
-            self.step(
-                "set_detail",
-                lambda: self.model.set_detail(index, detail),
-                lambda system: system.set_detail(index, detail),
-                index,
-                detail,
-            )
+    def _update_page(self, index: str, name: str | None, description: str | None) -> None:
+        self.step(
+            "update_page",
+            lambda: self.model.update_page(index, name, description),
+            lambda system: system.update_page(index, name=name, description=description),
+            index,
+            name,
+            description,
+        )
 
-    @rule(who=picks, into=folders, where=st.sampled_from(("end", "before", "elsewhere")), number=numbers, other=picks)
-    def move_page(self, who: Pick, into: Pick, where: str, number: int, other: Pick) -> None:
-        self._move(self.pick(who), self.pick(into), where, number, other)
+    def _set_detail(self, index: str, detail: str) -> None:
+        self.step(
+            "set_detail",
+            lambda: self.model.set_detail(index, detail),
+            lambda system: system.set_detail(index, detail),
+            index,
+            detail,
+        )
 
-    @rule(who=picks, where=st.sampled_from(("end", "before", "before")), number=numbers, other=picks)
-    def move_among_siblings(self, who: Pick, where: str, number: int, other: Pick) -> None:
-        source = self.pick(who)
-        page = self.model.state.pages.get(source)
-        self._move(source, page.parent if page and page.parent else source, where, number, other)
-
-    @rule(who=st.builds(Pick, st.just("inner"), numbers), number=numbers)
-    def move_into_its_own_subtree(self, who: Pick, number: int) -> None:
-        source = self.pick(who)
-        below = [page.index for page in self.model.below(self.model.state.pages[source]) if page.folder]
-        self._move(source, below[number % len(below)] if below else source, "end", 0, who)
-
-    def _move(self, source: str, target: str, where: str, number: int, other: Pick) -> None:
+    def _move(self, source: str, target: str, draw: Draw[Any]) -> None:
         inside = self.model.children(target)
-        before = self.pick(other) if where == "elsewhere" else None
-        if where == "before" and inside:
-            before = inside[number % len(inside)]
+        before = draw(st.none() | st.sampled_from(inside)) if inside else None
+        if not draw(often):
+            before = self.pick(draw(picks))
         self.step(
             "move_page",
             lambda: self.model.move_page(source, target, before),
@@ -298,94 +303,32 @@ class Machine(SideBySide):
             before,
         )
 
-    @rule(who=picks)
-    def remove_page(self, who: Pick) -> None:
-        index = self.pick(who)
-        self.step("remove_page", lambda: self.model.remove_page(index), lambda s: s.remove_page(index), index)
-
-    # What is shown
-
-    @rule(who=picks, what=st.sampled_from(("expand", "hide", "hide", "restore")))
-    def show(self, who: Pick, what: Literal["expand", "hide", "restore"]) -> None:
-        index = self.pick(who)
-        act = {"expand": self.model.expand, "hide": self.model.hide, "restore": self.model.restore}[what]
-        self.step(what, lambda: act(index), lambda system: getattr(system, what)(index), index)
-
-    @rule(who=picks, cold=st.booleans())
-    def archive(self, who: Pick, cold: bool) -> None:
-        index = self.pick(who)
-        self.step(
-            "archive",
-            lambda: self.model.archive(index, cold=cold),
-            lambda system: system.archive(index, cold=cold),
-            index,
-            cold,
-        )
-
-    @rule(who=picks, cold=often)
-    def recall(self, who: Pick, cold: bool) -> None:
-        index = self.pick(who._replace(kind="cold") if cold else who)
-        self.step("recall", lambda: self.model.recall(index), lambda system: system.recall(index) and None, index)
-
-    @rule(who=picks, pinned=often, up=st.booleans())
-    def pin_or_unpin(self, who: Pick, pinned: bool, up: bool) -> None:
-        if up:
-            index = self.pick(who._replace(kind="pinned") if pinned else who)
-            self.step("unpin", lambda: self.model.unpin(index), lambda system: system.unpin(index), index)
-        else:
+    def _pin_or_unpin(self, who: Pick, draw: Draw[Any]) -> None:
+        if draw(st.booleans()):
             index = self.pick(who)
             self.step("pin", lambda: self.model.pin(index), lambda system: system.pin(index), index)
-
-    # History and documents
-
-    @rule(back=st.integers(0, 3))
-    def undo_lately(self, back: int) -> None:
-        self._undo(self.model.seq - back)
-
-    @rule(back=st.integers(-1, 60))
-    def undo(self, back: int) -> None:
-        self._undo(max(0, self.model.seq - back))
+        else:
+            index = self.pick(who._replace(kind="pinned") if draw(often) else who)
+            self.step("unpin", lambda: self.model.unpin(index), lambda system: system.unpin(index), index)
 
     def _undo(self, seq: int) -> None:
         self.step("undo", lambda: self.model.undo(seq), lambda system: system.undo(seq), seq)
 
-    @rule(number=numbers, keep=st.booleans())
-    def document(self, number: int, keep: bool) -> None:
-        """Keep a document of this moment, or go back to a kept one."""
-        if keep or not self.saved:
-            self.saved.append((self.backends[0].system.marshal(), self.model.saved()))
-        else:
-            data, saved = self.saved[number % len(self.saved)]
-            self.step("unmarshal", lambda: self.model.load(saved), lambda system: system.unmarshal(data), number)
-
-    # What changes nothing
-
-    @rule(
-        what=st.sampled_from(("evict", "reopen", "move")),
-        who=picks,
-        keep=st.integers(0, 3),
-        backend=st.sampled_from((1, 2)),
-        kind=st.sampled_from(("file", "sqlite")),
-    )
-    def handle(self, what: str, who: Pick, keep: int, backend: int, kind: str) -> None:
-        """Forget pages, open everything again, or move one backend to another storage."""
-        index = self.pick(who)
+    def _handle(self, what: str, draw: Draw[Any]) -> None:
+        """Forget pages, open everything again, or move one backend to another storage: nothing may change."""
+        note(what)
+        index, keep = self.pick(draw(picks)), draw(st.integers(0, 3))
         if what == "move":
-            self.backends[backend].move_to(self.opener(kind))
+            self.backends[draw(st.sampled_from((1, 2)))].move_to(self.opener(draw(st.sampled_from(("file", "sqlite")))))
         elif what == "reopen":
             self.model.reopen()
-            for each in self.backends:
-                each.reopen()
+            for backend in self.backends:
+                backend.reopen()
         else:
-            for each in self.backends:
-                forget(each.system, index, keep)
+            for backend in self.backends:
+                backend.system.evict_page(index)
+                backend.system.evict_lru(keep)
         self.compare()
-
-
-def forget(system: ContextSystem, index: str, keep: int) -> None:
-    """Evict a page, then all but a few."""
-    system.evict_page(index)
-    system.evict_lru(keep)
 
 
 def test_the_same_trace_gives_the_same_state_everywhere(request: pytest.FixtureRequest) -> None:

@@ -110,6 +110,19 @@ class ContextRules(StorageCase):
         assert first.head("c") == Head(2, HEAD)
         assert keys_of(first.scan("c", PAGE)) == [7, 8]
 
+    def test_a_writer_that_saw_another_head_meets_conflict_even_at_the_same_version(self) -> None:
+        first, second = self.open(), self.open()
+        first.commit("c", Commit(0, 1, b"old", pages([1])))
+        assert second.head("c") == Head(1, b"old")
+        first.drop("c")
+        first.commit("c", Commit(0, 1, b"new", pages([2])))
+        with refused(Conflict):
+            second.commit("c", Commit(1, 2, b"x", pages([3]), seen=b"old"))
+        assert second.head("c") == Head(1, b"new")
+        second.commit("c", Commit(1, 2, b"x", pages([3]), seen=b"new"))
+        assert first.head("c") == Head(2, b"x")
+        assert keys_of(first.scan("c", PAGE)) == [2, 3]
+
     def test_a_handle_that_makes_a_dropped_context_again_reads_what_it_wrote(self) -> None:
         first, second = self.open(), self.open()
         write(first, "c", *pages([1]))
