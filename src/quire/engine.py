@@ -180,15 +180,17 @@ class _Changes:
 
     def _page(self, key: int, page: PageRecord | Gone) -> None:
         old = self._plan.stored(key)
-        old_group, old_order = _place(old)
         group, order = _place(page)
-        value = encode_record(key, page if isinstance(page, Gone) else page.header)
         if old is None:
             self.touched.append(Touched(PAGE_CODE, key))
+            stays = False
         else:
+            place = _place(old)
             before = encode_record(key, old if isinstance(old, Gone) else old.header)
-            self.touched.append(Touched(PAGE_CODE, key, before, old_group, old_order))
-        if old is not None and (group, order) == (old_group, old_order):
+            self.touched.append(Touched(PAGE_CODE, key, before, *place))
+            stays = place == (group, order)
+        value = encode_record(key, page if isinstance(page, Gone) else page.header)
+        if stays:
             self.writes.append(Patch(PAGE, key, value))
         else:
             self.writes.append(Put(PAGE, key, value, group, order))

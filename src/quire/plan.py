@@ -112,9 +112,11 @@ class Plan(Reader):
     def change(self, record: PageRecord, **fields: Any) -> PageRecord:
         """Give a page other header fields; what is already so is no change."""
         header = record.header
-        if all(getattr(header, field) == value for field, value in fields.items()):
-            return record
-        return self._write(PageRecord(record.key, record.parent, record.rank, self._stamp(header, fields)))
+        for field, value in fields.items():
+            if getattr(header, field) != value:
+                changed = PageRecord(record.key, record.parent, record.rank, self._stamp(header, fields))
+                return self._write(changed)
+        return record
 
     def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
         """Give a page another place, and perhaps other header fields with it."""

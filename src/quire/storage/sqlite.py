@@ -75,7 +75,12 @@ _DELETE: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id = ?" for f
 _COLUMNS: dict[Family, str] = {
     family: "id, value, grp, ord" if family in GROUPED else "id, value, NULL, x''" for family in FAMILIES
 }
-_GET: dict[Family, str] = {family: f"SELECT {_COLUMNS[family]} FROM {family} WHERE id = ?" for family in FAMILIES}
+_GET: dict[Family, str] = {
+    family: f"SELECT {_COLUMNS[family].removeprefix('id, ')} FROM {family} WHERE id = ?" for family in FAMILIES
+}
+
+_MOVE_UNSEEN = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
+_MOVE = f"{_MOVE_UNSEEN} AND head = ?"
 
 Row = tuple[Any, ...]
 """(row id, value, group, order)"""
@@ -118,9 +123,9 @@ class SQLiteStorage:
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._guard:
-            number = self._number(context)
+            number = self._numbers.get(context) or self._number(context)
             row = self._db.execute(_GET[family], (number << KEY_BITS | key,)).get if number else None
-        return Record(key, row[1], _ungroup(row[2]), row[3]) if row else None
+        return Record(key, row[0], _ungroup(row[1]), row[2]) if row else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
@@ -222,8 +227,8 @@ class SQLiteStorage:
             return self._new_head(context, commit)
         number = self._numbers.get(context) or self._number(context)
         self._db.execute(
-            "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ? AND (head = ? OR ? = x'')",
-            (commit.version, commit.head, number, commit.expect, commit.seen, commit.seen),
+            _MOVE if commit.seen else _MOVE_UNSEEN,
+            (commit.version, commit.head, number, commit.expect, *((commit.seen,) if commit.seen else ())),
         )
         if self._db.changes() != 1:
             raise self._conflict(context, commit.expect)

@@ -32,20 +32,19 @@ def folder(reader: Reader, index: object, doing: str) -> PageRecord:
 
 def loose(reader: Reader, record: PageRecord, doing: str) -> None:
     """Refuse a root, a pinned page and a page above a pinned one."""
-    index = reader.index(record.key)
     if record.is_root:
-        raise InvalidOperation(f"Cannot {doing} {index!r}: it is the root of its segment.")
+        raise InvalidOperation(f"Cannot {doing} {reader.index(record.key)!r}: it is the root of its segment.")
     unpinned(reader, record, doing)
 
 
 def unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
     """Refuse a pinned page and a page above a pinned one."""
-    index = reader.index(record.key)
     if record.header.pinned:
+        index = reader.index(record.key)
         raise InvalidOperation(f"Cannot {doing} {index!r}: it is pinned. unpin({index!r}) first.")
-    if reader.pinned_below(record.key):
+    if record.header.folder and reader.pinned_below(record.key):
         pinned = next(page.key for _, page in reader.subtree(record) if page.header.pinned)
-        below = reader.index(pinned)
+        index, below = reader.index(record.key), reader.index(pinned)
         raise InvalidOperation(f"Cannot {doing} {index!r}: {below!r} below it is pinned. unpin({below!r}) first.")
 
 
