@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,20 @@ def test_every_python_block_of_the_page_runs(page: Path, tmp_path: Path, monkeyp
     for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
         line = page.read_text(encoding="utf-8")[: found.start()].count("\n") + 1
         exec(compile("\n" * line + found[1], str(page), "exec"), names)
+
+
+def test_the_backend_in_the_docs_passes_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "docs"}
+    block = next(
+        block for block in _BLOCK.findall((ROOT / "docs/storage.md").read_text("utf-8")) if "Contract" in block
+    )
+    exec("import quire\n" + block, names)
+    case = names["TestMyStorage"]()
+    for name in ("test_the_first_commit_makes_the_context", "test_opening_again_finds_everything"):
+        case.setup_method()
+        getattr(case, name)()
+        case.teardown_method()
 
 
 def test_the_readme_and_the_docs_have_blocks_to_run() -> None:

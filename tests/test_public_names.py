@@ -47,12 +47,12 @@ NAMES = [
     "Segment",
     "SegmentType",
     "Storage",
+    "StorageClosed",
     "StorageFailure",
     "TokenCounter",
     "Visibility",
     "VocabularyCounter",
     "migrate",
-    "open",
     "open_storage",
 ]
 ALIASES = {"Page", "PageIndex"}
@@ -116,6 +116,7 @@ CODES = {
     "Conflict": "conflict",
     "Busy": "busy",
     "IrreducibleFloor": "irreducible_floor",
+    "StorageClosed": "storage_closed",
     "StorageFailure": "storage_failure",
     "OutcomeUnknown": "outcome_unknown",
     "Corrupt": "corrupt",

@@ -1,6 +1,7 @@
 """quire: an agent's whole memory as a book of pages under a token budget."""
 
-from quire.context import Context, open  # noqa: A004 - quire.open is the name users expect
+from quire.context import Context
+from quire.context import open as open  # noqa: A004 - not in __all__, so that `import *` leaves Python's own open alone
 from quire.errors import (
     Busy,
     Conflict,
@@ -15,6 +16,7 @@ from quire.errors import (
     OutcomeUnknown,
     PermissionDenied,
     QuireError,
+    StorageClosed,
     StorageFailure,
 )
 from quire.library import Library
@@ -76,11 +78,11 @@ __all__ = [
     "Segment",
     "SegmentType",
     "Storage",
+    "StorageClosed",
     "StorageFailure",
     "TokenCounter",
     "Visibility",
     "VocabularyCounter",
     "migrate",
-    "open",
     "open_storage",
 ]

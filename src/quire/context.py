@@ -8,9 +8,8 @@ from typing import Self
 from quire.errors import Conflict, InvalidValue, shown
 from quire.pages import Permission, Segment, SegmentType
 from quire.plan import Plan
-from quire.storage.base import Storage
+from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
-from quire.storage.sqlite import Durability
 from quire.system import ContextSystem, Entry, Hit, Problem
 from quire.system.rules import whole_number
 from quire.system.segments import add_segment
@@ -37,10 +36,13 @@ class Context:
     `pages` is the developer's face: every operation on pages and segments, without permission checks.
     """
 
-    def __init__(self, pages: ContextSystem, *, budget: int = DEFAULT_BUDGET, owns_storage: bool = False) -> None:
+    def __init__(self, pages: ContextSystem, *, budget: int = DEFAULT_BUDGET, owned: Storage | None = None) -> None:
         self.pages = pages
         self.budget = whole_number(budget, "budget")
-        self._owns_storage = owns_storage
+        self._owned = owned
+
+    def __repr__(self) -> str:
+        return f"<Context {self.pages!r}, budget {self.budget:,}>"
 
     @property
     def name(self) -> str:
@@ -74,8 +76,8 @@ class Context:
 
     def close(self) -> None:
         """Release the storage, if this context opened it. Nothing is lost by not closing."""
-        if self._owns_storage:
-            self.pages.storage.close()
+        if self._owned is not None:
+            self._owned.close()
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +104,8 @@ def open(  # noqa: A001 - quire.open is the name users expect
     """
     storage, owns = storage_at(where, durability=durability)
     try:
-        return open_in(storage, context, budget=budget, counter=counter, segments=segments, owns_storage=owns)
+        owned = storage if owns else None
+        return open_in(storage, context, budget=budget, counter=counter, segments=segments, owned=owned)
     except BaseException:
         if owns:
             storage.close()
@@ -116,10 +119,10 @@ def open_in(
     budget: int = DEFAULT_BUDGET,
     counter: TokenCounter | None = None,
     segments: Sequence[Segment] | None = None,
-    owns_storage: bool = False,
+    owned: Storage | None = None,
 ) -> Context:
     """Open a context in an open storage."""
-    opened = Context(ContextSystem(storage, context, counter=counter), budget=budget, owns_storage=owns_storage)
+    opened = Context(ContextSystem(storage, context, counter=counter), budget=budget, owned=owned)
     if opened.seq == 0:
         try:
             opened.pages.run("create", _create, DEFAULT_SEGMENTS if segments is None else segments)

@@ -8,7 +8,17 @@ from os import urandom
 from threading import RLock
 
 from quire.clock import Clock
-from quire.errors import Busy, Conflict, InvalidOperation, OutcomeUnknown, StorageFailure
+from quire.errors import (
+    Busy,
+    Conflict,
+    InvalidOperation,
+    InvalidValue,
+    OutcomeUnknown,
+    QuireError,
+    StorageClosed,
+    StorageFailure,
+    shown,
+)
 from quire.plan import Plan
 from quire.records import (
     PAGE_CODE,
@@ -47,7 +57,10 @@ class Engine:
 
     def begin(self, actor: str) -> Plan:
         """An empty plan over the current state. Hold the lock until it is committed or dropped."""
-        return Plan(self.current(), actor=actor, now=self.clock(), counter=self.counter)
+        now = self.clock()
+        if type(now) is not int:
+            raise InvalidValue(f"The clock gave {shown(now)}; whole milliseconds since 1970 are needed.")
+        return Plan(self.current(), actor=actor, now=now, counter=self.counter)
 
     def current(self) -> State:
         """The state, read anew first if the outcome of the last commit is not known."""
@@ -59,11 +72,11 @@ class Engine:
         """Take over what other writers committed; whether there was anything."""
         with self.lock:
             head = self.state.storage.head(self.state.context)
-            seen = self.state.head_value
-            if self._stale or (head.value if head else b"") != seen:
+            before = (self.state.version, self.state.head_value)
+            if self._stale or not self.state.is_at(head):
                 self.state.load()
             self._stale = False
-            return self.state.head_value != seen
+            return (self.state.version, self.state.head_value) != before
 
     def switch(self, storage: Storage) -> None:
         """Go on with the same context in another storage, which must hold this very state of it."""
@@ -109,25 +122,29 @@ class Engine:
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
         self._write(commit, entry)
+        self._stale = True  # until memory has moved too: were that interrupted, the next call must look again
         state.apply(
-            plan.seq,
-            head,
-            head_value,
-            plan.pages.items(),
-            plan.segments.items(),
-            changes.folders.items(),
-            changes.pins.items(),
+            version=plan.seq,
+            head=head,
+            head_value=head_value,
+            pages=plan.pages,
+            segments=plan.segments,
+            folders=changes.folders,
+            pins=changes.pins,
+            moved=changes.moved,
         )
+        self._stale = False
 
     def _write(self, commit: Commit, entry: EntryRecord) -> None:
         """Commit exactly once: if the storage fails without an answer, ask it what happened."""
         storage, context = self.state.storage, self.state.context
         try:
             storage.commit(context, commit)
-        except (Conflict, Busy):
+        except (Conflict, Busy, StorageClosed):
             raise
         except Exception as error:  # whatever a backend raises, the question is the same: did it land?
             try:
+                storage.head(context)  # look again, past what the backend may remember
                 found = storage.get(context, JOURNAL, commit.version)
                 landed = found is not None and decode_entry(found.key, found.value).commit == entry.commit
             except Exception:
@@ -137,7 +154,7 @@ class Engine:
                     " the next call will look again."
                 ) from error
             if not landed:
-                if isinstance(error, StorageFailure):
+                if isinstance(error, QuireError):
                     raise
                 raise StorageFailure(f"The storage failed ({error}); nothing was changed.") from error
         except BaseException:  # interrupted: look again before the next call
@@ -158,6 +175,7 @@ class _Changes:
         self.touched: list[Touched] = []
         self.folders: dict[int, Folder] = {}
         self.pins: dict[int, bool] = {}
+        self.moved = False
         self._plan = plan
         self._state = plan.state
         self.tally_of = plan.state.head.tally_of
@@ -194,6 +212,7 @@ class _Changes:
             self.writes.append(Patch(PAGE, key, value))
         else:
             self.writes.append(Put(PAGE, key, value, group, order))
+            self.moved = self.moved or old is not None
             self._tally(old, -1)
             self._tally(page, +1)
         self._pin(key, old, page)

@@ -11,6 +11,7 @@
     ├── Busy                  a lock was held too long: retry
     ├── IrreducibleFloor      what must be shown exceeds the budget
     ├── StorageFailure        the backend failed; nothing was changed
+    │   ├── StorageClosed     it was closed before
     │   └── OutcomeUnknown    the backend failed and could not be asked whether it committed
     ├── Corrupt               a stored record is damaged
     └── NewerFormat           written by a newer quire
@@ -111,6 +112,12 @@ class StorageFailure(QuireError):
     """The backend failed (disk full, connection lost, …). Nothing was changed."""
 
     code = "storage_failure"
+
+
+class StorageClosed(StorageFailure):
+    """The storage was closed: open it again."""
+
+    code = "storage_closed"
 
 
 class OutcomeUnknown(StorageFailure):

@@ -8,9 +8,8 @@ from typing import Self
 from quire.context import DEFAULT_BUDGET, Context, open_in
 from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
-from quire.storage.base import Storage
+from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
-from quire.storage.sqlite import Durability
 from quire.tokens import TokenCounter
 
 

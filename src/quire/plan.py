@@ -7,15 +7,16 @@ committed leaves no trace, which is how a failed operation changes nothing.
 from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
 
 from quire import ranks
-from quire.errors import InvalidOperation, QuireError
+from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
 from quire.pages import MAX_NUMBER, MAX_SEGMENTS
 from quire.reader import Reader, Slot, slot
-from quire.records import Counter, Gone, Header, PageRecord, SegmentRecord, page_key
+from quire.records import Counter, Gone, Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.state import State
 from quire.tokens import TokenCounter
 
@@ -99,6 +100,21 @@ class Plan(Reader):
 
     def broken(self, text: str) -> QuireError:
         return self.state.broken(text)
+
+    def body(self, key: int) -> str:
+        """The text of a body, planned or stored."""
+        planned = self.bodies.get(key)
+        return self.state.body(key) if planned is None else planned
+
+    def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
+        """All pages of a segment, or of the context, planned or stored."""
+        planned = dict(self._pages)
+        for page in planned.values():
+            if isinstance(page, PageRecord) and number in (None, segment_number(page.key)):
+                yield page
+        for page in self.state.segment_pages(number):
+            if page.key not in planned:
+                yield page
 
     def pinned_below(self, key: int) -> bool:
         if not self._pins:
@@ -185,7 +201,10 @@ class Plan(Reader):
 
     def count(self, text: str) -> int:
         """The tokens of a text."""
-        return self._counter.count(text) if text else 0
+        tokens = self._counter.count(text) if text else 0
+        if type(tokens) is not int or tokens < 0:
+            raise InvalidValue(f"The token counter gave {shown(tokens)}; a whole number from 0 is needed.")
+        return tokens
 
     # Places
 
@@ -214,9 +233,8 @@ class Plan(Reader):
         `leaving` are children whose places this plan is about to give back, so they are in nobody's way.
         """
         rank = wanted[0]
-        stored = self.state.members(folder, after=(rank, -1))
-        other = next((page for page in stored if page.key not in self._pages and page.key not in leaving), None)
-        if other is None or other.rank != rank:
+        same = takewhile(lambda page: page.rank == rank, self.state.members(folder, after=(rank, -1)))
+        if all(page.key in self._pages or page.key in leaving for page in same):
             return rank
         following = next(self.members(folder, after=wanted), None)
         return self.append_rank(folder) if following is None else self.rank_before(folder, following.key)

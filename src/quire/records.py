@@ -242,7 +242,7 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", family: str, key: int, value:
 
 
 def _seal(key: int, payload: bytes) -> bytes:
-    """The payload with a checksum over it and its key: a flipped bit and a misplaced record are both seen."""
+    """The payload with a checksum over it, seeded by its key: a flipped bit is seen, and so is a misplaced record."""
     return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
 
 

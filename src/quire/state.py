@@ -4,7 +4,7 @@ Pages and bodies load when touched and leave again, least recently used first; p
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from sys import getsizeof
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from quire.records import (
     decode_tally,
     page_key,
 )
-from quire.storage.base import BODY, PAGE, PIN, SEGMENT, TALLY, Storage
+from quire.storage.base import BODY, PAGE, PIN, SEGMENT, TALLY, Head, Storage
 
 
 class Folder(NamedTuple):
@@ -106,8 +106,7 @@ class State(Reader):
                 yield page
 
     def broken(self, text: str) -> QuireError:
-        head = self.storage.head(self.context)
-        if (head.value if head else b"") != self.head_value:
+        if not self.is_at(self.storage.head(self.context)):
             return Conflict(f"Context {self.context!r} was changed by another writer: refresh() and retry.")
         return Corrupt(text)
 
@@ -127,6 +126,12 @@ class State(Reader):
             }
         return key in self._above_pins
 
+    def actor(self, number: int) -> str:
+        """The name of an author."""
+        if number >= len(self.head.actors):
+            raise self.broken(f"Author {number} is not among the {len(self.head.actors)} that ever wrote here.")
+        return self.head.actors[number]
+
     def pins(self) -> set[int]:
         """The keys of all pinned pages."""
         if self._pins is None:
@@ -140,9 +145,7 @@ class State(Reader):
             ends = (next(self.members(key, reverse=True, cold=cold), None) for cold in (False, True))
             ranks = [end.rank for end in ends if end is not None]
             found = Folder(self._tally(key), max(ranks, default=None))
-            self._folders[key] = found
-            if len(self._folders) > self.max_pages:
-                self._folders.popitem(last=False)
+            self._keep_folder(key, found)
         else:
             self._folders.move_to_end(key)
         return found
@@ -170,6 +173,8 @@ class State(Reader):
     def reserve(self, number: int) -> int:
         """Take the next page number of a segment out of use, in this handle; the next commit keeps it taken."""
         counter = self._counters[number]
+        if counter.next > MAX_NUMBER:
+            raise InvalidOperation(f"Segment {counter.segment!r} has used up its page numbers: use another segment.")
         self._counters[number] = Counter(counter.segment, counter.next + 1)
         return counter.next
 
@@ -199,13 +204,15 @@ class State(Reader):
 
     def apply(
         self,
+        *,
         version: int,
         head: HeadRecord,
         head_value: bytes,
-        pages: Iterable[tuple[int, PageRecord | Gone]],
-        segments: Iterable[tuple[int, SegmentRecord]],
-        folders: Iterable[tuple[int, Folder]],
-        pins: Iterable[tuple[int, bool]],
+        pages: Mapping[int, PageRecord | Gone],
+        segments: Mapping[int, SegmentRecord],
+        folders: Mapping[int, Folder],
+        pins: Mapping[int, bool],
+        moved: bool,
     ) -> None:
         """Take over what was committed."""
         self.version = version
@@ -215,14 +222,19 @@ class State(Reader):
             self._numbers[head.counters[number].segment] = number
         self._counters = list(head.counters)
         self._segments.update(segments)
-        for key, page in pages:
+        for key, page in pages.items():
             self._keep_page(key, page)
-        for key, folder in folders:
-            self._folders[key] = folder
-        for key, pinned in pins:
+        for key, folder in folders.items():
+            self._keep_folder(key, folder)
+        if pins or moved:
             self._above_pins = None
-            if self._pins is not None:
+        if self._pins is not None:
+            for key, pinned in pins.items():
                 (self._pins.add if pinned else self._pins.discard)(key)
+
+    def is_at(self, head: Head | None) -> bool:
+        """Whether this is the state of that head."""
+        return (head.version, head.value) == (self.version, self.head_value) if head else self.version == 0
 
     def _tally(self, key: int) -> int:
         if key == self.head.tally_of:
@@ -243,6 +255,12 @@ class State(Reader):
     def _trim_pages(self, keep: int) -> None:
         while len(self._pages) > keep:
             self._drop_body(self._pages.popitem(last=False)[1])
+
+    def _keep_folder(self, key: int, folder: Folder) -> None:
+        self._folders[key] = folder
+        self._folders.move_to_end(key)
+        while len(self._folders) > self.max_pages:
+            self._folders.popitem(last=False)
 
     def _keep_body(self, key: int, text: str) -> None:
         size = getsizeof(text)

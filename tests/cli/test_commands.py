@@ -48,10 +48,10 @@ def test_tree_shows_every_page_with_its_state(capsys: pytest.CaptureFixture[str]
         pages.archive(gone, cold=True)
     assert main(["tree", str(tmp_path / "a.db"), "--context", "agent"]) == 0
     said = capsys.readouterr().out
-    assert "mem-2 Chapter 1 pages [hidden, shows 0 tokens]" in said
+    assert "mem-2 Chapter 1 page [hidden, shows 0 tokens]" in said
     assert "mem-1 座位 10 tokens [folded away]" in said
-    assert "mem-3 Old 1 tokens [archived]" in said
-    assert "mem-4 Gone cold 1 tokens (from mem-0)" in said
+    assert "mem-3 Old 1 token [archived]" in said
+    assert "mem-4 Gone cold 1 token (from mem-0)" in said
 
 
 def test_tree_cuts_a_long_folder_and_says_how_much_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

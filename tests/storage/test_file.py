@@ -12,9 +12,8 @@ import pytest
 
 from quire import Busy, Conflict, ContextSystem, Corrupt, FileStorage, Segment, StorageFailure
 from quire.storage import file
-from quire.storage.base import PAGE, Commit, Head
+from quire.storage.base import PAGE, Commit, Durability, Head
 from quire.storage.log import encode_frame
-from quire.storage.sqlite import Durability
 from quire.testing.case import HEAD, contents, keys_of, pages, write
 from quire.testing.names import ACCEPTED
 from tests.storage.folders import abandon, agrees, context_in, filled
@@ -99,7 +98,7 @@ def test_a_log_cut_short_after_an_orderly_close_is_corrupt(root: Path) -> None:
     whole = log.read_bytes()
     for size in (len(whole) - 1, len(whole) // 2, 30):
         log.write_bytes(whole[:size])
-        with pytest.raises(Corrupt, match="ends at byte"):
+        with pytest.raises(Corrupt, match="damaged after byte"):
             context_in(FileStorage(root))
         assert log.read_bytes() == whole[:size]
     log.write_bytes(whole)
@@ -331,14 +330,14 @@ def test_a_writer_that_waited_out_a_drop_does_not_write_beside_the_others(
 
     landed: list[bool] = []
 
-    def write_at_the_same_time(commit: Commit, synced: int) -> bytes:
+    def write_at_the_same_time(commit: Commit) -> bytes:
         monkeypatch.setattr(file, "encode_frame", encode_frame)
         try:
             other.commit("c", Commit(1, 2, b"other", pages([3])))
             landed.append(True)
         except Busy:
             landed.append(False)
-        return encode_frame(commit, synced)
+        return encode_frame(commit)
 
     monkeypatch.setattr(file, "fcntl", FlockThatLoses(drop_and_make_again))
     try:

@@ -22,12 +22,12 @@ COMMITS = st.builds(
 )
 
 
-def log_of(commits: list[Commit], *, synced: bool) -> tuple[bytes, list[int]]:
-    """The commits as a log that begins at `BASE`, and where each frame begins; `synced`: each knew all before it."""
+def log_of(commits: list[Commit]) -> tuple[bytes, list[int]]:
+    """The commits as a log that begins at `BASE`, and where each frame begins"""
     data, starts = b"", []
     for commit in commits:
         starts.append(len(data))
-        data += encode_frame(commit, BASE + len(data) if synced else 0)
+        data += encode_frame(commit)
     return data, starts
 
 
@@ -44,14 +44,14 @@ def as_writes(frame: Frame, data: bytes) -> list[Write]:
     return writes
 
 
-def small_log(count: int = 4, *, synced: bool) -> tuple[bytes, list[int]]:
+def small_log(count: int = 4) -> tuple[bytes, list[int]]:
     commits = [Commit(n, n + 1, b"head %d" % n, [Put(PAGE, n, b"value %d" % n, 1, b"o")]) for n in range(count)]
-    return log_of(commits, synced=synced)
+    return log_of(commits)
 
 
-@given(st.lists(COMMITS, max_size=4), st.booleans())
-def test_what_is_written_is_read(commits: list[Commit], synced: bool) -> None:
-    data, starts = log_of(commits, synced=synced)
+@given(st.lists(COMMITS, max_size=4))
+def test_what_is_written_is_read(commits: list[Commit]) -> None:
+    data, starts = log_of(commits)
     frames = list(read_frames(data, BASE))
     assert [(frame.version, frame.head) for frame in frames] == [(commit.version, commit.head) for commit in commits]
     assert [as_writes(frame, data) for frame in frames] == [commit.writes for commit in commits]
@@ -59,9 +59,8 @@ def test_what_is_written_is_read(commits: list[Commit], synced: bool) -> None:
     assert [frame.end for frame in frames] == [BASE + end for end in [*starts[1:], len(data)]][: len(frames)]
 
 
-@pytest.mark.parametrize("synced", [False, True])
-def test_a_log_cut_anywhere_gives_its_whole_frames(synced: bool) -> None:
-    data, starts = small_log(synced=synced)
+def test_a_log_cut_anywhere_gives_its_whole_frames() -> None:
+    data, starts = small_log()
     ends = [*starts[1:], len(data)]
     for cut in range(len(data) + 1):
         frames = list(read_frames(data[:cut], BASE))
@@ -69,13 +68,13 @@ def test_a_log_cut_anywhere_gives_its_whole_frames(synced: bool) -> None:
 
 
 def test_garbage_after_the_last_frame_is_a_torn_tail() -> None:
-    data, starts = small_log(synced=True)
+    data, starts = small_log()
     for tail in (b"\x00", bytes(5_000), b"\xffQL1", b"\xffQL1" * 50, data[starts[-1] : -1], b"{}" * 99):
         assert len(list(read_frames(data + tail, BASE))) == 4
 
 
 def test_a_flipped_bit_in_the_last_frame_drops_that_frame() -> None:
-    data, starts = small_log(synced=True)
+    data, starts = small_log()
     for position in range(starts[-1], len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 0x10
@@ -83,19 +82,13 @@ def test_a_flipped_bit_in_the_last_frame_drops_that_frame() -> None:
 
 
 def test_a_flipped_bit_in_a_frame_that_was_on_disk_is_corrupt() -> None:
-    data, starts = small_log(synced=True)
+    data, starts = small_log()
     for position in range(starts[-1]):
         damaged = bytearray(data)
         damaged[position] ^= 0x10
         begin = BASE + max(start for start in starts if start <= position)
         with pytest.raises(Corrupt, match=f"byte {begin}"):
             list(read_frames(bytes(damaged), BASE))
-
-
-def test_a_hole_in_what_was_never_synced_ends_the_log_there() -> None:
-    data, starts = small_log(synced=False)
-    hole = data[: starts[1]] + bytes(starts[2] - starts[1]) + data[starts[2] :]
-    assert [frame.version for frame in read_frames(hole, BASE)] == [1]
 
 
 def test_an_empty_stretch_has_no_frames() -> None:

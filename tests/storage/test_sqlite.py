@@ -20,7 +20,7 @@ from quire import (
     StorageFailure,
 )
 from quire.storage import sqlite
-from quire.storage.base import BODY, PAGE, Commit, Put
+from quire.storage.base import BODY, PAGE, Commit, Durability, Put
 from quire.testing.case import contents, keys_of, pages, write
 
 
@@ -78,7 +78,7 @@ def test_commits_go_to_the_write_ahead_log(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("normal", 1), ("full", 2)])
-def test_durability_decides_when_sqlite_syncs(path: Path, durability: sqlite.Durability, synchronous: int) -> None:
+def test_durability_decides_when_sqlite_syncs(path: Path, durability: Durability, synchronous: int) -> None:
     storage = SQLiteStorage(path, durability=durability)
     assert storage._db.pragma("synchronous") == synchronous
     storage.close()

@@ -401,10 +401,10 @@ def test_no_undo_brings_an_older_pin_back_or_lifts_one() -> None:
     book = new_book()
     index = leaf(book)
     book.pin(index)
-    with refused(book, InvalidOperation, "pins"):
+    with refused(book, InvalidOperation, "Pins"):
         book.undo(book.seq)
     book.unpin(index)
-    with refused(book, InvalidOperation, "pins"):
+    with refused(book, InvalidOperation, "Pins"):
         book.undo(book.seq)
     assert book.get_page(index).pinned is False
 

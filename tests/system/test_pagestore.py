@@ -87,3 +87,23 @@ def test_a_folder_can_be_saved() -> None:
     pages = PageStorage(book)
     index = pages.save(ContentsPage(name="chapter", parent="mem-0"))
     assert isinstance(pages.load(index), ContentsPage)
+
+
+def test_saving_a_page_into_another_segment_gives_its_new_index() -> None:
+    book = new_book()
+    index = leaf(book)
+    moved = PageStorage(book).save(replace(book.get_page(index), parent="usr-0"))
+    assert moved == "usr-1"
+    assert book.get_page(moved).parent == "usr-0"
+
+
+def test_a_page_below_a_hidden_folder_can_be_saved_as_it_is() -> None:
+    book = new_book()
+    folder = book.create_contents_page("Folder", "", "mem-0")
+    index = leaf(book, parent=folder)
+    book.hide(index)
+    book.hide(folder)
+    seq = book.seq
+    store = PageStorage(book)
+    assert store.save(store.load(index)) == index
+    assert book.seq == seq

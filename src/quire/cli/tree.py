@@ -7,6 +7,7 @@ from quire.pages import ContentsPage, Lifecycle, Page, Segment, Visibility
 from quire.system import ContextSystem
 
 _MAX_CHILDREN = 50
+_MAX_DEPTH = 40
 _WIDTH = 60
 
 
@@ -32,7 +33,9 @@ def _children(pages: ContextSystem, index: str, indent: str, paint: Paint) -> It
     for position, child in enumerate(children):
         last = position == len(children) - 1 and not more
         yield f"{indent}{'└─ ' if last else '├─ '}{_page(child, paint)}"
-        if isinstance(child, ContentsPage):
+        if isinstance(child, ContentsPage) and len(indent) >= 3 * _MAX_DEPTH:
+            yield f"{indent}   {paint.dim('… deeper')}"
+        elif isinstance(child, ContentsPage):
             yield from _children(pages, child.index, indent + ("   " if last else "│  "), paint)
     if more:
         yield f"{indent}└─ {paint.dim(f'… {more:,} more')}"
@@ -41,7 +44,7 @@ def _children(pages: ContextSystem, index: str, indent: str, paint: Paint) -> It
 def _page(page: Page, paint: Paint) -> str:
     name = page.name if len(page.name) <= _WIDTH else page.name[: _WIDTH - 1] + "…"
     folder = isinstance(page, ContentsPage)
-    size = f"{page.child_count} pages" if isinstance(page, ContentsPage) else f"{page.tokens:,} tokens"
+    size = _count(page.child_count, "page") if isinstance(page, ContentsPage) else _count(page.tokens, "token")
     shown = paint.bold(name) if folder else name
     return f"{paint.cyan(page.index)} {shown} {paint.yellow(size)}{_state(page, paint)}"
 
@@ -55,5 +58,9 @@ def _state(page: Page, paint: Paint) -> str:
     elif page.effective is Lifecycle.HOT_ARCHIVED:
         marks.append(paint.dim("folded away"))
     elif page.visibility is Visibility.HIDDEN:
-        marks.append(paint.blue(f"hidden, shows {page.summary_tokens} tokens"))
+        marks.append(paint.blue(f"hidden, shows {_count(page.summary_tokens, 'token')}"))
     return f" [{', '.join(marks)}]" if marks else ""
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

@@ -24,6 +24,9 @@ FAMILIES: Final[tuple[Family, ...]] = (SEGMENT, PAGE, BODY, JOURNAL, TALLY, PIN)
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
 """Families whose records can stand in a group; the others are reached by key alone."""
 
+Durability = Literal["normal", "full"]
+"""`normal`: an acknowledged commit survives `kill -9`. `full`: power loss too."""
+
 KEY_BITS: Final = 38
 MAX_KEY: Final = (1 << KEY_BITS) - 1
 MAX_GROUP: Final = (1 << (KEY_BITS + 1)) - 1
@@ -141,8 +144,15 @@ def check_storage(value: object) -> Storage:
     """The value if it speaks the protocol. Raises `InvalidValue`."""
     methods = ("head", "get", "scan", "members", "commit", "contexts", "drop", "close")
     if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
-        raise InvalidValue(f"{shown(value)} is no storage: a storage has the methods {', '.join(methods)}.")
+        raise InvalidValue(f"{shown(value)} is no storage. open_storage(url) opens one; one has {', '.join(methods)}.")
     return cast(Storage, value)
+
+
+def check_durability(value: object) -> Durability:
+    """The value if it is a durability. Raises `InvalidValue`."""
+    if value not in ("normal", "full"):
+        raise InvalidValue(f"durability is {shown(value)}; use 'normal' or 'full'.")
+    return value
 
 
 def check_path(value: object) -> Path:

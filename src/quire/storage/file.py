@@ -12,18 +12,28 @@ The records of a context are indexed in memory, so this backend suits thousands 
 import json
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
-from quire.errors import Busy, Corrupt, InvalidValue, QuireError, StorageFailure, shown
+from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageClosed, StorageFailure
 from quire.records import decode_head
-from quire.storage.base import MAX_KEY, Commit, Family, Head, Record, check_context_name, conflict
-from quire.storage.log import Frame, encode_frame, read_frames
+from quire.storage.base import (
+    MAX_KEY,
+    Commit,
+    Durability,
+    Family,
+    Head,
+    Record,
+    check_context_name,
+    check_durability,
+    conflict,
+)
+from quire.storage.log import FRAME_HEAD, Frame, encode_frame, holds_frame, read_frames
 from quire.storage.mirror import Mirror
 from quire.storage.names import file_name
-from quire.storage.sqlite import Durability
 from quire.storage.table import Row, Table
 
 try:
@@ -33,6 +43,7 @@ except ImportError:  # pragma: no cover - no such platform among ours
 
 _TITLE = b"quire log 1 "
 _STAMP_EVERY = 256
+_OPEN_FILES = 64
 Place = tuple[int, int]
 """Where a value is in the log: (offset, size)."""
 
@@ -49,16 +60,16 @@ class FileStorage:
     ) -> None:
         if fcntl is None:  # pragma: no cover
             raise StorageFailure("The file backend needs POSIX file locks; use an SQLite file here.")
-        if durability not in ("normal", "full"):
-            raise InvalidValue(f"durability is {shown(durability)}; use 'normal' or 'full'.")
         self.path = Path(path)
-        self.durability = durability
+        self.durability = check_durability(durability)
         self._busy_seconds = busy_seconds
         self._lock = RLock()
-        self._logs: dict[str, _Log] = {}
+        self._logs: OrderedDict[str, _Log] = OrderedDict()
         self._closed = False
         with _errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+            for trash in self.path.glob(".dropped-*"):  # of a drop that was killed half way
+                _remove(trash)
 
     def head(self, context: str) -> Head | None:
         with self._lock, _errors(self.path):
@@ -97,17 +108,15 @@ class FileStorage:
                 if not commit.follows(head):
                     raise conflict(context, head, commit.expect)
                 if log is None:
-                    log = self._logs[context] = _Log(folder, context)
+                    log = self._keep(context, _Log(folder, context))
                 log.append(commit, full=self.durability == "full")
                 log.mirror()
 
     def contexts(self, after: str = "") -> Iterator[str]:
         with self._lock, _errors(self.path):
+            self._check_open()
             names = [_title(folder) for folder in self.path.iterdir() if not folder.name.startswith(".")]
-            found = sorted(name for name in names if name is not None and name > after)
-        for name in found:
-            if self.head(name) is not None:
-                yield name
+        yield from sorted(name for name in names if name is not None and name > after)
 
     def drop(self, context: str) -> None:
         folder = self._folder(context)
@@ -121,9 +130,7 @@ class FileStorage:
                     trash = self.path / f".dropped-{os.urandom(8).hex()}"
                     folder.rename(trash)  # at once for everyone; removing the files takes longer
                     _sync_folder(self.path)
-                from shutil import rmtree  # here, because importing it costs a tenth of importing quire
-
-                rmtree(trash, ignore_errors=True)
+                _remove(trash)
 
     def close(self) -> None:
         with self._lock:
@@ -139,7 +146,7 @@ class FileStorage:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StorageFailure(f"The storage {str(self.path)!r} is closed.")
+            raise StorageClosed(f"The storage {str(self.path)!r} is closed: open it again.")
 
     def _open(self, context: str) -> "_Log | None":
         with self._lock, _errors(self.path):
@@ -166,11 +173,19 @@ class FileStorage:
             if log.head is None:  # created, but killed before its first commit
                 log.close()
                 return None
-            self._logs[context] = log
+            self._keep(context, log)
             with suppress(Busy), _file_lock(folder, 0):  # a writer that is at work catches up itself
                 log.mirror()
         elif fresh:
             log.catch_up()
+        return self._keep(context, log)
+
+    def _keep(self, context: str, log: "_Log") -> "_Log":
+        """Remember the log, and park those that were not asked for lately."""
+        self._logs[context] = log
+        self._logs.move_to_end(context)
+        for other in list(self._logs.values())[:-_OPEN_FILES]:
+            other.park()
         return log
 
     def _stream(self, log: "_Log", rows: Iterator[tuple[int, Row[Place]]]) -> Iterator[Record]:
@@ -193,28 +208,47 @@ class _Log:
         self._folder = folder
         self._path = folder / "log"
         self._title = _TITLE + json.dumps(context).encode() + b"\n"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._identity = _identity(os.fstat(self._descriptor))
         self._end = 0
-        self._synced = 0
         self._mirror = Mirror(folder)
         self._stamped, self._files = self._read_stamp()
         self._unmirrored: set[tuple[Family, int]] = set()
         self._since_stamp = 0
+        self._rebuild = False
         self.closed = False
+
+    @property
+    def _file(self) -> int:
+        """The open file; one that was parked is opened again."""
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            if _identity(os.fstat(self._descriptor)) != self._identity:
+                self.close()
+                raise StorageFailure(f"The context in {str(self._folder)!r} was dropped: refresh() and retry.")
+        return self._descriptor
+
+    def park(self) -> None:
+        """Give the file back to the system until it is needed again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def start(self) -> None:
         """Read the log for the first time. Raises `Corrupt` if it ends before a point it had reached in order."""
         self.catch_up()
         if self._end < self._stamped:
-            raise Corrupt(f"{str(self._path)!r} is damaged: it ends at byte {self._end} and had {self._stamped}.")
+            raise Corrupt(f"{str(self._path)!r} is damaged after byte {self._end} of {self._stamped}.")
         torn = os.fstat(self._file).st_size > self._end
-        if torn or self._files != self._mirror.count():  # the readable files say more or less than the log
-            self._mirror.clear()
-            self._unmirrored = set(self.table.keys())
+        self._rebuild = torn or self._files != self._mirror.count()  # the readable files say more or less than the log
 
     def is_current(self) -> bool:
-        """Whether the file this log reads is still the one at its path."""
-        return _is_at(self._file, self._path)
+        """Whether the file this log reads is still the one at its path, and has all that was read of it."""
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return _identity(there) == self._identity and there.st_size >= self._end
 
     def catch_up(self) -> None:
         """Take in what was appended since the last look. Raises `Corrupt`."""
@@ -233,7 +267,7 @@ class _Log:
         """Append a commit and, with `full`, wait until it is on disk. The file lock is held."""
         created = self._end == 0
         start = len(self._title) if created else self._end
-        frame = encode_frame(commit, self._synced)
+        frame = encode_frame(commit)
         data = self._title + frame if created else frame
         try:
             os.ftruncate(self._file, start if not created else 0)  # a torn tail, if there is one
@@ -248,19 +282,27 @@ class _Log:
             _sync_folder(self._folder)
             _sync_folder(self._folder.parent)
         self._apply(next(read_frames(frame, start)))
-        if full or created:
-            self._synced = self._end
 
     def record(self, key: int, row: Row[Place]) -> Record:
         """A record with its value read from the log."""
         offset, size = row.value
-        return Record(key, os.pread(self._file, size, offset) if size else b"", row.group, row.order)
+        value = os.pread(self._file, size, offset) if size else b""
+        if len(value) < size:  # another writer took back a commit that it could not finish
+            raise Conflict(f"The context in {str(self._folder)!r} was changed by another writer: refresh() and retry.")
+        return Record(key, value, row.group, row.order)
 
     def mirror(self) -> None:
-        """Write the readable files of what changed. They are a courtesy: a failure here does not undo the commit."""
-        if self.head is None or self.head.version < 0 or not self._unmirrored:
+        """Write the readable files of what changed. They are a courtesy: a failure here does not undo the commit.
+
+        The file lock is held.
+        """
+        if self.head is None or self.head.version < 0 or not (self._unmirrored or self._rebuild):
             return
         with suppress(OSError, QuireError):
+            if self._rebuild:
+                self._mirror.clear()
+                self._unmirrored = set(self.table.keys())
+                self._rebuild = False
             self._mirror.write(decode_head(self.head.value), self._unmirrored, self._lookup)
             self._unmirrored.clear()
             self._since_stamp += 1
@@ -269,10 +311,9 @@ class _Log:
 
     def stamp(self) -> None:
         """Note how far the readable files are, and that the log reached so far."""
-        if self.head is None or self._unmirrored:
+        if self.head is None or self._unmirrored or self._rebuild:
             return
         os.fdatasync(self._file)
-        self._synced = self._end
         (self._folder / "stamp.json").touch()
         stamp = {"version": self.head.version, "size": self._end, "files": self._mirror.count()}
         fresh = self._folder / "stamp.json.new"
@@ -281,9 +322,8 @@ class _Log:
         self._since_stamp = 0
 
     def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            os.close(self._file)
+        self.closed = True
+        self.park()
 
     def _apply(self, frame: Frame) -> None:
         for entry in frame.entries:
@@ -299,7 +339,6 @@ class _Log:
                 self._unmirrored.add((family, key))
         self.head = Head(frame.version, frame.head)
         self._end = frame.end
-        self._synced = max(self._synced, frame.synced)
 
     def _lookup(self, family: Family, key: int) -> Record | None:
         row = self.table.get(family, key)
@@ -315,13 +354,23 @@ class _Log:
 
 
 def _title(folder: Path) -> str | None:
-    """The context a folder holds, or None."""
+    """The context a folder holds, or None if it holds none, or one whose first commit was torn."""
     try:
         with open(folder / "log", "rb") as log:
             first = log.readline(4_096)
-        return str(json.loads(first.removeprefix(_TITLE))) if first.startswith(_TITLE) else None
+            if not first.startswith(_TITLE) or not holds_frame(
+                log.read(FRAME_HEAD), os.fstat(log.fileno()).st_size - len(first)
+            ):
+                return None
+        return str(json.loads(first.removeprefix(_TITLE)))
     except (OSError, ValueError):
         return None
+
+
+def _remove(folder: Path) -> None:
+    from shutil import rmtree  # here, because importing it costs a tenth of importing quire
+
+    rmtree(folder, ignore_errors=True)
 
 
 def _read(file: int, offset: int) -> bytes:
@@ -376,11 +425,13 @@ def _wait_for(file: int, deadline: float, folder: Path) -> None:
 def _is_at(file: int, path: Path) -> bool:
     """Whether the open file is still the one at this path."""
     try:
-        there = os.stat(path)
+        return _identity(os.stat(path)) == _identity(os.fstat(file))
     except FileNotFoundError:
         return False
-    here = os.fstat(file)
-    return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
+
+
+def _identity(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A commit log: one checksummed frame a commit, appended and never changed.
 
-A frame says how much of the log was known to be on disk when it was written (`synced`). That is how a reader tells a
-tail that a crash tore, which was never promised to anyone, from damage in what had been written long ago.
+An unreadable stretch at the end is a tail that a crash tore: it was never acknowledged. An unreadable stretch with
+readable frames after it is damage.
 """
 
 from collections.abc import Iterator
@@ -47,11 +47,10 @@ class Frame(NamedTuple):
     end: int
     version: int
     head: bytes
-    synced: int
     entries: list[Entry]
 
 
-def encode_frame(commit: Commit, synced: int) -> bytes:
+def encode_frame(commit: Commit) -> bytes:
     """The commit as bytes to append."""
     rows: list[tuple[int, int, int, int | None, bytes, int]] = []
     values: list[bytes] = []
@@ -66,16 +65,28 @@ def encode_frame(commit: Commit, synced: int) -> bytes:
                 values.append(write.value)
             case Delete():
                 rows.append((_DELETE, number, write.key, None, b"", 0))
-    description = msgspec.msgpack.encode((commit.version, commit.head, synced, rows))
+    description = msgspec.msgpack.encode((commit.version, commit.head, rows))
     data = b"".join(values)
     checksum = crc32(data, crc32(description))
     return _LAYOUT.pack(_MAGIC, len(description), len(data), checksum) + description + data
 
 
+FRAME_HEAD = _LAYOUT.size
+"""How many bytes of a frame tell its size."""
+
+
+def holds_frame(head: bytes, size: int) -> bool:
+    """Whether a stretch of so many bytes that begins with this frame head holds the whole frame."""
+    if len(head) < FRAME_HEAD:
+        return False
+    magic, described, valued, _ = _LAYOUT.unpack(head)
+    return bool(magic == _MAGIC and FRAME_HEAD + described + valued <= size)
+
+
 def read_frames(data: bytes, base: int) -> Iterator[Frame]:
     """The frames of a stretch of log that starts at offset `base`, up to a torn tail, if there is one.
 
-    Raises `Corrupt` if a frame is damaged that a later one knows to have been on disk.
+    Raises `Corrupt` if there are whole frames after an unreadable one.
     """
     position = 0
     while position < len(data):
@@ -100,7 +111,7 @@ def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
     if crc32(memoryview(data)[values:end], crc32(description)) != checksum:
         return None
     try:
-        version, head, synced, rows = msgspec.msgpack.decode(description)
+        version, head, rows = msgspec.msgpack.decode(description)
         entries = []
         offset = base + values
         for kind, number, key, group, order, size in rows:
@@ -108,14 +119,13 @@ def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
             offset += size
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
         return None
-    return Frame(base + position, base + end, version, head, synced, entries)
+    return Frame(base + position, base + end, version, head, entries)
 
 
 def _refuse_damage(data: bytes, position: int, base: int) -> None:
-    """Raise if any frame after an unreadable one was written when that one was already on disk."""
+    """Raise if a whole frame follows on an unreadable one."""
     following = data.find(_MAGIC, position + 1)
     while following >= 0:
-        frame = _read_frame(data, following, base)
-        if frame is not None and frame.synced > base + position:
+        if _read_frame(data, following, base) is not None:
             raise Corrupt(f"The log is damaged at byte {base + position}; the commits after it are intact.")
         following = data.find(_MAGIC, following + 1)

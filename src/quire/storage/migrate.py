@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext
-from quire.storage.base import FAMILIES, Commit, Family, Head, Put, Record, Storage
+from quire.storage.base import FAMILIES, Commit, Family, Head, Put, Record, Storage, check_storage
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20
@@ -51,6 +51,8 @@ def migrate(
     Raises `InvalidOperation` if the target holds another context of that name, `Conflict` if the source changed
     meanwhile, `Corrupt` if a copied record reads back differently. Calling it again goes on.
     """
+    check_storage(source)
+    check_storage(target)
     names = [contexts] if isinstance(contexts, str) else source.contexts() if contexts is None else contexts
     records = size = 0
     for name in names:
@@ -101,7 +103,7 @@ class _Copy:
         """Copy in chunks, each a commit that moves the cursor; the version the target is then at."""
         checksum = crc32(self.head.value)
         start = _Cursor(self.head.version, checksum, 0, -1)
-        cursor = msgspec.msgpack.decode(there.value, type=_Cursor) if there else start
+        cursor = _decode_cursor(there.value) if there else start
         version = there.version if there else 0
         if (cursor.version, cursor.checksum) != (start.version, start.checksum):
             self.target.drop(self.context)  # a copy of another state of it: begin anew
@@ -149,6 +151,13 @@ class _Copy:
         progress = Progress(context=self.context, phase=phase, records=self.records, bytes=self.size)
         self.report(progress)
         return progress
+
+
+def _decode_cursor(value: bytes) -> _Cursor:
+    try:
+        return msgspec.msgpack.decode(value, type=_Cursor)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"The unfinished copy in the target is damaged ({error}); drop it there and retry.") from None
 
 
 def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:

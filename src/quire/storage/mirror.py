@@ -5,7 +5,7 @@ It is written after the log and never read for the truth: delete `pages`, and op
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,20 @@ class Mirror:
         self._folder = folder
 
     def clear(self) -> None:
-        """Remove the readable files of all pages, to be written anew."""
-        for folder in (self._folder / "pages").glob("*"):
-            for name in os.listdir(folder):
-                (folder / name).unlink(missing_ok=True)
+        """Remove the readable files of all pages, to be written anew; what is not ours stays."""
+        for file in self._files(".json", ".txt", ".new"):
+            if file.parent != self._folder:
+                file.unlink(missing_ok=True)
 
     def count(self) -> int:
         """How many readable files there are."""
-        folders = (self._folder, *(self._folder / "pages").glob("*"))
-        return sum(1 for folder in folders for name in os.listdir(folder) if name.endswith((".json", ".txt")))
+        return sum(1 for _ in self._files(".json", ".txt"))
+
+    def _files(self, *endings: str) -> Iterator[Path]:
+        pages = self._folder / "pages"
+        inner = sorted(folder for folder in pages.iterdir() if folder.is_dir()) if pages.is_dir() else []
+        for folder in (self._folder, *inner):
+            yield from (folder / name for name in os.listdir(folder) if name.endswith(endings))
 
     def write(self, head: HeadRecord, touched: Iterable[tuple[Family, int]], lookup: Lookup) -> None:
         """Bring the files of these records up to date with what `lookup` finds."""

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from quire.errors import InvalidValue, StorageFailure, shown
-from quire.storage.base import Storage, check_path, check_storage
+from quire.storage.base import Durability, Storage, check_durability, check_path, check_storage
 from quire.storage.file import FileStorage
 from quire.storage.memory import MemoryStorage
-from quire.storage.sqlite import Durability, SQLiteStorage
+from quire.storage.sqlite import SQLiteStorage
 
 _OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
 _FORMS = "memory:, file:DIR, sqlite:FILE or a path"
@@ -19,6 +19,7 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
     With `create=False` one that is not there is `StorageFailure` instead of a new one.
     """
     opener, path = _parse(where)
+    check_durability(durability)
     if opener is None:
         return MemoryStorage()
     if not create and not path.exists():

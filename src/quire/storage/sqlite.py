@@ -10,11 +10,20 @@ from pathlib import Path
 from threading import RLock
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
-from quire.errors import Busy, Conflict, Corrupt, InvalidValue, NewerFormat, QuireError, StorageFailure, shown
+from quire.errors import (
+    Busy,
+    Conflict,
+    Corrupt,
+    InvalidValue,
+    NewerFormat,
+    QuireError,
+    StorageClosed,
+    StorageFailure,
+)
 from quire.storage.base import (
     FAMILIES,
     GROUPED,
@@ -22,15 +31,15 @@ from quire.storage.base import (
     MAX_KEY,
     Commit,
     Delete,
+    Durability,
     Family,
     Head,
     Patch,
     Record,
     check_context_name,
+    check_durability,
     conflict,
 )
-
-Durability = Literal["normal", "full"]
 
 _APPLICATION_ID = 0x71756972  # "quir"
 _GROUP_BITS = KEY_BITS + 1
@@ -94,17 +103,16 @@ class SQLiteStorage:
     """
 
     def __init__(self, path: str | Path, *, durability: Durability = "normal", busy_seconds: float = 5.0) -> None:
-        if durability not in ("normal", "full"):
-            raise InvalidValue(f"durability is {shown(durability)}; use 'normal' or 'full'.")
         self.path = Path(path)
-        self.durability = durability
+        self.durability = check_durability(durability)
         self._guard = _Guard(self.path)
         self._numbers: dict[str, int] = {}
         with self._guard:
             try:
                 self._db = apsw.Connection(str(self.path))
             except apsw.CantOpenError as error:
-                raise StorageFailure(f"Cannot open {str(self.path)!r}: {error}. Does its folder exist?") from error
+                why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
+                raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
             try:
                 self._prepare(busy_seconds)
             except BaseException:
@@ -350,7 +358,7 @@ class _Guard:
             case apsw.CorruptError() | apsw.NotADBError():
                 return Corrupt(f"{self._path!r} is damaged or no SQLite file: {error}.")
             case apsw.ConnectionClosedError():
-                return StorageFailure(f"The storage {self._path!r} is closed.")
+                return StorageClosed(f"The storage {self._path!r} is closed: open it again.")
             case _:
                 return StorageFailure(f"{self._path!r}: {error}.")
 

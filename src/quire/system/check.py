@@ -135,6 +135,8 @@ class _Tree:
             yield Problem(2, where, "only a root has no parent")
         if page.is_root and header.lifecycle is not Lifecycle.ACTIVE:
             yield Problem(3, where, "a root is never archived")
+        if header.author >= len(self.state.head.actors):
+            yield Problem(0, where, f"its author {header.author} is unknown")
         if header.folder and header.body:
             yield Problem(2, where, "a folder has no body")
         if header.body and self.state.storage.get(self.state.context, BODY, header.body) is None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from quire import ranks
 from quire.clock import as_datetime, as_milliseconds
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
 from quire.pages import (
     MAX_NUMBER,
     Lifecycle,
@@ -62,6 +62,8 @@ def marshal(state: State) -> bytes:
         "createdAt": _time(state.head.created),
         "updatedAt": _time(state.head.updated),
     }
+    if not state.is_at(state.storage.head(state.context)):  # it may be made of two states
+        raise Conflict(f"Context {state.context!r} was changed by another writer: refresh() and retry.")
     return json.dumps(document, ensure_ascii=False, indent=1).encode()
 
 
@@ -89,7 +91,7 @@ def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
         "visibility": header.visibility,
         "parent": "" if page.parent is None or page.is_cold else state.index(page.parent),
         "pinned": header.pinned,
-        "author": state.head.actors[header.author],
+        "author": state.actor(header.author),
         "createdAt": _time(header.created),
         "updatedAt": _time(header.created + header.age),
     }
@@ -236,6 +238,9 @@ class _Document:
         """Note which folder a page says it stands in, or would return to."""
         if form.get("lifecycle") == Lifecycle.COLD_ARCHIVED:
             parent, after = _home(form)
+            parts = parse_index(index)
+            if not parent and parts:
+                parent = format_index(parts.segment, 0)
             self._cold.setdefault(parent, {}).setdefault(after, []).append(index)
         elif isinstance(form.get("parent"), str):
             self._claimed.setdefault(form["parent"], []).append(index)

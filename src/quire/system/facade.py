@@ -3,14 +3,14 @@
 Each method takes the lock, plans, commits and applies; the rules are in the planning modules beside this one.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from os import PathLike
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from quire.clock import Clock, system_clock
 from quire.engine import Engine
-from quire.errors import InvalidOperation, InvalidValue, StorageFailure, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, StorageFailure, shown
 from quire.pages import Page, PageIndex, Permission, Segment, format_index
 from quire.plan import Plan
 from quire.reader import slot
@@ -25,7 +25,7 @@ from quire.system.check import Problem, check
 from quire.system.find import Hit, find
 from quire.system.journal import Entry, history, undo
 from quire.system.present import to_page, to_segment
-from quire.system.rules import whole_number
+from quire.system.rules import child_of, whole_number
 from quire.text import one_line
 from quire.tokens import TokenCounter, VocabularyCounter
 
@@ -66,11 +66,15 @@ class ContextSystem:
         )
 
     def acting_as(self, actor: str) -> "ContextSystem":
-        """The same context, cache and lock under another actor's name."""
+        """The same context, cache and lock under another actor's name in the journal. Nothing else changes: this face
+        checks no permissions, whoever the actor is."""
         face = object.__new__(type(self))
         face.actor = one_line(actor, "actor", 100, empty=False)
         face._engine = self._engine
         return face
+
+    def __repr__(self) -> str:
+        return f"<ContextSystem {self.context!r} at seq {self._engine.state.version}, acting as {self.actor!r}>"
 
     def run(self, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Plan something with the planning functions, commit it as one journal entry, and return the plan's result.
@@ -279,7 +283,7 @@ class ContextSystem:
 
         def read(state: State) -> list[Page]:
             record = _folder(state, index)
-            start = None if after is None else slot(_child(state, record, after))
+            start = None if after is None else slot(child_of(state, record, after, "after"))
             found = islice(state.members(record.key, after=start), _limit(limit))
             return [to_page(state, page) for page in found]
 
@@ -387,6 +391,9 @@ class ContextSystem:
         if not isinstance(migrate, bool):
             raise InvalidValue(f"migrate is {shown(migrate)}; True or False is needed.")
         with self._engine.lock:
+            state = self._engine.current()
+            if migrate and not state.is_at(state.storage.head(state.context)):
+                raise Conflict(f"Context {state.context!r} was changed by another writer: refresh() and retry.")
             if migrate:
                 self.migrate(target, progress=progress)
             self._engine.switch(target)
@@ -414,18 +421,21 @@ class ContextSystem:
         """Replace the whole context by a JSON document, in one undoable commit. `InvalidValue` names a bad place."""
         self.run("unmarshal", document.unmarshal, data)
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write `marshal()` to a file."""
         target = check_path(path)
         data = self.marshal()
-        fresh = target.with_name(target.name + ".new")
         try:
-            fresh.write_bytes(data)
+            fresh = target.with_name(target.name + ".new")
+            with open(fresh, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             fresh.replace(target)  # a reader sees the old file or the new one
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise StorageFailure(f"Cannot write {str(path)!r}: {error}.") from error
 
-    def load(self, path: str | PathLike[str]) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """`unmarshal()` a file."""
         try:
             data = check_path(path).read_bytes()
@@ -459,13 +469,6 @@ def _folder(state: State, index: PageIndex) -> PageRecord:
     record = state.live(index)
     if not record.header.folder:
         raise InvalidOperation(f"{index!r} is a DetailPage and has no children; detail({index!r}) reads it.")
-    return record
-
-
-def _child(state: State, folder: PageRecord, index: PageIndex) -> PageRecord:
-    record = state.live(index)
-    if record.parent != folder.key or record.is_cold:
-        raise InvalidValue(f"after={shown(index)} is not a child of {state.index(folder.key)!r}.")
     return record
 
 

@@ -77,27 +77,35 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
     """
     seq = entry.seq if isinstance(entry, Entry) else entry
     record = _entry(plan.state, seq)
+    try:
+        _revert(plan, seq, record)
+    except InvalidOperation as error:
+        raise InvalidOperation(f"Cannot undo entry {seq} ({record.operation}): {error}") from None
+    return seq
+
+
+def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
     for touched in record.touched:
         _untouched_since(plan, seq, touched)
     forwarding = _forwarding(plan, record)
     keys = {touched.key for touched in record.touched if touched.family == PAGE_CODE}
+    whole = _original(plan.state, record).operation == "unmarshal"  # a whole context comes and goes with its pins
     for touched in record.touched:
         if touched.family == PAGE_CODE:
-            _revert_page(plan, touched, forwarding, keys)
+            _revert_page(plan, touched, forwarding, keys, keep_pins=not whole)
         else:
             _revert_segment(plan, touched)
     if not plan.pages and not plan.segments:
         raise InvalidOperation(
-            f"Entry {seq} ({record.operation}) has nothing to undo: pins and permissions are security settings that"
-            " no undo brings back. Set them with pin, unpin or set_segment_permission."
+            "Pins and permissions are security settings that no undo brings back. Set them with pin, unpin or"
+            " set_segment_permission."
         )
     verify(plan)
     verify_segments(plan)
-    if _original(plan.state, record).operation != "unmarshal":  # a whole context may come and go with its pins
+    if not whole:
         verify_conversation(plan)
         verify_pins(plan)
     check_conversation(plan)
-    return seq
 
 
 def _change(reader: Reader, touched: Touched) -> Change:
@@ -137,9 +145,7 @@ def _untouched_since(plan: Plan, seq: int, touched: Touched) -> None:
         name = f"segment {plan.counters[touched.key].segment!r}"
     if now != seq:
         later = _entry(plan.state, now).operation
-        raise InvalidOperation(
-            f"Cannot undo entry {seq}: {name} was changed later by entry {now} ({later}). Undo that first."
-        )
+        raise InvalidOperation(f"{name} was changed later by entry {now} ({later}). Undo that first.")
 
 
 def _original(state: State, record: EntryRecord) -> EntryRecord:
@@ -161,7 +167,9 @@ def _forwarding(plan: Plan, record: EntryRecord) -> dict[int, int]:
     return {page.moved_to: key for key, page in pages.items() if isinstance(page, Gone) and page.moved_to >= 0}
 
 
-def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int], leaving: Container[int]) -> None:
+def _revert_page(
+    plan: Plan, touched: Touched, forwarding: dict[int, int], leaving: Container[int], *, keep_pins: bool
+) -> None:
     now = plan.page(touched.key)
     before = _before(touched)
     if not isinstance(before, PageRecord):
@@ -170,7 +178,8 @@ def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int], leavi
             plan.remove(touched.key, forwarding.get(touched.key, back))
         return
     if isinstance(now, PageRecord):
-        before = replace(before, header=replace(before.header, pinned=now.header.pinned))
+        if keep_pins:
+            before = replace(before, header=replace(before.header, pinned=now.header.pinned))
         same = replace(before.header, seq=now.header.seq, age=now.header.age)
         if (before.parent, before.rank, same) == (now.parent, now.rank, now.header):
             return

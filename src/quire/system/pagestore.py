@@ -17,7 +17,10 @@ class PageStorage:
         self._system = system
 
     def save(self, page: Page, detail: str | None = None) -> PageIndex:
-        """Add the page, or bring the stored one to this name, description, meta, visibility, place and detail."""
+        """Add the page, or bring the stored one to this name, description, meta, visibility, place and detail.
+
+        Returns its index, which is a new one if it moved to another segment.
+        """
         return self._system.run("save", _save, page, detail)
 
     def load(self, index: PageIndex) -> Page:
@@ -54,10 +57,10 @@ def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
     tree.update_page(plan, page.index, name=page.name, description=page.description, meta=page.meta)
     if detail is not None:
         tree.set_detail(plan, page.index, detail)
+    index = page.index
     if page.parent is not None and plan.key_of(page.parent) != stored.parent:
-        tree.move_page(plan, page.index, page.parent)
-    if page.visibility is Visibility.HIDDEN:
-        lifecycle.hide(plan, page.index)
-    elif stored.header.visibility is Visibility.HIDDEN:
-        lifecycle.expand(plan, page.index)
-    return page.index
+        index = tree.move_page(plan, index, page.parent).get(index, index)
+    if page.visibility is not stored.header.visibility:
+        change = lifecycle.hide if page.visibility is Visibility.HIDDEN else lifecycle.expand
+        change(plan, index)
+    return index

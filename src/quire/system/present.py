@@ -23,7 +23,7 @@ def to_page(state: State, record: PageRecord) -> Page:
         "effective": state.effective(record),
         "visibility": header.visibility,
         "pinned": header.pinned,
-        "author": state.head.actors[header.author],
+        "author": state.actor(header.author),
         "meta": decode_meta(header.meta),
         "summary_tokens": header.summary_tokens,
         "tokens": header.tokens,

@@ -43,9 +43,21 @@ def unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
         index = reader.index(record.key)
         raise InvalidOperation(f"Cannot {doing} {index!r}: it is pinned. unpin({index!r}) first.")
     if record.header.folder and reader.pinned_below(record.key):
-        pinned = next(page.key for _, page in reader.subtree(record) if page.header.pinned)
-        index, below = reader.index(record.key), reader.index(pinned)
+        index = reader.index(record.key)
+        pinned = next((page.key for _, page in reader.subtree(record) if page.header.pinned), None)
+        if pinned is None:
+            raise reader.broken(f"A page below {index!r} is listed as pinned and is not there.")
+        below = reader.index(pinned)
         raise InvalidOperation(f"Cannot {doing} {index!r}: {below!r} below it is pinned. unpin({below!r}) first.")
+
+
+def child_of(reader: Reader, folder: PageRecord, index: object, field: str) -> PageRecord:
+    """The page, if it is a child of the folder. Raises `InvalidValue` naming the argument."""
+    record = reader.live(index)
+    if record.parent != folder.key or record.is_cold:
+        above = reader.index(folder.key)
+        raise InvalidValue(f"{field}={shown(index)} is not a child of {above!r}; name one of its children.")
+    return record
 
 
 def showable_root(reader: Reader, record: PageRecord) -> None:
@@ -80,11 +92,13 @@ def choice(kind: type[Choice], value: object, field: str) -> Choice:
 def verify(plan: Plan) -> None:
     """Refuse a plan that would break an invariant; for plans made of earlier states rather than by the operations."""
     standing = {page.parent: page for page in plan.pages.values() if isinstance(page, PageRecord) and not page.is_cold}
+    sound: set[int] = set()
     for key, page in plan.pages.items():
         if isinstance(page, Gone):
             _verify_gone(plan, key, standing.get(key))
         else:
             _verify_place(plan, page)
+            _verify_no_cycle(plan, page, sound)
             _verify_shown(plan, page)
 
 
@@ -143,13 +157,18 @@ def _verify_place(plan: Plan, page: PageRecord) -> None:
         raise InvalidOperation(f"{index!r} cannot stand below {plan.index(page.parent)!r}, which was removed later.")
     if not parent.header.folder or segment_number(parent.key) != segment_number(page.key):
         raise InvalidOperation(f"{index!r} cannot stand below {plan.index(page.parent)!r}: no folder of its segment.")
-    seen = {page.key}
-    above: PageRecord | Gone | None = parent
-    while isinstance(above, PageRecord) and above.parent is not None and not above.is_cold:
+
+
+def _verify_no_cycle(plan: Plan, page: PageRecord, sound: set[int]) -> None:
+    """Refuse a page below itself; `sound` collects pages known to reach the top, so that each is walked once."""
+    seen: set[int] = set()
+    above: PageRecord | Gone | None = page
+    while isinstance(above, PageRecord) and above.key not in sound:
         if above.key in seen:
-            raise InvalidOperation(f"{index!r} would lie in its own subtree, below {plan.index(page.parent)!r}.")
+            raise InvalidOperation(f"{plan.index(page.key)!r} would lie in its own subtree.")
         seen.add(above.key)
-        above = plan.page(above.parent)
+        above = None if above.parent is None or above.is_cold else plan.page(above.parent)
+    sound |= seen
 
 
 def _verify_shown(plan: Plan, page: PageRecord) -> None:

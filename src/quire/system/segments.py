@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import Permission, Segment, SegmentType, check_segment_id, format_index
 from quire.plan import Plan
-from quire.records import Header, PageRecord, SegmentRecord, page_key
+from quire.records import Header, SegmentRecord, page_key
 from quire.system.rules import choice, whole_number
 from quire.text import MAX_DESCRIPTION, MAX_NAME, one_line
 
@@ -55,7 +55,7 @@ def remove_segment(plan: Plan, segment_id: str) -> int:
     number = plan.live_segment(segment_id)
     if number == plan.conversation():
         raise InvalidOperation(f"Cannot remove segment {segment_id!r}: it holds the conversation.")
-    pages = [page for page in plan.state.segment_pages(number) if isinstance(plan.page(page.key), PageRecord)]
+    pages = list(plan.segment_pages(number))
     for page in pages:
         if page.header.pinned:
             index = plan.index(page.key)

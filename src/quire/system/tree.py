@@ -21,7 +21,7 @@ from quire.plan import Plan
 from quire.reader import slot
 from quire.records import Header, PageRecord, page_key, segment_number
 from quire.system.lifecycle import open_chain
-from quire.system.rules import attached, choice, folder, loose
+from quire.system.rules import attached, child_of, choice, folder, loose
 from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_line
 
 
@@ -115,7 +115,7 @@ def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
     if record.header.folder:
         raise InvalidOperation(f"Cannot set the detail of {index!r}: it is a ContentsPage; give it to a DetailPage.")
     text = body_text(detail)
-    if text != plan.state.body(record.header.body):
+    if text != plan.body(record.header.body):
         plan.change(record, body=plan.add_body(text), tokens=plan.count(text))
 
 
@@ -131,7 +131,7 @@ def move_page(
     loose(plan, record, "move")
     if record.key == above.key or any(page.key == record.key for page in plan.ancestors(above)):
         raise InvalidOperation(f"Cannot move {source!r} into {target!r}: that lies in its own subtree.")
-    sibling = None if before is None else _child(plan, above, before)
+    sibling = None if before is None else child_of(plan, above, before, "before")
     if _stands(plan, record, above, sibling):
         return {}
     rank = plan.append_rank(above.key) if sibling is None else plan.rank_before(above.key, sibling.key)
@@ -231,13 +231,6 @@ def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) ->
         if any(page.key in seen for page in plan.ancestors(record)):
             raise InvalidOperation(f"Cannot gather {plan.index(record.key)!r}: a page above it is gathered too.")
     return records
-
-
-def _child(plan: Plan, above: PageRecord, before: PageIndex) -> PageRecord:
-    record = plan.live(before)
-    if record.parent != above.key or record.is_cold:
-        raise InvalidValue(f"before={before!r} is not a child of {plan.index(above.key)!r}; name one of its children.")
-    return record
 
 
 def _stands(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageRecord | None) -> bool:
