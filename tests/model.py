@@ -219,6 +219,12 @@ class Model:
         folder = self.state.pages.get(page.parent)
         return page.parent if folder and self.effective(folder) is not COLD else self.root(page.segment)
 
+    def lost(self, segment: str) -> list[str]:
+        """The cold pages of a segment whose folder is gone, by number."""
+        pages = [page for page in self.state.pages.values() if page.segment == segment and page.parent is not None]
+        lost = [page.index for page in pages if page.parent not in self.state.pages]
+        return sorted(lost, key=lambda index: int(index.rpartition("-")[2]))
+
     def root(self, segment: str) -> str:
         return f"{segment}-0" if segment else "0"
 
@@ -669,10 +675,9 @@ class Model:
                 self.state.segments[segment.id] = replace(segment, added=self._tick())
                 mine = self.counters.get(segment.id, 1)
                 self.counters[segment.id] = max(mine, saved.counters[segment.id])
-        for page in sorted(
-            document.pages.values(), key=lambda page: (page.segment, int(page.index.rpartition("-")[2]))
-        ):
-            if page.parent is not None and page.parent not in document.pages:  # cold, and its folder is gone
-                page = replace(page, parent=self.root(page.segment))
-                self.state.orders[self.root(page.segment)].append(page.index)
+        for page in document.pages.values():
             self._set(replace(page, place=self._tick()))
+        for segment in self.live_segments():
+            for index in self.lost(segment.id):
+                self._change(index, parent=self.root(segment.id))
+                self.state.orders[self.root(segment.id)].append(index)

@@ -34,6 +34,10 @@ NEVER = ("usr-999", "nope-1", "USR-1", "usr-01", "../../x", "usr-１", "usr-²",
 """What never names a page."""
 
 
+Pages = dict[str, dict[str, object]]
+"""A tree as plain values: what is to be said of each page."""
+
+
 class Backend:
     """One system under test, with the way to open its storage again."""
 
@@ -140,7 +144,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def compare(self) -> None:
         """Every backend says what the model says, about everything, and finds nothing wrong with itself."""
-        orders = _orders(json.loads(self.backends[0].system.marshal()))
+        orders = self._orders(json.loads(self.backends[0].system.marshal()))
         self.model.settle(orders)
         assert orders == {i: self.model.state.orders[i] for i, page in self.model.state.pages.items() if page.folder}
         expected_pages, expected_segments = self._expected_pages(), self._expected_segments()
@@ -148,7 +152,8 @@ class SideBySide(RuleBasedStateMachine):
             system = backend.system
             assert system.check() == [], backend.name
             assert system.seq == self.model.seq
-            assert _observed(system) == expected_pages
+            differences = _differences(_observed(system), expected_pages)
+            assert not differences, f"{backend.name}: {differences}"
             assert [_segment(segment) for segment in system.list_segments()] == expected_segments
 
     def pick(self, pick: Pick) -> str:
@@ -170,6 +175,14 @@ class SideBySide(RuleBasedStateMachine):
         }[pick.kind]() or [page.index for page in pages]
         return candidates[pick.number % len(candidates)]
 
+    def _orders(self, document: dict[str, Any]) -> Orders:
+        """The order in every folder, without the cold pages that would return to the end of a root."""
+        orders = _orders(document)
+        for segment in self.model.live_segments():
+            for index in reversed(self.model.lost(segment.id)):
+                assert orders[self.model.root(segment.id)].pop() == index
+        return orders
+
     def _compare_histories(self) -> None:
         histories = [list(backend.system.history()) for backend in self.backends]
         assert histories[0] == histories[1] == histories[2]
@@ -179,7 +192,7 @@ class SideBySide(RuleBasedStateMachine):
             assert set(entry.pages) == set(expected.pages)
             assert set(entry.segments) <= set(expected.segments)  # the model gives a segment read anew a new place
 
-    def _expected_pages(self) -> dict[str, dict[str, object]]:
+    def _expected_pages(self) -> Pages:
         model = self.model
         return {
             index: {
@@ -224,8 +237,8 @@ def _outcome(system: ContextSystem, call: Callable[[ContextSystem], object]) -> 
         return Outcome(None, error.code, str(error))
 
 
-def _observed(system: ContextSystem) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = {}
+def _observed(system: ContextSystem) -> Pages:
+    found: Pages = {}
     for page in system.list_pages():
         folder = isinstance(page, ContentsPage)
         found[page.index] = {
@@ -246,6 +259,16 @@ def _observed(system: ContextSystem) -> dict[str, dict[str, object]]:
     return found
 
 
+def _differences(found: Pages, expected: Pages) -> list[tuple[str, str, object, object]]:
+    """Where two trees differ: page, field, what was found, what was expected."""
+    return [
+        (index, field, found.get(index, {}).get(field), expected.get(index, {}).get(field))
+        for index in sorted(found.keys() | expected.keys())
+        for field in (found.get(index) or expected[index])
+        if found.get(index, {}).get(field, ...) != expected.get(index, {}).get(field, ...)
+    ]
+
+
 def _segment(segment: Segment) -> dict[str, object]:
     return {
         "id": segment.id,
@@ -261,21 +284,18 @@ def _segment(segment: Segment) -> dict[str, object]:
 def _orders(document: dict[str, Any]) -> Orders:
     """The order in every folder of a document, cold pages standing where they would return to."""
     pages: dict[str, dict[str, Any]] = document["pages"]
-    after: dict[tuple[str, str], str] = {}
+    returning: dict[tuple[str, str], list[str]] = {}
     for index, page in pages.items():
-        home = page.get("home") or {}
-        if home.get("parent") in pages:
-            place = (home["parent"], home["after"])
-            assert place not in after, "two cold pages at one place"
-            after[place] = index
+        if "home" in page:
+            returning.setdefault((page["home"]["parent"], page["home"]["after"]), []).append(index)
     orders: Orders = {}
     for folder, page in pages.items():
         if page["type"] == "ContentsPage":
+            waiting = ["", *page["children"]][::-1]
             orders[folder] = []
-            for index in ("", *page["children"]):
-                following: str | None = index
-                while following is not None:
-                    orders[folder].append(following)
-                    following = after.get((folder, following))
+            while waiting:
+                index = waiting.pop()
+                orders[folder].append(index)
+                waiting += reversed(returning.get((folder, index), []))
             orders[folder].remove("")
     return orders

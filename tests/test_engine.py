@@ -81,14 +81,20 @@ def test_several_steps_in_one_plan_see_each_other_and_are_one_entry() -> None:
     assert (system.seq, system.detail("mem-1"), system.check()) == (2, "second", [])
 
 
-def test_a_writer_whose_log_was_cut_back_by_another_reads_it_anew(tmp_path: Path) -> None:
-    one, two = FileStorage(tmp_path), FileStorage(tmp_path)
+def test_a_commit_that_could_not_be_synced_is_unseen_by_one_who_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = FileStorage(tmp_path, durability="full"), FileStorage(tmp_path)
     first, second = book(one), book(two)
-    size = (tmp_path / "default/log").stat().st_size
-    first.create_detail_page("Never acknowledged", "", "text", "mem-0")
-    second.refresh()
-    with open(tmp_path / "default/log", "r+b") as log:
-        log.truncate(size)  # as the writer does when syncing fails
+
+    def fail(descriptor: int) -> None:
+        second.refresh()  # reads the commit that is about to be taken back
+        raise OSError("no sync")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", fail)
+        with pytest.raises(quire.StorageFailure):
+            first.create_detail_page("Never acknowledged", "", "text", "mem-0")
     with pytest.raises(Conflict):
         second.create_detail_page("Too early", "", "text", "mem-0")
     second.refresh()

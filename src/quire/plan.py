@@ -37,6 +37,7 @@ class Plan(Reader):
         self._pages: dict[int, PageRecord | Gone] = {}
         self._segments: dict[int, SegmentRecord] = {}
         self._counters: list[Counter] | None = None
+        self._added = 0
         self._last: dict[int, bytes] = {}
         self._pins: dict[int, bool] = {}
 
@@ -159,6 +160,11 @@ class Plan(Reader):
     def put_segment(self, number: int, segment: SegmentRecord) -> None:
         """Write a segment."""
         self._segments[number] = replace(segment, seq=self.seq)
+
+    def next_position(self) -> int:
+        """A place in the display order after every segment that was ever added."""
+        self._added += 1
+        return self.seq * MAX_SEGMENTS + self._added
 
     def add_counter(self, segment_id: str) -> int:
         """Take a number for a segment id that was never used."""

@@ -173,6 +173,21 @@ def test_a_cold_page_whose_folder_is_gone_still_returns_to_the_end_of_the_root()
         assert listed(system, "mem-0") == ["mem-3", "mem-4", cold]
 
 
+def test_a_cold_page_whose_folder_is_cold_too_keeps_its_place() -> None:
+    book = new_book()
+    outer = folder(book)
+    inner = folder(book, parent=outer)
+    page = leaf(book, parent=inner)
+    book.archive(page, cold=True)
+    book.archive(outer, cold=True)
+    copy = new_system()
+    copy.unmarshal(book.marshal())
+    for system in (book, copy):
+        system.recall(outer)
+        system.recall(page)
+        assert (listed(system, "mem-0"), listed(system, inner)) == ([outer], [page])
+
+
 def test_a_whole_cold_subtree_survives() -> None:
     book = new_book()
     shelf = folder(book)

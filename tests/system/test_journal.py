@@ -386,6 +386,21 @@ def test_undoing_a_document_keeps_the_permissions_of_today() -> None:
     assert book.get_segment("mem").permission is Permission.PRIVATE
 
 
+def test_undoing_a_document_keeps_the_pins_of_today_and_brings_pages_back_with_theirs() -> None:
+    book = new_book()
+    free, held, removed = leaves(book, 3)
+    book.pin(held)
+    book.pin(removed)
+    document = json.loads(book.marshal())
+    document["pages"][free]["pinned"] = True
+    document["pages"][held]["pinned"] = False
+    del document["pages"][removed]
+    document["pages"]["mem-0"]["children"].remove(removed)
+    book.unmarshal(json.dumps(document))
+    book.undo(book.seq)
+    assert [book.get_page(index).pinned for index in (free, held, removed)] == [True, False, True]
+
+
 def test_no_undo_makes_a_private_segment_the_conversation() -> None:
     book = new_system()
     book.add_segment(Segment(id="talk", type=SegmentType.USER))

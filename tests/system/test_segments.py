@@ -49,6 +49,15 @@ def test_a_segment_brought_back_by_undo_takes_its_old_place_in_the_display() -> 
     assert [segment.id for segment in book.list_segments()] == ["sys", "mem", "usr", "last", "mem-2"]
 
 
+def test_a_segment_added_after_a_document_stays_last_when_the_document_is_undone() -> None:
+    book = new_book()
+    book.unmarshal('{"segments": [{"id": "one"}], "pages": {"one-0": {"type": "ContentsPage", "name": "one"}}}')
+    loaded = book.seq
+    book.add_segment(Segment(id="late"))
+    book.undo(loaded)
+    assert [segment.id for segment in book.list_segments()] == ["sys", "mem", "usr", "late"]
+
+
 def test_changing_the_callers_copy_changes_nothing() -> None:
     book = new_book()
     mine = book.get_segment("mem")

@@ -109,8 +109,9 @@ def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
 
 def _home_form(state: State, page: PageRecord) -> dict[str, str]:
     """Where a cold page would return to: the folder, and the page before it there, cold ones counted."""
-    home = state.home_of(page)
-    after = slot(page) if home == page.parent else None
+    kept = page.parent is not None and isinstance(state.page(page.parent), PageRecord)  # cold itself, perhaps
+    home = page.parent if kept and page.parent is not None else state.home_of(page)
+    after = slot(page) if kept else None
     ends = (next(state.members(home, after=after, reverse=True, cold=cold), None) for cold in (False, True))
     left = max((end for end in ends if end is not None), key=slot, default=None)
     return {"parent": state.index(home), "after": "" if left is None else state.index(left.key)}
@@ -178,7 +179,7 @@ class _Document:
             place = f"segments[{position}]"
             if not isinstance(form, dict):
                 _refuse(place, f"is {shown(form)}; an object is needed")
-            self._segment(plan, form, position + 1, place)
+            self._segment(plan, form, place)
         for index, form in self.pages.items():
             place = f"pages[{shown(index)}]"
             if not isinstance(form, dict):
@@ -191,7 +192,7 @@ class _Document:
         for index, form in self.pages.items():
             self._page(plan, index, form, ranked.get(index, b""), f"pages[{shown(index)}]")
 
-    def _segment(self, plan: Plan, form: dict[str, Any], position: int, place: str) -> None:
+    def _segment(self, plan: Plan, form: dict[str, Any], place: str) -> None:
         segment_id = check_segment_id(_field(form, "id", str, place))
         known = plan.number_of(segment_id)
         number = plan.add_counter(segment_id) if known is None else known
@@ -214,7 +215,7 @@ class _Document:
             type=choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
             permission=choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
             max_capacity=whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
-            position=position,
+            position=plan.next_position(),
             created=created,
             updated=updated,
             seq=plan.seq,

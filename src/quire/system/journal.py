@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from quire.clock import as_datetime
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.pages import PageIndex
+from quire.pages import Lifecycle, PageIndex, Visibility
 from quire.plan import Plan
 from quire.reader import Reader, slot
 from quire.records import (
@@ -89,10 +89,10 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
         _untouched_since(plan, seq, touched)
     forwarding = _forwarding(plan, record)
     keys = {touched.key for touched in record.touched if touched.family == PAGE_CODE}
-    whole = _original(plan.state, record).operation == "unmarshal"  # a whole context comes and goes with its pins
+    whole = _original(plan.state, record).operation == "unmarshal"  # a whole context may come and go
     for touched in record.touched:
         if touched.family == PAGE_CODE:
-            _revert_page(plan, touched, forwarding, keys, keep_pins=not whole)
+            _revert_page(plan, touched, forwarding, keys)
         else:
             _revert_segment(plan, touched)
     if not plan.pages and not plan.segments:
@@ -100,6 +100,8 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
             "Pins and permissions are security settings that no undo brings back. Set them with pin, unpin or"
             " set_segment_permission."
         )
+    if whole:
+        _unpin_what_is_not_shown(plan)
     verify(plan)
     verify_segments(plan)
     if not whole:
@@ -167,9 +169,7 @@ def _forwarding(plan: Plan, record: EntryRecord) -> dict[int, int]:
     return {page.moved_to: key for key, page in pages.items() if isinstance(page, Gone) and page.moved_to >= 0}
 
 
-def _revert_page(
-    plan: Plan, touched: Touched, forwarding: dict[int, int], leaving: Container[int], *, keep_pins: bool
-) -> None:
+def _revert_page(plan: Plan, touched: Touched, forwarding: dict[int, int], leaving: Container[int]) -> None:
     now = plan.page(touched.key)
     before = _before(touched)
     if not isinstance(before, PageRecord):
@@ -178,8 +178,7 @@ def _revert_page(
             plan.remove(touched.key, forwarding.get(touched.key, back))
         return
     if isinstance(now, PageRecord):
-        if keep_pins:
-            before = replace(before, header=replace(before.header, pinned=now.header.pinned))
+        before = replace(before, header=replace(before.header, pinned=now.header.pinned))
         same = replace(before.header, seq=now.header.seq, age=now.header.age)
         if (before.parent, before.rank, same) == (now.parent, now.rank, now.header):
             return
@@ -187,6 +186,15 @@ def _revert_page(
     if moved and before.parent is not None and not before.is_cold:
         before = replace(before, rank=plan.free_rank(before.parent, slot(before), leaving))
     plan.restore(before)
+
+
+def _unpin_what_is_not_shown(plan: Plan) -> None:
+    """A page that a document pinned and that was hidden before it goes back to being hidden."""
+    for page in list(plan.pages.values()):
+        if isinstance(page, PageRecord) and page.header.pinned:
+            whole = page.header.visibility is Visibility.EXPANDED and plan.effective(page) is Lifecycle.ACTIVE
+            if not whole:
+                plan.change(page, pinned=False)
 
 
 def _revert_segment(plan: Plan, touched: Touched) -> None:

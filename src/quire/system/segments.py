@@ -25,7 +25,7 @@ def add_segment(plan: Plan, segment: Segment) -> None:
         type=choice(SegmentType, segment.type, "type"),
         permission=choice(Permission, segment.permission, "permission"),
         max_capacity=whole_number(segment.max_capacity, "max_capacity"),
-        position=max((live.position for _, live in plan.live_segments()), default=0) + 1,
+        position=plan.next_position(),
         created=plan.now,
         updated=plan.now,
         seq=plan.seq,
