@@ -176,10 +176,11 @@ def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figur
             kinds = (f"floor {operation}", f"{operation} small", f"{operation} large")
             raw, few, many = (average(timer.seconds[kind]) for kind in kinds)
             note = f"{label}; {many * 1e6:.0f} µs against {raw * 1e6:.0f} µs for {size:,} bytes"
+            level = 1.3 if label == "median" else None  # a mean has the disk's write-back of checkpoints in it
             figures += [
                 Figure(f"{what}, {SMALL} pages, × raw INSERT", few / raw, "×", 8, f"{label}; {few * 1e6:.0f} µs"),
                 Figure(f"{what}, {pages:,} pages, × raw INSERT", many / raw, "×", 8, note),
-                Figure(f"{what}, {pages:,} against {SMALL}", many / few, "×", 1.3, label),
+                Figure(f"{what}, {pages:,} against {SMALL}", many / few, "×", level, label),
             ]
     return figures
 

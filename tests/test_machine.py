@@ -45,7 +45,7 @@ often = st.sampled_from((True, True, True, False))
 
 
 class Machine(SideBySide):
-    """The rules, five kinds of them; within a kind the operations are weighted, so that trees grow and get deep."""
+    """The rules, seven kinds of them; within a kind the operations are weighted, so that trees grow and get deep."""
 
     @initialize()
     def begin(self) -> None:
@@ -101,21 +101,29 @@ class Machine(SideBySide):
                     "remove_page", lambda: self.model.remove_page(source), lambda s: s.remove_page(source), source
                 )
 
-    @rule(data=st.data(), what=st.sampled_from(("hide", "open", "cold") * 3 + ("recall", "pin") * 2 + ("hot",)))
+    @rule(data=st.data(), what=st.sampled_from(("hide", "open")))
     def show(self, data: st.DataObject, what: str) -> None:
-        """Visibility, the archive, pins."""
+        """Visibility."""
+        draw = data.draw
+        model, who = self.model, draw(picks)
+        if what == "open":
+            who = who._replace(kind=draw(st.sampled_from(("hot", "hidden", who.kind))))
+            what = draw(st.sampled_from(("expand", "restore")))
+        index = self.pick(who)
+        match what:
+            case "hide":
+                self.step("hide", lambda: model.hide(index), lambda s: s.hide(index), index)
+            case "expand":
+                self.step("expand", lambda: model.expand(index), lambda s: s.expand(index), index)
+            case "restore":
+                self.step("restore", lambda: model.restore(index), lambda s: s.restore(index), index)
+
+    @rule(data=st.data(), what=st.sampled_from(("cold", "recall", "pin") * 2 + ("cold", "hot")))
+    def store(self, data: st.DataObject, what: str) -> None:
+        """The archive, and pins."""
         draw = data.draw
         model, who = self.model, draw(picks)
         match what:
-            case "hide":
-                index = self.pick(who)
-                self.step("hide", lambda: model.hide(index), lambda s: s.hide(index), index)
-            case "open":
-                index = self.pick(who._replace(kind=draw(st.sampled_from(("hot", "hidden", who.kind)))))
-                if draw(st.booleans()):
-                    self.step("expand", lambda: model.expand(index), lambda s: s.expand(index), index)
-                else:
-                    self.step("restore", lambda: model.restore(index), lambda s: s.restore(index), index)
             case "hot" | "cold":
                 index, cold = self.pick(who), what == "cold"
                 self.step(
@@ -131,21 +139,20 @@ class Machine(SideBySide):
             case "pin":
                 self._pin_or_unpin(who, draw)
 
-    @rule(data=st.data(), what=st.sampled_from(("lately", "undo", "keep", "load") * 2 + ("undo",)))
-    def go_back(self, data: st.DataObject, what: str) -> None:
-        """Undo, and documents kept and read back."""
-        draw = data.draw
-        match what:
-            case "lately":
-                self._undo(self.model.seq - draw(st.integers(0, 3)))
-            case "undo":
-                self._undo(max(0, self.model.seq - draw(st.integers(-1, 40))))
-            case "load" if self.saved:
-                number = draw(st.integers(0, len(self.saved) - 1))
-                document, saved = self.saved[number]
-                self.step("unmarshal", lambda: self.model.load(saved), lambda s: s.unmarshal(document), number)
-            case _:
-                self.saved.append((self.backends[0].system.marshal(), self.model.saved()))
+    @rule(back=st.sampled_from((0,) * 8 + (1,) * 4) | st.integers(-1, 40))
+    def undo(self, back: int) -> None:
+        """Any entry, most often the last."""
+        seq = max(0, self.model.seq - back)
+        self.step("undo", lambda: self.model.undo(seq), lambda system: system.undo(seq), seq)
+
+    @rule(keep=st.booleans(), number=numbers)
+    def document(self, keep: bool, number: int) -> None:
+        """Keep a document of this moment, or go back to a kept one."""
+        if keep or not self.saved:
+            self.saved.append((self.backends[0].system.marshal(), self.model.saved()))
+        else:
+            document, saved = self.saved[number % len(self.saved)]
+            self.step("unmarshal", lambda: self.model.load(saved), lambda s: s.unmarshal(document), number)
 
     @rule(
         data=st.data(),
@@ -312,9 +319,6 @@ class Machine(SideBySide):
         else:
             index = self.pick(who._replace(kind="pinned") if draw(often) else who)
             self.step("unpin", lambda: self.model.unpin(index), lambda system: system.unpin(index), index)
-
-    def _undo(self, seq: int) -> None:
-        self.step("undo", lambda: self.model.undo(seq), lambda system: system.undo(seq), seq)
 
     def _handle(self, what: str, draw: Draw[Any]) -> None:
         """Forget pages, open everything again, or move one backend to another storage: nothing may change."""

@@ -181,15 +181,21 @@ def encode_body(key: int, text: str) -> bytes:
 
 def decode_page(record: Record) -> PageRecord | Gone:
     """A page or what is left of it. Raises `Corrupt`."""
-    value = _decode(_page_decoder, "page", record.key, record.value)
-    if isinstance(value, Gone):
-        return value
-    parent = record.group
+    key, value, parent = record.key, record.value, record.group
+    payload = value[:-_SEAL]
+    try:
+        if crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(value[-_SEAL:]):
+            raise Corrupt(f"page record {key} is damaged: its checksum does not match.")
+        header = _page_decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"page record {key} is damaged: {error}.") from error
+    if isinstance(header, Gone):
+        return header
     if parent is not None:
-        if bool(parent & COLD_GROUP) is not (value.lifecycle is Lifecycle.COLD_ARCHIVED):
-            raise Corrupt(f"page record {record.key} is damaged: its lifecycle and its place disagree.")
+        if bool(parent & COLD_GROUP) is not (header.lifecycle is Lifecycle.COLD_ARCHIVED):
+            raise Corrupt(f"page record {key} is damaged: its lifecycle and its place disagree.")
         parent &= ~COLD_GROUP
-    return PageRecord(record.key, parent, record.order, value)
+    return PageRecord(key, parent, record.order, header)
 
 
 def decode_segment(number: int, value: bytes) -> SegmentRecord:
