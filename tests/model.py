@@ -554,9 +554,18 @@ class Model:
         self._put_back(put_back, entry)
         if self.state == present:
             raise Refused("nothing to undo: pins and permissions are not brought back")
+        whole = self._first_operation(entry) == "unmarshal"
+        if whole:
+            self._unpin_what_is_not_shown(entry.pages)
         self._judge()
-        if self._first_operation(entry) != "unmarshal":
+        if not whole:
             self._keeps_pins_and_conversation(present, conversation)
+
+    def _unpin_what_is_not_shown(self, indices: Iterable[str]) -> None:
+        """A document can always be undone: a pin it set on a page that was not shown before goes with it."""
+        for page in [self.state.pages[index] for index in indices if index in self.state.pages]:
+            if page.pinned and (self.effective(page) is not ACTIVE or page.visibility is not EXPANDED):
+                self._change(page.index, pinned=False)
 
     def _first_operation(self, entry: Entry) -> str:
         while entry.undoes is not None:
