@@ -11,6 +11,7 @@ from quire import ContextSystem, FileStorage, InvalidValue, MemoryStorage, Segme
 from quire.errors import Conflict
 from quire.plan import Plan
 from quire.state import State
+from quire.storage.base import Commit, Put
 from quire.system import segments, tree
 
 
@@ -172,3 +173,26 @@ def test_undoing_a_document_reads_in_proportion_to_its_pages(monkeypatch: pytest
     monkeypatch.setattr(State, "members", counted)
     small = work(100)
     assert 0 < work(400) < 8 * small
+
+
+def test_pages_that_lie_in_each_other_are_named_and_do_not_hang_a_call() -> None:
+    storage = MemoryStorage()
+    system = book(storage)
+    one = system.create_contents_page("One", "", "mem-0")
+    two = system.create_contents_page("Two", "", one)
+    keys = [1, 2]
+    records = [storage.get("default", "page", key) for key in keys]
+    head = storage.head("default")
+    assert head is not None
+    circle = [
+        Put("page", record.key, record.value, other, record.order)
+        for record, other in zip(records, reversed(keys), strict=True)
+        if record is not None
+    ]
+    assert len(circle) == 2
+    storage.commit("default", Commit(head.version, head.version, head.value, circle))
+    broken = ContextSystem(storage)
+    for index in (one, two):
+        with pytest.raises(quire.Corrupt, match="own subtree"):
+            broken.hide(index)
+    assert {4} <= {problem.invariant for problem in broken.check()}

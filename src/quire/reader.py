@@ -130,9 +130,7 @@ class Reader(ABC):
 
     def cold_top(self, record: PageRecord) -> PageRecord | None:
         """The page whose archiving made this one cold: itself or an ancestor; None if it is not cold."""
-        top = record
-        while (above := self.above(top)) is not None:
-            top = above
+        *_, top = record, *self.ancestors(record)
         return top if top.is_cold else None
 
     def home_of(self, record: PageRecord) -> int:

@@ -401,6 +401,18 @@ def test_undoing_a_document_keeps_the_pins_of_today_and_brings_pages_back_with_t
     assert [book.get_page(index).pinned for index in (free, held, removed)] == [True, False, True]
 
 
+def test_a_document_that_pinned_a_hidden_page_can_be_undone_and_its_pin_goes_with_it() -> None:
+    book = new_book()
+    page = leaf(book)
+    book.hide(page)
+    document = json.loads(book.marshal())
+    document["pages"][page] |= {"pinned": True, "visibility": Visibility.EXPANDED}
+    book.unmarshal(json.dumps(document))
+    book.undo(book.seq)
+    assert (book.get_page(page).visibility, book.get_page(page).pinned) == (Visibility.HIDDEN, False)
+    assert book.check() == []
+
+
 def test_no_undo_makes_a_private_segment_the_conversation() -> None:
     book = new_system()
     book.add_segment(Segment(id="talk", type=SegmentType.USER))
