@@ -5,7 +5,7 @@ is not in the protocol. `quire.testing.StorageContract` is the suite that any ba
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, Protocol, cast
 
@@ -13,14 +13,19 @@ from msgspec import Struct
 
 from quire.errors import Conflict, InvalidValue, shown
 
-Family = Literal["segment", "page", "body", "journal", "tally", "pin"]
+Family = Literal["segment", "page", "body", "journal", "tally", "pin", "message", "call", "note"]
 SEGMENT: Final = "segment"
 PAGE: Final = "page"
 BODY: Final = "body"
 JOURNAL: Final = "journal"
 TALLY: Final = "tally"
 PIN: Final = "pin"
-FAMILIES: Final[tuple[Family, ...]] = (SEGMENT, PAGE, BODY, JOURNAL, TALLY, PIN)
+MESSAGE: Final = "message"
+CALL: Final = "call"
+NOTE: Final = "note"
+FAMILIES: Final[tuple[Family, ...]] = (SEGMENT, PAGE, BODY, JOURNAL, TALLY, PIN, MESSAGE, CALL, NOTE)
+IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
+"""Families whose records are written once: a fork may share them instead of copying."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
 """Families whose records can stand in a group; the others are reached by key alone."""
 
@@ -123,6 +128,14 @@ class Storage(Protocol):
     def commit(self, context: str, commit: Commit) -> None:
         """Apply every write or none. Raises `Conflict` if the context is not at `expect`, `Busy` if it is locked."""
 
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        """Make `target` at once: all records of `context` but its journal, then the commit on top of them.
+
+        Of a family in `below` only the records with smaller keys go over. `context` must be where the commit expects
+        it and `target` must not exist, else `Conflict`. The two are independent afterwards: what they share underneath
+        is the backend's business, and dropping one leaves the other whole.
+        """
+
     def contexts(self, after: str = "") -> Iterator[str]:
         """The names of all contexts greater than `after`, in code-point order. Streams."""
 
@@ -140,9 +153,28 @@ def conflict(context: str, head: Head | None, expect: int) -> Conflict:
     return Conflict(f"Context {context!r} {stands}, {wanted}: refresh() and retry.")
 
 
+def fork_by_copy(storage: Storage, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+    """`Storage.fork` for a backend that shares nothing: one commit that holds everything."""
+    check_context_name(target)
+    head = storage.head(context)
+    if head is None or not commit.follows(head):
+        raise conflict(context, head, commit.expect)
+    writes: list[Write] = [
+        Put(family, record.key, record.value, record.group, record.order)
+        for family in FAMILIES
+        if family != JOURNAL
+        for record in storage.scan(context, family, 0, below.get(family, MAX_KEY + 1) - 1)
+    ]
+    if storage.head(context) != head:
+        raise conflict(context, storage.head(context), commit.expect)
+    if (found := storage.head(target)) is not None:
+        raise conflict(target, found, 0)
+    storage.commit(target, Commit(0, commit.version, commit.head, [*writes, *commit.writes]))
+
+
 def check_storage(value: object) -> Storage:
     """The value if it speaks the protocol. Raises `InvalidValue`."""
-    methods = ("head", "get", "scan", "members", "commit", "contexts", "drop", "close")
+    methods = ("head", "get", "scan", "members", "commit", "fork", "contexts", "drop", "close")
     if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
         raise InvalidValue(f"{shown(value)} is no storage. open_storage(url) opens one; one has {', '.join(methods)}.")
     return cast(Storage, value)

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
@@ -30,6 +30,7 @@ from quire.storage.base import (
     check_context_name,
     check_durability,
     conflict,
+    fork_by_copy,
 )
 from quire.storage.log import FRAME_HEAD, Frame, encode_frame, holds_frame, read_frames
 from quire.storage.mirror import Mirror
@@ -111,6 +112,15 @@ class FileStorage:
                     log = self._keep(context, _Log(folder, context))
                 log.append(commit, full=self.durability == "full")
                 log.mirror()
+
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        folder = self._folder(context)
+        with self._lock, _errors(self.path):
+            self._check_open()
+            if not folder.exists():
+                raise conflict(context, None, commit.expect)
+            with _file_lock(folder, self._busy_seconds):
+                fork_by_copy(self, context, target, commit, below)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         with self._lock, _errors(self.path):

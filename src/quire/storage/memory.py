@@ -1,6 +1,6 @@
 """The backend that keeps everything in this process: the reference for all others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from threading import RLock
 
 from quire.errors import InvalidValue, shown
@@ -16,6 +16,7 @@ from quire.storage.base import (
     Record,
     check_context_name,
     conflict,
+    fork_by_copy,
 )
 from quire.storage.table import Row, Table
 
@@ -66,6 +67,10 @@ class MemoryStorage:
             for write in commit.writes:
                 _apply(table, write)
             self._heads[context] = Head(commit.version, commit.head)
+
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        with self._lock:
+            fork_by_copy(self, context, target, commit, below)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         with self._lock:

@@ -1,11 +1,10 @@
 """The default backend: one SQLite file in WAL mode, many contexts, one table a family.
 
-A context has a number, and a record's row id is that number and its key in one integer, so every table is clustered
-by context and needs no second index. Numbers of dropped contexts are not used again: a stale handle can only meet
-`Conflict`.
+Numbers of dropped contexts are not used again: a stale handle can only meet `Conflict`. A fork copies pages and shares
+what is immutable (see `shares`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import RLock
 from time import monotonic, sleep
@@ -25,8 +24,8 @@ from quire.errors import (
     StorageFailure,
 )
 from quire.storage.base import (
-    FAMILIES,
     GROUPED,
+    IMMUTABLE,
     KEY_BITS,
     MAX_KEY,
     Commit,
@@ -40,56 +39,27 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
+from quire.storage.schema import (
+    APPLICATION_ID,
+    COLUMNS,
+    COPY,
+    DELETE,
+    GET,
+    GROUP_BITS,
+    GROUP_MASK,
+    MAX_CONTEXT,
+    MIGRATIONS,
+    MOVE,
+    MOVE_UNSEEN,
+    PATCH,
+    PUT,
+)
+from quire.storage.shares import Shares
 
-_APPLICATION_ID = 0x71756972  # "quir"
-_GROUP_BITS = KEY_BITS + 1
-_MAX_CONTEXT = (1 << (63 - _GROUP_BITS)) - 1
 _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
-
 _CHECKPOINT_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
-
-
-def _plain(family: str) -> str:
-    return f"CREATE TABLE {family} (id INTEGER PRIMARY KEY, value BLOB NOT NULL);"
-
-
-def _grouped(family: str) -> str:
-    return f"""CREATE TABLE {family} (id INTEGER PRIMARY KEY, grp INTEGER, ord BLOB NOT NULL, value BLOB NOT NULL);
-        CREATE INDEX {family}_group ON {family} (grp, ord) WHERE grp IS NOT NULL;"""
-
-
-_MIGRATIONS: tuple[str, ...] = (
-    # 1: the first schema. Later steps are appended and never edited; the number of steps is the schema version.
-    """CREATE TABLE context (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL UNIQUE,
-        version INTEGER NOT NULL,
-        head BLOB NOT NULL);"""
-    + _plain("segment")
-    + _grouped("page")
-    + "".join(map(_plain, ("body", "journal", "tally", "pin"))),
-)
-
-_PUT: dict[Family, str] = {
-    family: f"INSERT INTO {family} (id, grp, ord, value) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET grp = excluded.grp, ord = excluded.ord, value = excluded.value"
-    if family in GROUPED
-    else f"INSERT INTO {family} (id, value) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET value = excluded.value"
-    for family in FAMILIES
-}
-_PATCH: dict[Family, str] = {family: f"UPDATE {family} SET value = ? WHERE id = ?" for family in FAMILIES}
-_DELETE: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id = ?" for family in FAMILIES}
-_COLUMNS: dict[Family, str] = {
-    family: "id, value, grp, ord" if family in GROUPED else "id, value, NULL, x''" for family in FAMILIES
-}
-_GET: dict[Family, str] = {
-    family: f"SELECT {_COLUMNS[family].removeprefix('id, ')} FROM {family} WHERE id = ?" for family in FAMILIES
-}
-
-_MOVE_UNSEEN = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
-_MOVE = f"{_MOVE_UNSEEN} AND head = ?"
 
 Row = tuple[Any, ...]
 """(row id, value, group, order)"""
@@ -113,6 +83,7 @@ class SQLiteStorage:
             except apsw.CantOpenError as error:
                 why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
                 raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
+            self._shares = Shares(self._db)
             try:
                 self._prepare(busy_seconds)
             except BaseException:
@@ -132,28 +103,31 @@ class SQLiteStorage:
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._guard:
             number = self._numbers.get(context) or self._number(context)
-            row = self._db.execute(_GET[family], (number << KEY_BITS | key,)).get if number else None
+            if family in IMMUTABLE:
+                number = self._shares.owner(number, family, key)
+            row = self._db.execute(GET[family], (number << KEY_BITS | key,)).get if number else None
         return Record(key, row[0], _ungroup(row[1]), row[2]) if row else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
         order = "DESC" if reverse else "ASC"
-        sql = f"SELECT {_COLUMNS[family]} FROM {family} WHERE id BETWEEN ? AND ? ORDER BY id {order} LIMIT {_CHUNK}"
+        sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE id BETWEEN ? AND ? ORDER BY id {order} LIMIT {_CHUNK}"
         start, stop = max(start, 0), min(stop, MAX_KEY)
-        while start <= stop and (rows := self._chunk(context, sql, start, stop)):
-            yield from map(_record, rows)
-            last = rows[-1][0] & MAX_KEY
-            if reverse:
-                stop = last - 1
-            else:
-                start = last + 1
+        with self._guard:
+            number = self._number(context)
+            spans = self._shares.spans(number, family, start, stop) if number else []
+        for owner, first, last in reversed(spans) if reverse else spans:
+            while first <= last and (rows := self._chunk(sql, owner << KEY_BITS | first, owner << KEY_BITS | last)):
+                yield from map(_record, rows)
+                reached = rows[-1][0] & MAX_KEY
+                first, last = (first, reached - 1) if reverse else (reached + 1, last)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
         order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
-        sql = f"SELECT {_COLUMNS[family]} FROM {family} WHERE grp = ?"
+        sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE grp = ?"
         ordered = f" ORDER BY ord {order}, id {order} LIMIT ?"
         limit = 2  # many readers want only the neighbour: fetch a few, then more
         while True:
@@ -161,7 +135,7 @@ class SQLiteStorage:
                 number = self._number(context)
                 if not number:
                     return
-                values: list[int | bytes] = [number << _GROUP_BITS | group]
+                values: list[int | bytes] = [number << GROUP_BITS | group]
                 where = ""
                 if after is not None:
                     where = f" AND (ord, id) {beyond} (?, ?)"
@@ -175,22 +149,30 @@ class SQLiteStorage:
 
     def commit(self, context: str, commit: Commit) -> None:
         with self._guard:
-            execute = self._db.execute
-            execute("BEGIN IMMEDIATE")
+            self._db.execute("BEGIN IMMEDIATE")
             try:
-                number = self._move_head(context, commit)
-                base = number << KEY_BITS
-                for write in commit.writes:
-                    if isinstance(write, Delete):
-                        execute(_DELETE[write.family], (base | write.key,))
-                    elif isinstance(write, Patch):
-                        execute(_PATCH[write.family], (write.value, base | write.key))
-                    elif write.family in GROUPED:
-                        group = None if write.group is None else number << _GROUP_BITS | write.group
-                        execute(_PUT[write.family], (base | write.key, group, write.order, write.value))
-                    else:
-                        execute(_PUT[write.family], (base | write.key, write.value))
-                execute("COMMIT")
+                self._apply(self._move_head(context, commit), commit)
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        check_context_name(target)
+        with self._guard:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
+                if row is None or not commit.follows(Head(row[1], row[2])):
+                    raise self._conflict(context, commit.expect)
+                source, number = row[0], self._new_head(target, commit)
+                for family, sql in COPY.items():
+                    last = below.get(family, MAX_KEY + 1) - 1
+                    self._db.execute(sql, {"source": source, "target": number, "last": last})
+                ends = {family: self._shares.end_of(source, family) for family in IMMUTABLE}
+                self._shares.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
+                self._apply(number, commit)
+                self._db.execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
@@ -214,11 +196,7 @@ class SQLiteStorage:
                 number = execute("SELECT id FROM context WHERE name = ?", (context,)).get
                 if number:
                     execute("DELETE FROM context WHERE id = ?", (number,))
-                    for family in FAMILIES:
-                        execute(
-                            f"DELETE FROM {family} WHERE id BETWEEN ? AND ?",
-                            (number << KEY_BITS, number << KEY_BITS | MAX_KEY),
-                        )
+                    self._shares.clear(number)
                 execute("COMMIT")
             except BaseException:
                 self._roll_back()
@@ -235,12 +213,28 @@ class SQLiteStorage:
             return self._new_head(context, commit)
         number = self._numbers.get(context) or self._number(context)
         self._db.execute(
-            _MOVE if commit.seen else _MOVE_UNSEEN,
+            MOVE if commit.seen else MOVE_UNSEEN,
             (commit.version, commit.head, number, commit.expect, *((commit.seen,) if commit.seen else ())),
         )
         if self._db.changes() != 1:
             raise self._conflict(context, commit.expect)
         return number
+
+    def _apply(self, number: int, commit: Commit) -> None:
+        """Make a commit's writes in the open transaction."""
+        execute = self._db.execute
+        base = number << KEY_BITS
+        for write in commit.writes:
+            if isinstance(write, Delete):
+                if write.family not in IMMUTABLE or write.key >= self._shares.lent(number, write.family):
+                    execute(DELETE[write.family], (base | write.key,))
+            elif isinstance(write, Patch):
+                execute(PATCH[write.family], (write.value, base | write.key))
+            elif write.family in GROUPED:
+                group = None if write.group is None else number << GROUP_BITS | write.group
+                execute(PUT[write.family], (base | write.key, group, write.order, write.value))
+            else:
+                execute(PUT[write.family], (base | write.key, write.value))
 
     def _new_head(self, context: str, commit: Commit) -> int:
         check_context_name(context)
@@ -252,8 +246,8 @@ class SQLiteStorage:
         if self._db.changes() != 1:
             raise self._conflict(context, commit.expect)
         number = self._db.last_insert_rowid()
-        if number > _MAX_CONTEXT:
-            raise StorageFailure(f"{str(self.path)!r} has held {_MAX_CONTEXT:,} contexts, its limit: start a new file.")
+        if number > MAX_CONTEXT:
+            raise StorageFailure(f"{str(self.path)!r} has held {MAX_CONTEXT:,} contexts, its limit: start a new file.")
         return number
 
     def _conflict(self, context: str, expect: int) -> Conflict:
@@ -271,11 +265,9 @@ class SQLiteStorage:
                 self._numbers[context] = number
         return number
 
-    def _chunk(self, context: str, sql: str, start: int, stop: int) -> list[Row]:
+    def _chunk(self, sql: str, first: int, last: int) -> list[Row]:
         with self._guard:
-            number = self._number(context)
-            base = number << KEY_BITS
-            return _take(self._db.execute(sql, (base | start, base | stop))) if number else []
+            return _take(self._db.execute(sql, (first, last)))
 
     def _prepare(self, busy_seconds: float) -> None:
         """Make the file ready for work, but only after a look that it is ours or empty."""
@@ -285,7 +277,7 @@ class SQLiteStorage:
         self._use_wal(monotonic() + busy_seconds)
         self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
-        if version < len(_MIGRATIONS):
+        if version < len(MIGRATIONS):
             self._migrate()
 
     def _use_wal(self, deadline: float) -> None:
@@ -303,11 +295,11 @@ class SQLiteStorage:
         """The file's schema version, 0 if it is empty. Raises if another program or a newer quire made it."""
         version, program = self._db.pragma("user_version"), self._db.pragma("application_id")
         empty = not self._db.execute("SELECT count(*) FROM sqlite_schema").get
-        if program != _APPLICATION_ID and not (empty and version == program == 0):
+        if program != APPLICATION_ID and not (empty and version == program == 0):
             raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
-        if version > len(_MIGRATIONS):
+        if version > len(MIGRATIONS):
             raise NewerFormat(
-                f"{str(self.path)!r} has schema {version}; this quire reads up to {len(_MIGRATIONS)}."
+                f"{str(self.path)!r} has schema {version}; this quire reads up to {len(MIGRATIONS)}."
                 " Install a newer quire."
             )
         return int(version)
@@ -316,10 +308,10 @@ class SQLiteStorage:
         """Bring the file to this schema, in one transaction."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            for step in _MIGRATIONS[self._schema() :]:
+            for step in MIGRATIONS[self._schema() :]:
                 self._db.execute(step)
-            self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            self._db.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+            self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
             self._db.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -381,4 +373,4 @@ def _record(row: Row) -> Record:
 
 
 def _ungroup(group: int | None) -> int | None:
-    return None if group is None else group & ((1 << _GROUP_BITS) - 1)
+    return None if group is None else group & GROUP_MASK

@@ -1,6 +1,6 @@
 """A storage that fails on demand, for proving that no failure tears anything."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeVar
 
 from quire.errors import StorageFailure
@@ -84,6 +84,11 @@ class FaultyStorage:
     def commit(self, context: str, commit: Commit) -> None:
         fault = self._enter("commit")
         self.inner.commit(context, commit)
+        self._leave(fault)
+
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        fault = self._enter("fork")
+        self.inner.fork(context, target, commit, below)
         self._leave(fault)
 
     def contexts(self, after: str = "") -> Iterator[str]:

@@ -1,0 +1,83 @@
+"""The SQLite backend's tables and statements, made from the list of families.
+
+A context has a number, and a record's row id is that number and its key in one integer, so every table is clustered
+by context and needs no second index.
+"""
+
+from typing import Final
+
+from quire.storage.base import FAMILIES, GROUPED, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY, Family
+
+APPLICATION_ID: Final = 0x71756972  # "quir"
+GROUP_BITS: Final = KEY_BITS + 1
+MAX_CONTEXT: Final = (1 << (63 - GROUP_BITS)) - 1
+GROUP_MASK: Final = (1 << GROUP_BITS) - 1
+
+
+def _table(family: Family) -> str:
+    if family not in GROUPED:
+        return f"CREATE TABLE {family} (id INTEGER PRIMARY KEY, value BLOB NOT NULL);"
+    return f"""CREATE TABLE {family} (id INTEGER PRIMARY KEY, grp INTEGER, ord BLOB NOT NULL, value BLOB NOT NULL);
+        CREATE INDEX {family}_group ON {family} (grp, ord) WHERE grp IS NOT NULL;"""
+
+
+_FIRST_FAMILIES: tuple[Family, ...] = (
+    "segment",
+    "page",
+    "body",
+    "journal",
+    "tally",
+    "pin",
+    "message",
+    "call",
+    "note",
+)
+
+MIGRATIONS: tuple[str, ...] = (
+    # 1: the first schema. Later steps are appended and never edited; the number of steps is the schema version.
+    """CREATE TABLE context (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        head BLOB NOT NULL);
+    CREATE TABLE shared (
+        id INTEGER PRIMARY KEY,
+        origin INTEGER NOT NULL,
+        body INTEGER NOT NULL,
+        message INTEGER NOT NULL);
+    CREATE INDEX shared_origin ON shared (origin);"""
+    + "".join(map(_table, _FIRST_FAMILIES)),
+)
+
+PUT: dict[Family, str] = {
+    family: f"INSERT INTO {family} (id, grp, ord, value) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET grp = excluded.grp, ord = excluded.ord, value = excluded.value"
+    if family in GROUPED
+    else f"INSERT INTO {family} (id, value) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET value = excluded.value"
+    for family in FAMILIES
+}
+PATCH: dict[Family, str] = {family: f"UPDATE {family} SET value = ? WHERE id = ?" for family in FAMILIES}
+DELETE: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id = ?" for family in FAMILIES}
+COLUMNS: dict[Family, str] = {
+    family: "id, value, grp, ord" if family in GROUPED else "id, value, NULL, x''" for family in FAMILIES
+}
+GET: dict[Family, str] = {
+    family: f"SELECT {COLUMNS[family].removeprefix('id, ')} FROM {family} WHERE id = ?" for family in FAMILIES
+}
+CLEAR: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id BETWEEN ? AND ?" for family in FAMILIES}
+_NEW_ID = f"(:target << {KEY_BITS} | id & {MAX_KEY})"
+_NEW_GROUP = f"(:target << {GROUP_BITS} | grp & {GROUP_MASK})"
+COPY: dict[Family, str] = {
+    family: (
+        f"INSERT INTO {family} (id, grp, ord, value) SELECT {_NEW_ID}, {_NEW_GROUP}, ord, value"
+        if family in GROUPED
+        else f"INSERT INTO {family} (id, value) SELECT {_NEW_ID}, value"
+    )
+    + f" FROM {family} WHERE id BETWEEN :source << {KEY_BITS} AND (:source << {KEY_BITS} | :last) ORDER BY id"
+    for family in FAMILIES
+    if family not in IMMUTABLE and family != JOURNAL
+}
+"""What a fork copies; the immutable families it shares."""
+
+MOVE_UNSEEN: Final = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
+MOVE: Final = f"{MOVE_UNSEEN} AND head = ?"

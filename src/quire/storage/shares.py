@@ -1,0 +1,89 @@
+"""What forked contexts of one SQLite file share: immutable records stay with the context that wrote them.
+
+A fork has a row (its number, its origin's number, and per immutable family the key below which records are the
+origin's). A context that was dropped while forks still read from it leaves its immutable rows and its own `shared`
+row behind, under a number that no name leads to; the last fork to go takes them along.
+"""
+
+import apsw
+
+from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY, Family
+from quire.storage.schema import CLEAR
+
+Span = tuple[int, int, int]
+"""(context number, first key, last key): a stretch of one context's own rows."""
+
+
+class Shares:
+    """Who reads what from whom. Every call is made with the storage's lock held."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._lines: dict[int, tuple[tuple[int, dict[Family, int]], ...]] = {}
+
+    def owner(self, number: int, family: Family, key: int) -> int:
+        """The number of the context whose rows hold this record of an immutable family."""
+        for origin, below in self._line(number):
+            if key >= below[family]:
+                break
+            number = origin
+        return number
+
+    def spans(self, number: int, family: Family, start: int, stop: int) -> list[Span]:
+        """Whose rows hold the keys from `start` to `stop`, in key order."""
+        found: list[Span] = []
+        if family in IMMUTABLE:
+            for origin, below in self._line(number):
+                if stop >= below[family]:
+                    found.append((number, max(start, below[family]), stop))
+                    stop = below[family] - 1
+                number = origin
+        found.append((number, start, stop))
+        return [span for span in reversed(found) if span[1] <= span[2]]
+
+    def lent(self, number: int, family: Family) -> int:
+        """The key below which forks read this context's rows of an immutable family."""
+        return int(self._db.execute(f"SELECT max({family}) FROM shared WHERE origin = ?", (number,)).get or 0)
+
+    def add(self, number: int, origin: int, below: dict[Family, int]) -> None:
+        """Note that a new context shares with another. Inside the transaction that makes it."""
+        self._db.execute(
+            "INSERT INTO shared (id, origin, body, message) VALUES (?, ?, ?, ?)",
+            (number, origin, below["body"], below["message"]),
+        )
+
+    def end_of(self, number: int, family: Family) -> int:
+        """One above the largest key that a context has in an immutable family, its own or shared."""
+        base = number << KEY_BITS
+        last = self._db.execute(f"SELECT max(id) FROM {family} WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY)).get
+        inherited = max((below[family] for _, below in self._line(number)[:1]), default=0)
+        return max(0 if last is None else (last & MAX_KEY) + 1, inherited)
+
+    def clear(self, number: int) -> None:
+        """Remove all rows of a context whose name is gone, but those that forks still read."""
+        origin = self._db.execute("SELECT origin FROM shared WHERE id = ?", (number,)).get
+        is_read = self._db.execute("SELECT 1 FROM shared WHERE origin = ? LIMIT 1", (number,)).get
+        for family in FAMILIES:
+            if not (is_read and family in IMMUTABLE):
+                self._db.execute(CLEAR[family], (number << KEY_BITS, number << KEY_BITS | MAX_KEY))
+        if is_read:
+            return
+        self._lines.pop(number, None)
+        self._db.execute("DELETE FROM shared WHERE id = ?", (number,))
+        if origin and not self._db.execute("SELECT 1 FROM context WHERE id = ?", (origin,)).get:
+            self.clear(origin)
+
+    def _line(self, number: int) -> tuple[tuple[int, dict[Family, int]], ...]:
+        """The contexts this one reads from, nearest first, each with the keys below which it does."""
+        line = self._lines.get(number)
+        if line is None:
+            rows: list[tuple[int, dict[Family, int]]] = []
+            at = number
+            while row := self._db.execute("SELECT origin, body, message FROM shared WHERE id = ?", (at,)).fetchone():
+                above = rows[-1][1] if rows else {"body": MAX_KEY + 1, "message": MAX_KEY + 1}
+                rows.append((row[0], {"body": min(row[1], above["body"]), "message": min(row[2], above["message"])}))
+                at = row[0]
+            line = tuple(rows)
+            if not self._db.in_transaction:  # what is seen inside one may yet be rolled back
+                self._lines[number] = line
+        return line
