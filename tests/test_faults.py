@@ -122,6 +122,8 @@ CHANGES: dict[str, Operation] = {
     "unpin": lambda s: s.unpin("mem-11"),
     "undo": lambda s: s.undo(s.seq),
     "undo a move": lambda s: s.undo(next(e for e in s.history() if e.operation == "move_page")),
+    "checkpoint": lambda s: s.checkpoint("here"),
+    "rollback": lambda s: s.rollback(12),
     "unmarshal": lambda s: s.unmarshal(document()),
     "save a page": lambda s: PageStorage(s).save(DetailPage(index="mem-1", name="saved", parent="mem-4"), "saved text"),
     "delete a page": lambda s: PageStorage(s).delete("mem-1"),
@@ -149,6 +151,7 @@ READINGS: dict[str, Operation] = {
     "walk": lambda s: list(s.walk("mem-0")),
     "find": lambda s: s.find("text"),
     "history": lambda s: list(s.history()),
+    "checkpoints": lambda s: s.checkpoints(),
     "seq": lambda s: s.seq,
     "check": lambda s: s.check(),
     "evict_page": lambda s: s.evict_page("mem-6"),
@@ -494,6 +497,7 @@ def test_a_deleted_context_is_gone_whole_or_there_whole(shelf: Shelf) -> None:
 
 def test_the_table_of_operations_is_complete() -> None:
     tried = {name.split(" ", 1)[0] for name in CHANGES | READINGS}
-    other = {"acting_as", "run", "save", "load", "storage", "context", "cached_pages", "actor"}
+    other = {"acting_as", "beside", "opened", "run", "save", "load", "audit", "fork"}
+    other |= {"storage", "context", "cached_pages", "actor"}
     public = {name for name in dir(ContextSystem) if not name.startswith("_")}
     assert public - other - tried == set()

@@ -201,8 +201,24 @@ CALLS: dict[str, Call] = {
     "list_pages": Call(("segment_id", OPTIONAL), segment_id="mem"),
     "walk": Call(index="mem-0"),
     "find": Call(("query", TEXTS), ("limit", NUMBERS), query="leaf", limit=5),
-    "history": Call(("after", NUMBERS), after=2),
+    "history": Call(
+        ("after", NUMBERS),
+        ("actor", OPTIONAL | TEXTS),
+        ("operation", OPTIONAL | TEXTS),
+        ("page", OPTIONAL),
+        ("since", OPTIONAL),
+        ("until", OPTIONAL),
+        after=2,
+        actor=None,
+        operation=None,
+        page=None,
+        since=None,
+        until=None,
+    ),
     "undo": Call(entry=6),
+    "checkpoint": Call(name="here"),
+    "rollback": Call(to=6),
+    "fork": Call(("at", OPTIONAL), new_name="branch", at=6),
     "evict_lru": Call(("max_pages", NUMBERS), max_pages=3),
     "set_storage": Call(("migrate", {"bool"}), ("progress", CODE), target=..., migrate=True, progress=None),
     "migrate": Call(("progress", CODE), target=..., progress=None),
@@ -217,11 +233,15 @@ EXEMPT = {
     "marshal": "takes nothing",
     "evict_page": "evicting what is not cached is a no-op, whatever it is called",
     "run": "takes a planner: code, not input",
+    "checkpoints": "takes nothing",
+    "opened": "opens another context, as a constructor does",
+    "audit": "takes the filters of history and a path, as save does",
 }
 
 
 def methods(kind: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(kind).items() if not name.startswith("_") and inspect.isfunction(value)}
+    members = inspect.getmembers(kind, inspect.isfunction)
+    return {name: value for name, value in members if not name.startswith("_")}
 
 
 def test_every_parameter_of_every_method_is_tried() -> None:

@@ -9,27 +9,37 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Context, ContextSystem, Library, PageStorage, QuireError
+from quire import Context, ContextSystem, Conversation, Library, PageStorage, QuireError
 
 NAMES = [
     "Busy",
     "Change",
+    "Cleanup",
     "Conflict",
     "ContentsPage",
     "Context",
     "ContextSystem",
+    "Conversation",
     "Corrupt",
     "DetailPage",
     "Entry",
     "EstimateCounter",
     "FileStorage",
+    "Finding",
+    "Form",
     "Hit",
+    "ImportReport",
     "InvalidOperation",
     "InvalidValue",
     "IrreducibleFloor",
     "Library",
     "Lifecycle",
+    "Mark",
+    "MarkMap",
     "MemoryStorage",
+    "Message",
+    "Messages",
+    "Modification",
     "NewerFormat",
     "NoSuchContext",
     "NoSuchPage",
@@ -50,6 +60,7 @@ NAMES = [
     "StorageClosed",
     "StorageFailure",
     "TokenCounter",
+    "ToolCall",
     "Visibility",
     "VocabularyCounter",
     "migrate",
@@ -103,6 +114,40 @@ OPERATIONS = [
     "history",
     "undo",
 ]
+MESSAGE_OPERATIONS = [
+    "insert",
+    "delete",
+    "replace",
+    "compress",
+    "modify",
+    "batch_start",
+    "batch_end",
+    "batch_commit",
+    "mark_map",
+    "is_modified",
+    "cleanup",
+]
+CONTEXT_OPERATIONS = [
+    "system",
+    "user",
+    "assistant",
+    "tool_result",
+    "add",
+    "messages",
+    "import_messages",
+    "pending_calls",
+    "temporary",
+    "checkpoint",
+    "rollback",
+    "undo",
+    "fork",
+    "history",
+    "seq",
+    "find",
+    "refresh",
+    "check",
+    "close",
+]
 """Section 4 of the contract, with `detail` of section 13 and the folder's calls of section 2."""
 
 CODES = {
@@ -131,6 +176,8 @@ def test_the_public_names_are_these() -> None:
 
 def test_every_operation_of_the_contract_exists() -> None:
     assert [name for name in OPERATIONS if not hasattr(ContextSystem, name)] == []
+    assert [name for name in MESSAGE_OPERATIONS if not hasattr(Conversation, name)] == []
+    assert [name for name in CONTEXT_OPERATIONS if not hasattr(Context, name)] == []
 
 
 def test_the_codes_of_errors_are_stable() -> None:
@@ -151,12 +198,12 @@ def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
 def public_members(kind: type) -> dict[str, Any]:
     return {
         name: value
-        for name, value in vars(kind).items()
+        for name, value in inspect.getmembers(kind)
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     }
 
 
-@pytest.mark.parametrize("kind", [ContextSystem, Context, Library, PageStorage])
+@pytest.mark.parametrize("kind", [ContextSystem, Context, Conversation, Library, PageStorage])
 def test_every_public_method_has_a_docstring(kind: type) -> None:
     members = public_members(kind)
     assert len(members) > 4
@@ -173,6 +220,16 @@ def test_every_public_method_has_a_docstring(kind: type) -> None:
         (ContextSystem.detail, ["self", "index"]),
         (ContextSystem.undo, ["self", "entry"]),
         (Context.find, ["self", "query", "limit"]),
+        (Context.system, ["self", "text", "name"]),
+        (Context.user, ["self", "content"]),
+        (Context.assistant, ["self", "content", "tool_calls"]),
+        (Context.tool_result, ["self", "call_id", "content"]),
+        (Context.add, ["self", "message"]),
+        (Context.messages, ["self", "all"]),
+        (Context.checkpoint, ["self", "name"]),
+        (Context.rollback, ["self", "to"]),
+        (Context.fork, ["self", "new_name", "at"]),
+        (Library.fork, ["self", "name", "new_name"]),
     ],
 )
 def test_parameters_that_outside_checks_use_are_called_so(method: Any, parameters: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from quire.context import Context
 from quire.context import open as open  # noqa: A004 - not in __all__, so that `import *` leaves Python's own open alone
+from quire.conversation import Cleanup, Conversation, Finding, ImportReport, MarkMap, Messages, Modification
 from quire.errors import (
     Busy,
     Conflict,
@@ -20,10 +21,13 @@ from quire.errors import (
     StorageFailure,
 )
 from quire.library import Library
+from quire.messages import Message, ToolCall
 from quire.pages import (
     ContentsPage,
     DetailPage,
+    Form,
     Lifecycle,
+    Mark,
     Page,
     PageIndex,
     Permission,
@@ -45,22 +49,32 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Busy",
     "Change",
+    "Cleanup",
     "Conflict",
     "ContentsPage",
     "Context",
     "ContextSystem",
+    "Conversation",
     "Corrupt",
     "DetailPage",
     "Entry",
     "EstimateCounter",
     "FileStorage",
+    "Finding",
+    "Form",
     "Hit",
+    "ImportReport",
     "InvalidOperation",
     "InvalidValue",
     "IrreducibleFloor",
     "Library",
     "Lifecycle",
+    "Mark",
+    "MarkMap",
     "MemoryStorage",
+    "Message",
+    "Messages",
+    "Modification",
     "NewerFormat",
     "NoSuchContext",
     "NoSuchPage",
@@ -81,6 +95,7 @@ __all__ = [
     "StorageClosed",
     "StorageFailure",
     "TokenCounter",
+    "ToolCall",
     "Visibility",
     "VocabularyCounter",
     "migrate",

@@ -1,12 +1,16 @@
 """Context: one agent's book, opened by URL, path or storage."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from quire.conversation import Conversation, ImportReport, Messages
 from quire.errors import Conflict, InvalidValue, shown
-from quire.pages import Permission, Segment, SegmentType
+from quire.messages import ToolCall
+from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
@@ -34,10 +38,12 @@ class Context:
     """One agent's book. Use `quire.open`; close it or use it in a `with` block.
 
     `pages` is the developer's face: every operation on pages and segments, without permission checks.
+    `conversation` is the message face; its everyday operations are here too.
     """
 
     def __init__(self, pages: ContextSystem, *, budget: int = DEFAULT_BUDGET, owned: Storage | None = None) -> None:
         self.pages = pages
+        self.conversation = Conversation.beside(pages)
         self.budget = whole_number(budget, "budget")
         self._owned = owned
 
@@ -58,13 +64,90 @@ class Context:
         """The pages that hold every word of the query, best first."""
         return self.pages.find(query, limit)
 
-    def history(self, after: int = 0) -> Iterator[Entry]:
-        """The journal entries above `after`, oldest first. Streams."""
-        return self.pages.history(after)
+    # Messages
+
+    def system(self, text: str, name: str | None = None) -> int:
+        """Set the system prompt, or a further one by its name; its message index. The same text changes nothing."""
+        return self.conversation.system(text, name)
+
+    def user(self, content: Any) -> int:
+        """Add a user message: text, or a list of parts in any provider's shape; its message index."""
+        return self.conversation.user(content)
+
+    def assistant(self, content: Any = None, tool_calls: Iterable[Any] | None = None) -> int:
+        """Add an assistant message, perhaps with tool calls; its message index."""
+        return self.conversation.assistant(content, tool_calls)
+
+    def tool_result(self, call_id: str, content: Any) -> int:
+        """Add the result of a tool call, early or late; its message index."""
+        return self.conversation.tool_result(call_id, content)
+
+    def add(self, message: Any) -> int:
+        """Add a message, several, or a whole response in any provider's shape; the index of the last."""
+        return self.conversation.add(message)
+
+    def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
+        """The messages in the conversation in the order they stand; with `all` every one by index, marked ones too."""
+        return self.conversation.messages(all)
+
+    def import_messages(
+        self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
+    ) -> ImportReport:
+        """Take in a whole history, also a broken one; what was taken in, and what was wrong with it."""
+        return self.conversation.import_messages(messages, progress=progress)
+
+    def pending_calls(self) -> list[ToolCall]:
+        """The calls of the newest exchange that have no result yet."""
+        return self.conversation.pending_calls()
+
+    def close_calls(self) -> list[ToolCall]:
+        """Give up waiting for the results of the newest exchange; the calls that had none."""
+        return self.conversation.close_calls()
+
+    def temporary(self) -> AbstractContextManager[None]:
+        """A block whose messages and edits are gone when it ends, however it ends."""
+        return self.conversation.temporary()
+
+    # History
+
+    def history(
+        self,
+        after: int = 0,
+        *,
+        actor: str | None = None,
+        operation: str | None = None,
+        page: PageIndex | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[Entry]:
+        """The journal entries above `after` that pass every filter, oldest first. Streams."""
+        return self.pages.history(after, actor=actor, operation=operation, page=page, since=since, until=until)
+
+    def audit(self, path: str | os.PathLike[str], **filters: Any) -> int:
+        """Write the journal to a file as JSON Lines; how many entries. The filters are those of `history`."""
+        return self.pages.audit(path, **filters)
 
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep all that came after; the seq of the new entry."""
         return self.pages.undo(entry)
+
+    def checkpoint(self, name: str) -> int:
+        """Name the state of the context, to come back to with `rollback(name)`; its seq."""
+        return self.pages.checkpoint(name)
+
+    def rollback(self, to: str | int | Entry) -> int:
+        """Bring the whole context back to a checkpoint or an entry, in one commit that can be undone; its seq."""
+        return self.pages.rollback(to)
+
+    def fork(self, new_name: str, at: str | int | Entry | None = None) -> "Context":
+        """Make another context of this one, as it is or as it was at a checkpoint or an entry, and open it.
+
+        Bodies are shared, both go their own ways, and each survives the other. It shares this one's connection.
+        """
+        self.pages.fork(new_name, at)
+        return Context(self.pages.opened(new_name), budget=self.budget)
+
+    # Housekeeping
 
     def refresh(self) -> bool:
         """Take over what other writers committed; whether there was anything."""

@@ -4,8 +4,12 @@ Plan → commit → apply. The storage commits everything or nothing, and memory
 memory must still say what the disk says.
 """
 
+from collections.abc import Callable
+from functools import partial
 from os import urandom
 from threading import RLock
+
+from msgspec.structs import replace
 
 from quire.clock import Clock
 from quire.errors import (
@@ -21,11 +25,15 @@ from quire.errors import (
 )
 from quire.plan import Plan
 from quire.records import (
+    BATCHES,
+    CHECKPOINTS,
+    NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
     EntryRecord,
     Gone,
     HeadRecord,
+    NoteRecord,
     PageRecord,
     SegmentRecord,
     Touched,
@@ -34,7 +42,25 @@ from quire.records import (
     encode_record,
 )
 from quire.state import Folder, State
-from quire.storage.base import BODY, JOURNAL, PAGE, PIN, SEGMENT, TALLY, Commit, Delete, Patch, Put, Storage, Write
+from quire.storage.base import (
+    BODY,
+    CALL,
+    JOURNAL,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
+    Commit,
+    Delete,
+    Family,
+    Patch,
+    Put,
+    Storage,
+    Write,
+)
+from quire.storage.overlay import OverlayStorage
 from quire.tokens import TokenCounter
 
 
@@ -82,6 +108,8 @@ class Engine:
         """Go on with the same context in another storage, which must hold this very state of it."""
         with self.lock:
             state = self.current()
+            if isinstance(state.storage, OverlayStorage):
+                raise InvalidOperation("Work is held back here: leave temporary() first, then change the storage.")
             head = storage.head(state.context)
             if (head.version if head else 0) != state.version or not self._same_last_entry(storage):
                 found = f"is at version {head.version}" if head else "is not there"
@@ -89,39 +117,20 @@ class Engine:
                     f"The target does not hold this context: {state.context!r} {found}, here it is at version"
                     f" {state.version}. Use set_storage(target, migrate=True)."
                 )
-            limits = {"max_pages": state.max_pages, "max_bytes": state.max_bytes}
-            self.state = State(storage, state.context, **limits, reserved=state.counters)
+            self.state = state.over(storage)
 
     def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
         """Commit a plan as one journal entry and apply it; a plan without changes is no entry."""
-        if not plan.pages and not plan.segments:
+        if not plan.pages and not plan.segments and not plan.notes:
             return
         state = self.state
         changes = _Changes(plan)
-        self._attempts += 1
-        entry = EntryRecord(
-            time=plan.now,
-            actor=plan.actor,
-            operation=operation,
-            commit=self._handle + self._attempts.to_bytes(4),
-            touched=tuple(changes.touched),
-            undoes=undoes,
-        )
-        head = HeadRecord(
-            state.head.format,
-            state.head.created or plan.now,
-            plan.now,
-            state.head.next_body + len(plan.bodies),
-            tuple(plan.counters),
-            changes.tally_of,
-            changes.tally,
-            plan.actors,
-            state.head.identity or self._handle,
-        )
+        entry = self._entry(plan, operation, tuple(changes.touched), undoes)
+        head = _head(plan, changes, state.head.identity or self._handle)
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
-        self._write(commit, entry)
+        self.write(state.storage, commit, entry)
         self._stale = True  # until memory has moved too: were that interrupted, the next call must look again
         state.apply(
             version=plan.seq,
@@ -131,21 +140,60 @@ class Engine:
             segments=plan.segments,
             folders=changes.folders,
             pins=changes.pins,
+            notes=plan.notes,
             moved=changes.moved,
         )
         self._stale = False
 
-    def _write(self, commit: Commit, entry: EntryRecord) -> None:
-        """Commit exactly once: if the storage fails without an answer, ask it what happened."""
-        storage, context = self.state.storage, self.state.context
+    def fork(self, plan: Plan, target: str, messages: int) -> None:
+        """Make another context of this one as the plan would leave it, with the first so many messages.
+
+        Its journal starts with this entry, and so does what can be undone there. Here nothing changes.
+        """
+        state = self.state
+        changes = _Changes(plan)
+        entry = self._entry(plan, "fork", (), 0)
+        head = _head(plan, changes, self._handle + self._attempts.to_bytes(4))
+        head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq)
+        ended: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
+        commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *ended], state.head_value)
+        below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS}
+        copy = partial(state.storage.fork, state.context, target, commit, below)
+        self._once(state.storage, target, plan.seq, entry, copy)
+
+    def hold(self) -> "Held":
+        """Keep what is committed from now on in memory, until it is released as one commit or dropped."""
+        with self.lock:
+            return Held(self)
+
+    def _entry(self, plan: Plan, operation: str, touched: tuple[Touched, ...], undoes: int) -> EntryRecord:
+        self._attempts += 1
+        return EntryRecord(
+            time=plan.now,
+            actor=plan.actor,
+            operation=operation,
+            commit=self._handle + self._attempts.to_bytes(4),
+            touched=touched,
+            undoes=undoes,
+        )
+
+    def write(self, storage: Storage, commit: Commit, entry: EntryRecord) -> None:
+        """Commit exactly once; `entry` is the last one of the commit."""
+        context = self.state.context
+        self._once(storage, context, commit.version, entry, lambda: storage.commit(context, commit))
+
+    def _once(
+        self, storage: Storage, context: str, version: int, entry: EntryRecord, write: Callable[[], None]
+    ) -> None:
+        """Write; if the storage fails without an answer, ask it what happened."""
         try:
-            storage.commit(context, commit)
+            write()
         except (Conflict, Busy, StorageClosed):
             raise
         except Exception as error:  # whatever a backend raises, the question is the same: did it land?
             try:
                 storage.head(context)  # look again, past what the backend may remember
-                found = storage.get(context, JOURNAL, commit.version)
+                found = storage.get(context, JOURNAL, version)
                 landed = found is not None and decode_entry(found.key, found.value).commit == entry.commit
             except Exception:
                 self._stale = True
@@ -165,6 +213,55 @@ class Engine:
         state = self.state
         ours, theirs = (place.get(state.context, JOURNAL, state.version) for place in (state.storage, storage))
         return ours == theirs
+
+
+class Held:
+    """Work that is held back in memory over a state, seen only through this engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._outer = engine.current()
+        self._overlay = OverlayStorage(self._outer.storage, self._outer.context)
+        engine.state = self._outer.over(self._overlay)
+
+    def release(self) -> None:
+        """Commit everything at once. Raises what a commit raises; then the work is still held."""
+        engine, inner = self._engine, self._inner()
+        commit = self._overlay.poured()
+        if commit is not None:
+            last = self._overlay.get(inner.context, JOURNAL, commit.version)
+            if last is None:
+                raise inner.broken(f"journal record {commit.version} is missing.")
+            engine.write(self._outer.storage, commit, decode_entry(last.key, last.value))
+        inner.storage = self._outer.storage
+        engine.state = inner
+
+    def drop(self) -> None:
+        """Forget everything that was done since."""
+        self._engine.state = self._outer
+
+    def _inner(self) -> State:
+        state = self._engine.current()
+        if state.storage is not self._overlay:
+            raise InvalidOperation("Work that began later is still held back: end that first.")
+        return state
+
+
+def _head(plan: Plan, changes: "_Changes", identity: bytes) -> HeadRecord:
+    old = plan.state.head
+    return HeadRecord(
+        old.format,
+        old.created or plan.now,
+        plan.now,
+        old.next_body + len(plan.bodies),
+        tuple(plan.counters),
+        changes.tally_of,
+        changes.tally,
+        plan.actors,
+        identity,
+        plan.next_message,
+        plan.horizon,
+    )
 
 
 class _Changes:
@@ -188,7 +285,20 @@ class _Changes:
             self._page(key, page)
         for key, text in plan.bodies.items():
             self.writes.append(Put(BODY, key, encode_body(key, text)))
+        for number, message in plan.messages.items():
+            self.writes.append(Put(MESSAGE, number, encode_record(number, message)))
+        for key, pages in plan.calls.items():
+            self.writes.append(Put(CALL, key, encode_record(key, pages)))
+        for key, note in plan.notes.items():
+            self._note(key, note)
+        for number in plan.destroyed:
+            self.writes.append(Delete(MESSAGE, number))
         self._tallies()
+
+    def _note(self, key: int, note: NoteRecord) -> None:
+        old = self._state.note(key)
+        self.touched.append(Touched(NOTE_CODE, key, None if old is None else encode_record(key, old)))
+        self.writes.append(Put(NOTE, key, encode_record(key, note)))
 
     def _segment(self, number: int, segment: SegmentRecord) -> None:
         old = self._state.segment(number)

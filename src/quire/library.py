@@ -10,6 +10,7 @@ from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
+from quire.system import ContextSystem
 from quire.tokens import TokenCounter
 
 
@@ -32,6 +33,11 @@ class Library:
         """Open a context, creating it if it is new."""
         return open_in(self.storage, name, budget=budget, counter=counter, segments=segments)
 
+    def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
+        """Make another context of one, as it is or as it was at a checkpoint or a seq. Raises `NoSuchContext`."""
+        self._known(name)
+        ContextSystem(self.storage, name).fork(new_name, at)
+
     def list(self, after: str = "") -> Iterator[str]:
         """The names of all contexts greater than `after`, in order. Streams."""
         return self.storage.contexts(after)
@@ -42,9 +48,12 @@ class Library:
 
     def delete(self, name: str) -> None:
         """Remove a context with all its pages and history. Raises `NoSuchContext`."""
+        self._known(name)
+        self.storage.drop(name)
+
+    def _known(self, name: str) -> None:
         if not self.exists(name):
             raise NoSuchContext(f"No context {shown(name)} in this library; list() names what is there.")
-        self.storage.drop(name)
 
     def close(self) -> None:
         """Release the storage, if this library opened it."""

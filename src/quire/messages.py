@@ -5,6 +5,7 @@ origin said, the original in `raw`. It goes back to its origin as it came and to
 Whoever changes the content, calls or ids of a message also drops its `raw`, which speaks of the old ones.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -61,3 +62,57 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.content is None or isinstance(self.content, str):
             return self.content or ""
         return "\n".join(part["text"] for part in self.content if part.get("type") == "text")
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is anything in it that a model could be shown."""
+        if isinstance(self.content, str) or self.content is None:
+            return bool(self.tool_calls) or bool(self.content and self.content.strip())
+        return bool(self.tool_calls) or any(
+            part.get("type") != "text" or str(part.get("text", "")).strip() for part in self.content
+        )
+
+
+PER_MESSAGE = 4
+"""Tokens that a message costs beside its texts; a tool call costs as many."""
+
+
+def counted_texts(message: Message) -> Iterator[str]:
+    """The texts of a message that cost tokens: content, the name, and the names and arguments of its calls."""
+    if isinstance(message.content, str):
+        yield message.content
+    for part in message.content or () if not isinstance(message.content, str) else ():
+        yield from (part[key] for key in ("text", "transcript") if isinstance(part.get(key), str))
+    if message.name:
+        yield message.name
+    for call in message.tool_calls:
+        yield call.name
+        yield call.arguments
+
+
+def as_text(messages: Iterable[Message]) -> str:
+    """The messages as a person reads them: `User: …`, `Assistant: …`, calls and results among them."""
+    return "\n".join(line for message in messages for line in _lines(message))
+
+
+def _lines(message: Message) -> Iterator[str]:
+    said = "\n".join(_said(message))
+    if message.role == "tool":
+        yield f"Result of {message.tool_call_id}: {said}"
+        return
+    if said or not message.tool_calls:
+        yield f"{message.role.capitalize()}: {said}"
+    for call in message.tool_calls:
+        yield f"Call {call.id}: {call.name}({call.arguments})"
+
+
+def _said(message: Message) -> Iterator[str]:
+    if isinstance(message.content, str):
+        yield message.content
+        return
+    for part in message.content or ():
+        if isinstance(part.get("text"), str) and part.get("type") in ("text", "thinking"):
+            yield part["text"]
+        elif part.get("type") != "thinking":
+            kind = part.get("kind") or part.get("type")
+            yield f"[{kind}{': ' + part['name'] if isinstance(part.get('name'), str) else ''}]"

@@ -59,6 +59,36 @@ class Permission(IntEnum):
     PRIVATE = 3
 
 
+class Form(IntEnum):
+    """What the body of a leaf is: a text, a summary of compressed messages, or an exchange, by who opens it.
+
+    `TOOL` is a result whose call is not known; it came with a broken history and is never shown.
+    """
+
+    TEXT = 0
+    SUMMARY = 1
+    USER = 2
+    ASSISTANT = 3
+    SYSTEM = 4
+    TOOL = 5
+
+
+class Mark(IntEnum):
+    """Why messages are out of the conversation: an edit of the record, unlike hiding, folding and archiving.
+
+    `ENDED`: their batch was ended. `UNSHOWABLE`: they came in with a broken history and no model could be shown them.
+    `REMOVED`: their page was removed, or the operation that brought them was undone.
+    """
+
+    NONE = 0
+    DELETED = 1
+    REPLACED = 2
+    COMPRESSED = 3
+    ENDED = 4
+    UNSHOWABLE = 5
+    REMOVED = 6
+
+
 class Segment(Struct, frozen=True, kw_only=True):
     """A part of the book with its own tree, permission and share of the view."""
 
@@ -104,6 +134,8 @@ class DetailPage(PageBase, frozen=True, kw_only=True, tag="DetailPage"):
     """A leaf: one exchange, note or document. Its body is read with `ContextSystem.detail(index)`."""
 
     message_count: int = 0
+    form: Form = Form.TEXT
+    mark: Mark = Mark.NONE
 
 
 class ContentsPage(PageBase, frozen=True, kw_only=True, tag="ContentsPage"):

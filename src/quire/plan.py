@@ -14,11 +14,25 @@ from msgspec.structs import replace
 
 from quire import ranks
 from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
+from quire.messages import Message
 from quire.pages import MAX_NUMBER, MAX_SEGMENTS
 from quire.reader import Reader, Slot, slot
-from quire.records import Counter, Gone, Header, PageRecord, SegmentRecord, page_key, segment_number
+from quire.records import (
+    Counter,
+    Gone,
+    Header,
+    MessageRecord,
+    NoteRecord,
+    PageRecord,
+    SegmentRecord,
+    call_key,
+    page_key,
+    segment_number,
+)
 from quire.state import State
 from quire.tokens import TokenCounter
+
+_MOST_CALLERS = 64  # some models use the same few call ids over and over; older exchanges are not asked for again
 
 
 class Plan(Reader):
@@ -30,6 +44,12 @@ class Plan(Reader):
         self.now = now
         self.seq = state.version + 1
         self.bodies: dict[int, str] = {}
+        self.messages: dict[int, MessageRecord] = {}
+        self.destroyed: set[int] = set()
+        """Numbers of messages that are no more after this plan."""
+        self.calls: dict[int, tuple[int, ...]] = {}
+        self.notes: dict[int, NoteRecord] = {}
+        self.horizon = state.head.horizon
         self.fresh: set[int] = set()
         """Keys taken from a counter: nothing is stored under them, so nobody need look."""
         self._actors = state.head.actors
@@ -72,6 +92,9 @@ class Plan(Reader):
     def segment(self, number: int) -> SegmentRecord | None:
         return self._segments.get(number) or self.state.segment(number)
 
+    def conversation(self) -> int | None:
+        return super().conversation() if self._segments else self.state.conversation()
+
     def page(self, key: int) -> PageRecord | Gone | None:
         return self._pages.get(key) or self.stored(key)
 
@@ -103,7 +126,6 @@ class Plan(Reader):
         return self.state.broken(text)
 
     def body(self, key: int) -> str:
-        """The text of a body, planned or stored."""
         planned = self.bodies.get(key)
         return self.state.body(key) if planned is None else planned
 
@@ -124,7 +146,36 @@ class Plan(Reader):
         live = (page for page in pins if isinstance(page, PageRecord) and page.header.pinned)
         return any(above.key == key for page in live for above in self.ancestors(page))
 
+    @property
+    def next_message(self) -> int:
+        return self.state.head.next_message + len(self.messages)
+
+    def message(self, number: int) -> MessageRecord:
+        return self.messages.get(number) or self.state.message(number)
+
+    def note(self, key: int) -> NoteRecord | None:
+        return self.notes.get(key) or self.state.note(key)
+
+    def callers(self, key: int) -> tuple[int, ...]:
+        found = self.calls.get(key)
+        return self.state.callers(key) if found is None else found
+
     # Writing, into the plan only
+
+    def add_message(self, page: int, message: Message) -> int:
+        """Store a message for the page with this key; its number."""
+        number = self.next_message
+        self.messages[number] = MessageRecord(page, self.seq, message)
+        return number
+
+    def add_caller(self, call_id: str, page: int) -> None:
+        """Let the exchange on a page be found by the id of a call it makes."""
+        key = call_key(call_id)
+        self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-_MOST_CALLERS:]
+
+    def put_note(self, key: int, **fields: Any) -> None:
+        """Write a fact about the whole context."""
+        self.notes[key] = NoteRecord(self.seq, **fields)
 
     def change(self, record: PageRecord, **fields: Any) -> PageRecord:
         """Give a page other header fields; what is already so is no change."""

@@ -7,8 +7,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from quire.errors import NoSuchPage, NoSuchSegment, QuireError
-from quire.pages import Lifecycle, PageIndex, SegmentType, Visibility, format_index, parse_index
-from quire.records import Counter, Gone, PageRecord, SegmentRecord, page_key, page_number, segment_number
+from quire.numbering import Numbering
+from quire.pages import Form, Lifecycle, Mark, PageIndex, SegmentType, Visibility, format_index, parse_index
+from quire.records import (
+    BATCHES,
+    GAPS,
+    Batch,
+    Counter,
+    Gone,
+    MessageRecord,
+    NoteRecord,
+    PageRecord,
+    SegmentRecord,
+    page_key,
+    page_number,
+    segment_number,
+)
 
 _DEEPEST = 100_000
 Slot = tuple[bytes, int]
@@ -50,6 +64,27 @@ class Reader(ABC):
     def pinned_below(self, key: int) -> bool:
         """Whether a pinned page lies anywhere below this one."""
 
+    @property
+    @abstractmethod
+    def next_message(self) -> int:
+        """The number that the next message would arrive under."""
+
+    @abstractmethod
+    def message(self, number: int) -> MessageRecord:
+        """A message as it arrived. Raises `Corrupt` if it is missing."""
+
+    @abstractmethod
+    def body(self, key: int) -> str:
+        """The text of a body; 0 is the empty one. Raises `Corrupt` if it is missing."""
+
+    @abstractmethod
+    def note(self, key: int) -> NoteRecord | None:
+        """A fact about the whole context, or None."""
+
+    @abstractmethod
+    def callers(self, key: int) -> tuple[int, ...]:
+        """The pages whose exchanges made a call with an id of this hash, oldest first."""
+
     @abstractmethod
     def broken(self, text: str) -> QuireError:
         """The error for pages that do not fit together: `Corrupt`, or `Conflict` if another writer moved on."""
@@ -90,7 +125,7 @@ class Reader(ABC):
         if isinstance(found, PageRecord):
             return found
         if found is not None and found.moved_to >= 0:
-            raise NoSuchPage(index, moved_to=self._final(found.moved_to))
+            raise NoSuchPage(index, moved_to=self.index(self.moved(found.moved_to)))
         raise NoSuchPage(index, self._hint(index, removed=found is not None))
 
     def existing(self, key: int, wanted_by: int) -> PageRecord:
@@ -153,14 +188,59 @@ class Reader(ABC):
             if child.header.folder:
                 stack.append(self.members(child.key))
 
-    def _final(self, key: int) -> PageIndex:
-        """Where a page that moved, perhaps several times, is now."""
+    # Messages
+
+    def numbering(self) -> Numbering:
+        """From message numbers to indices and back."""
+        gaps = self.note(GAPS)
+        return Numbering(gaps.gaps if gaps else (), self.next_message)
+
+    def batches(self) -> tuple[Batch, ...]:
+        """The open batches after batch 0, outermost first."""
+        found = self.note(BATCHES)
+        return found.batches if found else ()
+
+    def page_of(self, number: int) -> PageRecord | None:
+        """The page a message stands on now, marked or not; None if that page was removed."""
+        found = self.page(self.moved(self.message(number).page))
+        return found if isinstance(found, PageRecord) else None
+
+    def mark_of(self, number: int) -> Mark:
+        """Why a message is out of the conversation; NONE if it is not."""
+        page = self.page_of(number)
+        if page is None:
+            return Mark.REMOVED
+        if page.header.mark is not Mark.NONE:
+            return page.header.mark
+        return Mark.NONE if number in page.header.numbers else Mark.REPLACED
+
+    def last_exchange(self) -> PageRecord | None:
+        """The newest user or assistant exchange, by its place in the conversation."""
+        conversation = self.conversation()
+        stack = [] if conversation is None else [self.members(page_key(conversation, 0), reverse=True)]
+        while stack:
+            page = next(stack[-1], None)
+            if page is None:
+                stack.pop()
+            elif page.header.folder:
+                stack.append(self.members(page.key, reverse=True))
+            elif page.header.form in (Form.USER, Form.ASSISTANT):
+                return page
+        return None
+
+    def open_exchange(self) -> PageRecord | None:
+        """The exchange that waits for results: the newest one, if it has calls without one and was not closed."""
+        last = self.last_exchange()
+        return last if last is not None and last.header.pending and not last.header.closed else None
+
+    def moved(self, key: int) -> int:
+        """The key that a page which moved, perhaps several times, has now."""
         for _ in range(1_000):  # moving back and forth leaves a chain, an undone move a pair
             found = self.page(key)
             if not isinstance(found, Gone) or found.moved_to < 0:
                 break
             key = found.moved_to
-        return self.index(key)
+        return key
 
     def _hint(self, index: object, *, removed: bool) -> str:
         if removed:

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from quire.errors import Corrupt, NewerFormat
-from quire.pages import NUMBER_BITS, Lifecycle, Permission, SegmentType, Visibility
+from quire.messages import Message
+from quire.pages import NUMBER_BITS, Form, Lifecycle, Mark, Permission, SegmentType, Visibility
 from quire.storage.base import KEY_BITS, Record
 
 FORMAT: Final = 1
@@ -45,7 +46,9 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
     """Everything about a page but its place and its body.
 
     Small, because a fork copies it: `author` is a number among the head's actors, `age` the milliseconds from `created`
-    to the last change, `born` and `seq` the journal entries that made it and changed it last.
+    to the last change, `born` and `seq` the journal entries that made it and changed it last. An exchange holds the
+    `numbers` of its messages and the ids of calls without a result; one that was given up is `closed`. What was
+    compressed knows the summary that stands for it as its `standin`.
     """
 
     folder: bool
@@ -64,6 +67,12 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
     visibility: Visibility = Visibility.EXPANDED
     pinned: bool = False
     meta: bytes = b""
+    numbers: tuple[int, ...] = ()
+    pending: tuple[str, ...] = ()
+    form: Form = Form.TEXT
+    mark: Mark = Mark.NONE
+    closed: bool = False
+    standin: int = 0
 
 
 class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -122,7 +131,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
 
     The number of children of the folder at work, `tally_of`, rides here too, so that appending to one folder writes no
     tally record; the tally record of that folder is out of date until another folder takes its turn. `identity` tells
-    a context from another that was made later under its name.
+    a context from another that was made later under its name. `horizon` is the entry that ended undo: nothing before
+    it can be brought back.
     """
 
     format: int
@@ -134,6 +144,38 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     tally: int = 0
     actors: tuple[str, ...] = ()
     identity: bytes = b""
+    next_message: int = 0
+    horizon: int = 0
+
+
+class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
+    """A message as it arrived: the page it was put on, by which entry, and what it says. Written once."""
+
+    page: int
+    seq: int
+    message: Message
+
+
+class Batch(Struct, frozen=True, array_like=True, gc=False):
+    """An open batch: the number of its first message, and the entry that opened it."""
+
+    boundary: int
+    seq: int
+
+
+class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
+    """A small fact about the whole context: the open batches, the numbers that cleanup took, or a checkpoint's name."""
+
+    seq: int
+    batches: tuple[Batch, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    name: str = ""
+
+
+BATCHES: Final = 0
+GAPS: Final = 1
+CHECKPOINTS: Final = 1 << 32
+"""Keys of notes; a checkpoint's is this and its seq."""
 
 
 class Touched(Struct, frozen=True, array_like=True, gc=False):
@@ -159,7 +201,8 @@ class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
 
 PAGE_CODE: Final = 0
 SEGMENT_CODE: Final = 1
-"""`Touched.family`: the two families the journal covers."""
+NOTE_CODE: Final = 2
+"""`Touched.family`: the families the journal covers."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _page_decoder = msgspec.msgpack.Decoder(Header | Gone)
@@ -167,9 +210,12 @@ _segment_decoder = msgspec.msgpack.Decoder(SegmentRecord)
 _head_decoder = msgspec.msgpack.Decoder(HeadRecord)
 _entry_decoder = msgspec.msgpack.Decoder(EntryRecord)
 _tally_decoder = msgspec.msgpack.Decoder(int)
+_message_decoder = msgspec.msgpack.Decoder(MessageRecord)
+_note_decoder = msgspec.msgpack.Decoder(NoteRecord)
+_call_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
-def encode_record(key: int, value: Struct | int) -> bytes:
+def encode_record(key: int, value: Struct | int | tuple[int, ...]) -> bytes:
     """Any record but a body, as stored under this key."""
     return _seal(key, _encode(value))
 
@@ -233,6 +279,26 @@ def decode_body(key: int, value: bytes) -> str:
         return _unseal("body", key, value).decode()
     except UnicodeDecodeError as error:
         raise Corrupt(f"body record {key} is damaged: {error}.") from error
+
+
+def decode_message(number: int, value: bytes) -> MessageRecord:
+    """A message. Raises `Corrupt`."""
+    return _decode(_message_decoder, "message", number, value)
+
+
+def decode_note(key: int, value: bytes) -> NoteRecord:
+    """A note. Raises `Corrupt`."""
+    return _decode(_note_decoder, "note", key, value)
+
+
+def decode_call(key: int, value: bytes) -> tuple[int, ...]:
+    """The pages whose exchanges made a call with an id of this hash, oldest first. Raises `Corrupt`."""
+    return _decode(_call_decoder, "call", key, value)
+
+
+def call_key(call_id: str) -> int:
+    """The key under which the exchanges that made a call with this id are found."""
+    return crc32(call_id.encode())  # two ids under one key are told apart by the exchanges themselves
 
 
 def _too_new(found: int) -> NewerFormat:

@@ -6,27 +6,36 @@ Pages and bodies load when touched and leave again, least recently used first; p
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from sys import getsizeof
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from quire.cache import SizedCache
 from quire.errors import Conflict, Corrupt, InvalidOperation, QuireError
 from quire.pages import MAX_NUMBER
 from quire.reader import Reader, Slot
 from quire.records import (
+    CHECKPOINTS,
     COLD_GROUP,
     FORMAT,
     Counter,
     Gone,
     HeadRecord,
+    MessageRecord,
+    NoteRecord,
     PageRecord,
     SegmentRecord,
     decode_body,
+    decode_call,
     decode_head,
+    decode_message,
+    decode_note,
     decode_page,
     decode_segment,
     decode_tally,
     page_key,
 )
-from quire.storage.base import BODY, PAGE, PIN, SEGMENT, TALLY, Head, Storage
+from quire.storage.base import BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
+
+_MESSAGE_OVERHEAD = 600  # what a decoded message takes beside its texts, measured roughly
 
 
 class Folder(NamedTuple):
@@ -49,6 +58,10 @@ class State(Reader):
         self._counters = list(reserved)
         self.load()
 
+    def over(self, storage: Storage) -> "State":
+        """The same context read anew from another storage, which holds it too."""
+        return State(storage, self.context, max_pages=self.max_pages, max_bytes=self.max_bytes, reserved=self.counters)
+
     def load(self) -> None:
         """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten."""
         found = self.storage.head(self.context)
@@ -66,9 +79,10 @@ class State(Reader):
         self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
         self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
         self._held: dict[int, PageRecord] = {}  # pinned pages stay
-        self._bodies: OrderedDict[int, str] = OrderedDict()
-        self._body_size = 0
+        self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
+        self._notes: dict[int, NoteRecord | None] = {}
         self._folders: OrderedDict[int, Folder] = OrderedDict()
+        self._conversation = -1  # not looked for yet
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
 
@@ -81,6 +95,14 @@ class State(Reader):
 
     def segment(self, number: int) -> SegmentRecord | None:
         return self._segments.get(number)
+
+    def conversation(self) -> int | None:
+        if self._conversation < 0:
+            found = super().conversation()
+            if found is None:
+                return None
+            self._conversation = found
+        return self._conversation
 
     def page(self, key: int) -> PageRecord | Gone | None:
         found = self._pages.get(key)
@@ -156,19 +178,48 @@ class State(Reader):
         return self._tally(key) if found is None else found.children
 
     def body(self, key: int) -> str:
-        """The text of a body; 0 is the empty one."""
         if not key:
             return ""
-        text = self._bodies.get(key)
-        if text is not None:
-            self._bodies.move_to_end(key)
-            return text
-        record = self.storage.get(self.context, BODY, key)
-        if record is None:
-            raise Corrupt(f"body record {key} is missing.")
-        text = decode_body(key, record.value)
-        self._keep_body(key, text)
+        text: str | None = self._bodies.get(key)
+        if text is None:
+            record = self.storage.get(self.context, BODY, key)
+            if record is None:
+                raise self.broken(f"body record {key} is missing.")
+            text = decode_body(key, record.value)
+            self._bodies.put(key, text, getsizeof(text))
         return text
+
+    @property
+    def next_message(self) -> int:
+        return self.head.next_message
+
+    def message(self, number: int) -> MessageRecord:
+        found: MessageRecord | None = self._bodies.get(~number)
+        if found is None:
+            record = self.storage.get(self.context, MESSAGE, number)
+            if record is None:
+                raise self.broken(f"message record {number} is missing.")
+            found = decode_message(number, record.value)
+            self._bodies.put(~number, found, len(record.value) + _MESSAGE_OVERHEAD)
+        return found
+
+    def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
+        """The messages with these numbers, by number, past the cache. Streams."""
+        for record in self.storage.scan(self.context, MESSAGE, start, stop):
+            yield record.key, decode_message(record.key, record.value)
+
+    def note(self, key: int) -> NoteRecord | None:
+        if key in self._notes:
+            return self._notes[key]
+        record = self.storage.get(self.context, NOTE, key)
+        found = decode_note(key, record.value) if record else None
+        if key < CHECKPOINTS:
+            self._notes[key] = found
+        return found
+
+    def callers(self, key: int) -> tuple[int, ...]:
+        record = self.storage.get(self.context, CALL, key)
+        return decode_call(key, record.value) if record else ()
 
     def reserve(self, number: int) -> int:
         """Take the next page number of a segment out of use, in this handle; the next commit keeps it taken."""
@@ -200,7 +251,7 @@ class State(Reader):
 
     def cached_bytes(self) -> int:
         """The size of the bodies in memory."""
-        return self._body_size
+        return self._bodies.size
 
     def apply(
         self,
@@ -212,6 +263,7 @@ class State(Reader):
         segments: Mapping[int, SegmentRecord],
         folders: Mapping[int, Folder],
         pins: Mapping[int, bool],
+        notes: Mapping[int, NoteRecord],
         moved: bool,
     ) -> None:
         """Take over what was committed."""
@@ -221,7 +273,10 @@ class State(Reader):
         for number in range(len(self._counters), len(head.counters)):
             self._numbers[head.counters[number].segment] = number
         self._counters = list(head.counters)
-        self._segments.update(segments)
+        if segments:
+            self._segments.update(segments)
+            self._conversation = -1
+        self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
         for key, page in pages.items():
             self._keep_page(key, page)
         for key, folder in folders.items():
@@ -262,17 +317,8 @@ class State(Reader):
         while len(self._folders) > self.max_pages:
             self._folders.popitem(last=False)
 
-    def _keep_body(self, key: int, text: str) -> None:
-        size = getsizeof(text)
-        if size > self.max_bytes:
-            return
-        self._bodies[key] = text
-        self._body_size += size
-        while self._body_size > self.max_bytes:
-            self._body_size -= getsizeof(self._bodies.popitem(last=False)[1])
-
     def _drop_body(self, page: PageRecord | Gone | None) -> None:
         if isinstance(page, PageRecord):
-            text = self._bodies.pop(page.header.body, None)
-            if text is not None:
-                self._body_size -= getsizeof(text)
+            self._bodies.drop(page.header.body)
+            for number in page.header.numbers:
+                self._bodies.drop(~number)

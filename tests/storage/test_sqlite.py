@@ -19,7 +19,7 @@ from quire import (
     SQLiteStorage,
     StorageFailure,
 )
-from quire.storage import sqlite
+from quire.storage import schema, sqlite
 from quire.storage.base import BODY, PAGE, Commit, Durability, Put
 from quire.testing.case import contents, keys_of, pages, write
 
@@ -61,7 +61,7 @@ def test_a_new_file_says_whose_it_is_and_in_which_schema(path: Path) -> None:
     SQLiteStorage(path).close()
     db = apsw.Connection(str(path))
     assert db.pragma("application_id") == int.from_bytes(b"quir")
-    assert db.pragma("user_version") == len(sqlite.MIGRATIONS)
+    assert db.pragma("user_version") == len(schema.MIGRATIONS)
     assert db.pragma("journal_mode") == "wal"
     db.close()
 
@@ -90,7 +90,7 @@ def test_durability_decides_when_sqlite_syncs(path: Path, durability: Durability
 def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     storage = SQLiteStorage(path)
     write(storage, "c", *pages([1]))
-    storage._db.execute(f"PRAGMA user_version = {len(sqlite.MIGRATIONS) + 1}")
+    storage._db.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
     storage.close()
     before = files(path.parent)
     with pytest.raises(NewerFormat, match="newer quire"):
@@ -103,7 +103,7 @@ def test_an_older_schema_is_brought_up_to_date(path: Path, monkeypatch: pytest.M
     write(storage, "c", *pages([1], group=4))
     before = contents(storage, "c")
     storage.close()
-    steps = (*sqlite.MIGRATIONS, "CREATE TABLE extra (id INTEGER PRIMARY KEY);", "INSERT INTO extra VALUES (7);")
+    steps = (*schema.MIGRATIONS, "CREATE TABLE extra (id INTEGER PRIMARY KEY);", "INSERT INTO extra VALUES (7);")
     monkeypatch.setattr(sqlite, "MIGRATIONS", steps)
     storage = SQLiteStorage(path)
     assert contents(storage, "c") == before
@@ -119,7 +119,7 @@ def test_a_failed_migration_changes_nothing(path: Path, monkeypatch: pytest.Monk
     storage.close()
     before = files(path.parent)
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite, "MIGRATIONS", (*sqlite.MIGRATIONS, "DROP TABLE page;", "this is not SQL"))
+        patch.setattr(sqlite, "MIGRATIONS", (*schema.MIGRATIONS, "DROP TABLE page;", "this is not SQL"))
         with pytest.raises(StorageFailure, match="this"):
             SQLiteStorage(path)
     assert files(path.parent) == before

@@ -25,7 +25,7 @@ CALL: Final = "call"
 NOTE: Final = "note"
 FAMILIES: Final[tuple[Family, ...]] = (SEGMENT, PAGE, BODY, JOURNAL, TALLY, PIN, MESSAGE, CALL, NOTE)
 IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
-"""Families whose records are written once: a fork may share them instead of copying."""
+"""Families whose records are written once, under keys that only grow: a fork may share them instead of copying."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
 """Families whose records can stand in a group; the others are reached by key alone."""
 

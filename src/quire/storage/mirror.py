@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from quire.clock import as_datetime
-from quire.pages import format_index
+from quire.messages import as_text
+from quire.pages import Mark, format_index
 from quire.records import (
     Gone,
+    Header,
     HeadRecord,
     decode_body,
+    decode_message,
     decode_page,
     decode_segment,
     page_number,
     segment_number,
 )
-from quire.storage.base import BODY, PAGE, SEGMENT, Family, Record
+from quire.storage.base import BODY, MESSAGE, PAGE, SEGMENT, Family, Record
 from quire.storage.names import file_name
 from quire.text import decode_meta
 
@@ -87,12 +90,11 @@ class Mirror:
             header.unlink(missing_ok=True)
             text.unlink(missing_ok=True)
             return
-        body = page.header.body
+        body: int | list[int] = list(page.header.numbers) or page.header.body
         if not body:
             text.unlink(missing_ok=True)
         elif _body_of(header) != body:
-            found = lookup(BODY, body)
-            _replace(text, decode_body(body, found.value).encode() if found else b"")
+            _replace(text, _text(page.header, lookup).encode())
         parent = None if page.parent is None else _index(head, page.parent)
         form: dict[str, Any] = {
             "index": index,
@@ -111,6 +113,8 @@ class Mirror:
             "updatedAt": as_datetime(page.header.created + page.header.age).isoformat(),
             "body": body,
         }
+        if page.header.mark is not Mark.NONE:
+            form["mark"] = page.header.mark.name
         _replace(header, _json(form))
 
     def _stem(self, head: HeadRecord, key: int, index: str) -> Path:
@@ -122,13 +126,20 @@ def _index(head: HeadRecord, key: int) -> str:
     return format_index(head.counters[segment_number(key)].segment, page_number(key))
 
 
-def _body_of(header: Path) -> int:
-    """Which body the text beside this header is; 0 if there is no telling."""
+def _text(header: Header, lookup: Lookup) -> str:
+    if header.numbers:
+        found = ((number, lookup(MESSAGE, number)) for number in header.numbers)
+        return as_text(decode_message(number, record.value).message for number, record in found if record)
+    record = lookup(BODY, header.body)
+    return decode_body(header.body, record.value) if record else ""
+
+
+def _body_of(header: Path) -> object:
+    """Which body, or which messages, the text beside this header is; None if there is no telling."""
     try:
-        found = json.loads(header.read_bytes())
-        return int(found["body"])
+        return json.loads(header.read_bytes())["body"]
     except (OSError, ValueError, TypeError, KeyError):
-        return 0
+        return None
 
 
 def _json(value: object) -> bytes:

@@ -4,11 +4,13 @@ Reads see the overlay's records over those below. `pour()` hands everything over
 dropped leaves no trace, even when its process dies.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
+from itertools import groupby
 from threading import RLock
+from typing import Any
 
-from quire.errors import InvalidOperation
+from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.storage.base import (
     FAMILIES,
     MAX_KEY,
@@ -23,7 +25,12 @@ from quire.storage.base import (
     Write,
     conflict,
 )
-from quire.storage.table import Table
+from quire.storage.table import Row, Table
+
+Rows = Iterator[tuple[int, Row[bytes]]]
+Mine = Callable[[Record | None], Rows]
+"""The overlay's own rows after that record, or all of them."""
+Place = Callable[[Record], Any]
 
 
 class OverlayStorage:
@@ -46,7 +53,7 @@ class OverlayStorage:
             with self._lock:
                 row = self._table.get(family, key)
                 if row is not None:
-                    return Record(key, row.value, row.group, row.order)
+                    return _record(key, row)
                 if (family, key) in self._deleted:
                     return None
         return self.below.get(context, family, key)
@@ -57,10 +64,12 @@ class OverlayStorage:
         theirs = self.below.scan(context, family, start, stop, reverse=reverse)
         if context != self.context:
             return theirs
-        with self._lock:
-            rows = list(self._table.scan(family, start, stop, reverse=reverse))
-        mine = (Record(key, row.value, row.group, row.order) for key, row in rows)
-        return merge(mine, self._not_mine(family, theirs), key=_key, reverse=reverse)
+
+        def mine(last: Record | None) -> Rows:
+            first = last.key + 1 if last and not reverse else start
+            return self._table.scan(family, first, last.key - 1 if last and reverse else stop, reverse=reverse)
+
+        return self._merged(family, theirs, mine, _key, reverse)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
@@ -68,10 +77,11 @@ class OverlayStorage:
         theirs = self.below.members(context, family, group, after=after, reverse=reverse)
         if context != self.context:
             return theirs
-        with self._lock:
-            rows = list(self._table.members(family, group, after, reverse=reverse))
-        mine = (Record(key, row.value, row.group, row.order) for key, row in rows)
-        return merge(mine, self._not_mine(family, theirs), key=_slot, reverse=reverse)
+
+        def mine(last: Record | None) -> Rows:
+            return self._table.members(family, group, _slot(last)[1:] if last else after, reverse=reverse)
+
+        return self._merged(family, theirs, mine, _slot, reverse)
 
     def commit(self, context: str, commit: Commit) -> None:
         if context != self.context:
@@ -80,20 +90,35 @@ class OverlayStorage:
         with self._lock:
             if not commit.follows(self._head):
                 raise conflict(context, self._head, commit.expect)
+            patched: dict[tuple[Family, int], Record | None] = {}
+            for write in commit.writes:  # whatever can fail comes before the first change
+                if write.family not in FAMILIES:
+                    raise InvalidValue(f"Family {shown(write.family)} is not one of {', '.join(FAMILIES)}.")
+                if isinstance(write, Patch):
+                    patched[write.family, write.key] = self.get(context, write.family, write.key)
             for write in commit.writes:
-                self._apply(write)
+                self._apply(write, patched)
             self._head = Head(commit.version, commit.head)
+
+    def poured(self) -> Commit | None:
+        """Everything as one commit for the storage below, or None if nothing was done."""
+        with self._lock:
+            if self._head is None or self._head == self._start:
+                return None
+            writes: list[Write] = [Delete(family, key) for family, key in sorted(self._deleted)]
+            for family in FAMILIES:
+                for key, row in self._table.scan(family, 0, MAX_KEY, reverse=False):
+                    writes.append(Put(family, key, row.value, row.group, row.order))
+            expect, seen = (self._start.version, self._start.value) if self._start else (0, b"")
+            return Commit(expect, self._head.version, self._head.value, writes, seen)
 
     def pour(self) -> None:
         """Commit everything below at once. Raises `Conflict` if someone else wrote there since; then nothing is."""
-        if self._head is None or self._head == self._start:
-            return
-        writes: list[Write] = [Delete(family, key) for family, key in sorted(self._deleted)]
-        for family in FAMILIES:
-            for key, row in self._table.scan(family, 0, MAX_KEY, reverse=False):
-                writes.append(Put(family, key, row.value, row.group, row.order))
-        expect, seen = (self._start.version, self._start.value) if self._start else (0, b"")
-        self.below.commit(self.context, Commit(expect, self._head.version, self._head.value, writes, seen))
+        with self._lock:
+            commit = self.poured()
+            if commit is not None:
+                self.below.commit(self.context, commit)
+                self._start, self._table, self._deleted = self._head, Table(), set()
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         if context == self.context:
@@ -101,7 +126,10 @@ class OverlayStorage:
         self.below.fork(context, target, commit, below)
 
     def contexts(self, after: str = "") -> Iterator[str]:
-        return self.below.contexts(after)
+        names = self.below.contexts(after)
+        if self._head is None or self.context <= after:
+            return names
+        return (name for name, _ in groupby(merge(names, [self.context])))
 
     def drop(self, context: str) -> None:
         if context == self.context:
@@ -111,7 +139,7 @@ class OverlayStorage:
     def close(self) -> None:
         """Nothing of its own to release; what lies below stays open."""
 
-    def _apply(self, write: Write) -> None:
+    def _apply(self, write: Write, patched: Mapping[tuple[Family, int], Record | None]) -> None:
         family, key = write.family, write.key
         match write:
             case Delete():
@@ -121,19 +149,47 @@ class OverlayStorage:
                 self._table.put(family, key, write.value, write.group, write.order)
                 self._deleted.discard((family, key))
             case Patch():
-                old = self.get(self.context, family, key)
+                old: Row[bytes] | Record | None = self._table.get(family, key)
+                if old is None and (family, key) not in self._deleted:
+                    old = patched[family, key]
                 if old is not None:
                     self._table.put(family, key, write.value, old.group, old.order)
 
-    def _not_mine(self, family: Family, records: Iterator[Record]) -> Iterator[Record]:
-        for record in records:
-            if self._table.get(family, record.key) is None and (family, record.key) not in self._deleted:
-                yield record
+    def _merged(
+        self, family: Family, theirs: Iterator[Record], mine: Mine, place: Place, reverse: bool
+    ) -> Iterator[Record]:
+        """The records below and mine in one order, as they are when their turn comes."""
+        last = None
+        for record in theirs:
+            for own in self._records(mine(last)):
+                if place(own) <= place(record) if reverse else place(own) >= place(record):
+                    break
+                yield own
+            with self._lock:
+                row = self._table.get(family, record.key)
+                is_gone = (family, record.key) in self._deleted
+            own = record if row is None else _record(record.key, row)
+            if not is_gone and place(own) == place(record):
+                yield own
+            last = record
+        yield from self._records(mine(last))
+
+    def _records(self, rows: Rows) -> Iterator[Record]:
+        while True:
+            with self._lock:
+                found = next(rows, None)
+            if found is None:
+                return
+            yield _record(*found)
 
 
-def _key(record: Record) -> int:
-    return record.key
+def _record(key: int, row: Row[bytes]) -> Record:
+    return Record(key, row.value, row.group, row.order)
 
 
-def _slot(record: Record) -> tuple[bytes, int]:
-    return record.order, record.key
+def _key(record: Record) -> tuple[int]:
+    return (record.key,)
+
+
+def _slot(record: Record) -> tuple[int | None, bytes, int]:
+    return record.group, record.order, record.key

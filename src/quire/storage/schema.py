@@ -45,7 +45,10 @@ MIGRATIONS: tuple[str, ...] = (
         origin INTEGER NOT NULL,
         body INTEGER NOT NULL,
         message INTEGER NOT NULL);
-    CREATE INDEX shared_origin ON shared (origin);"""
+    CREATE INDEX shared_body ON shared (origin, body);
+    CREATE INDEX shared_message ON shared (origin, message);
+    CREATE TABLE gone_body (id INTEGER PRIMARY KEY);
+    CREATE TABLE gone_message (id INTEGER PRIMARY KEY);"""
     + "".join(map(_table, _FIRST_FAMILIES)),
 )
 
@@ -61,23 +64,45 @@ DELETE: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id = ?" for fa
 COLUMNS: dict[Family, str] = {
     family: "id, value, grp, ord" if family in GROUPED else "id, value, NULL, x''" for family in FAMILIES
 }
-GET: dict[Family, str] = {
-    family: f"SELECT {COLUMNS[family].removeprefix('id, ')} FROM {family} WHERE id = ?" for family in FAMILIES
+_NOT_GONE: dict[Family, str] = {
+    family: f" AND NOT EXISTS (SELECT 1 FROM gone_{family} AS gone WHERE gone.id = (? | ({family}.id & {MAX_KEY})))"
+    if family in IMMUTABLE
+    else ""
+    for family in FAMILIES
 }
+GET: dict[Family, str] = {
+    family: f"SELECT {COLUMNS[family].removeprefix('id, ')} FROM {family} WHERE id = ?{_NOT_GONE[family]}"
+    for family in FAMILIES
+}
+WITHIN: dict[Family, str] = {
+    family: f"SELECT {COLUMNS[family]} FROM {family} WHERE id BETWEEN ? AND ?{_NOT_GONE[family]}" for family in FAMILIES
+}
+"""`GET` and `WITHIN` of an immutable family also take the reader's number, shifted: the row may be another's."""
 CLEAR: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id BETWEEN ? AND ?" for family in FAMILIES}
-_NEW_ID = f"(:target << {KEY_BITS} | id & {MAX_KEY})"
-_NEW_GROUP = f"(:target << {GROUP_BITS} | grp & {GROUP_MASK})"
+_NEW_ID = f"((:target << {KEY_BITS}) | (id & {MAX_KEY}))"  # all these operators bind alike: from left to right
+_NEW_GROUP = f"((:target << {GROUP_BITS}) | (grp & {GROUP_MASK}))"
+_SOURCE = f"id BETWEEN (:source << {KEY_BITS}) AND ((:source << {KEY_BITS}) | :last) ORDER BY id"
 COPY: dict[Family, str] = {
     family: (
         f"INSERT INTO {family} (id, grp, ord, value) SELECT {_NEW_ID}, {_NEW_GROUP}, ord, value"
         if family in GROUPED
         else f"INSERT INTO {family} (id, value) SELECT {_NEW_ID}, value"
     )
-    + f" FROM {family} WHERE id BETWEEN :source << {KEY_BITS} AND (:source << {KEY_BITS} | :last) ORDER BY id"
+    + f" FROM {family} WHERE {_SOURCE}"
     for family in FAMILIES
     if family not in IMMUTABLE and family != JOURNAL
 }
 """What a fork copies; the immutable families it shares."""
+COPY_GONE: dict[Family, str] = {
+    family: f"INSERT INTO gone_{family} (id) SELECT {_NEW_ID} FROM gone_{family} WHERE {_SOURCE}"
+    for family in IMMUTABLE
+}
+ERASE: dict[Family, str] = {family: f"INSERT OR IGNORE INTO gone_{family} (id) VALUES (?)" for family in IMMUTABLE}
+CLEAR_GONE: dict[Family, str] = {family: f"DELETE FROM gone_{family} WHERE id BETWEEN ? AND ?" for family in IMMUTABLE}
+SWEEP: dict[Family, str] = {
+    family: f"DELETE FROM {family} WHERE id IN (SELECT id FROM gone_{family} WHERE id BETWEEN ? AND ?)"
+    for family in IMMUTABLE
+}
 
 MOVE_UNSEEN: Final = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
 MOVE: Final = f"{MOVE_UNSEEN} AND head = ?"

@@ -2,13 +2,15 @@
 
 A fork has a row (its number, its origin's number, and per immutable family the key below which records are the
 origin's). A context that was dropped while forks still read from it leaves its immutable rows and its own `shared`
-row behind, under a number that no name leads to; the last fork to go takes them along.
+row behind, under a number that no name leads to; the last fork to go takes them along. A record that is deleted in one
+context while others read it is noted as gone for that context alone.
 """
 
 import apsw
 
+from quire.errors import InvalidOperation
 from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY, Family
-from quire.storage.schema import CLEAR
+from quire.storage.schema import CLEAR, CLEAR_GONE, COPY_GONE, DELETE, ERASE, SWEEP
 
 Span = tuple[int, int, int]
 """(context number, first key, last key): a stretch of one context's own rows."""
@@ -41,37 +43,73 @@ class Shares:
         found.append((number, start, stop))
         return [span for span in reversed(found) if span[1] <= span[2]]
 
-    def lent(self, number: int, family: Family) -> int:
-        """The key below which forks read this context's rows of an immutable family."""
-        return int(self._db.execute(f"SELECT max({family}) FROM shared WHERE origin = ?", (number,)).get or 0)
-
     def add(self, number: int, origin: int, below: dict[Family, int]) -> None:
         """Note that a new context shares with another. Inside the transaction that makes it."""
         self._db.execute(
             "INSERT INTO shared (id, origin, body, message) VALUES (?, ?, ?, ?)",
             (number, origin, below["body"], below["message"]),
         )
+        for family, sql in COPY_GONE.items():
+            self._db.execute(sql, {"source": origin, "target": number, "last": below[family] - 1})
+
+    def load(self, number: int) -> None:
+        """Look up before a transaction what is not remembered inside one."""
+        self._line(number)
+
+    def check_own(self, number: int, family: Family, key: int) -> None:
+        """Raises `InvalidOperation` if a record of an immutable family would be written where nobody reads it."""
+        if self.owner(number, family, key) != number:
+            raise InvalidOperation(f"{family} record {key} is the fork's origin's: such records are written once.")
+
+    def delete(self, number: int, family: Family, key: int) -> None:
+        """Remove a record of an immutable family from this context; whoever else reads it goes on reading it."""
+        sql = (ERASE if key < self._end_of_shared(number, family) else DELETE)[family]
+        self._db.execute(sql, (number << KEY_BITS | key,))
 
     def end_of(self, number: int, family: Family) -> int:
         """One above the largest key that a context has in an immutable family, its own or shared."""
         base = number << KEY_BITS
         last = self._db.execute(f"SELECT max(id) FROM {family} WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY)).get
-        inherited = max((below[family] for _, below in self._line(number)[:1]), default=0)
-        return max(0 if last is None else (last & MAX_KEY) + 1, inherited)
+        return max(0 if last is None else (last & MAX_KEY) + 1, self._borrowed(number, family))
 
     def clear(self, number: int) -> None:
         """Remove all rows of a context whose name is gone, but those that forks still read."""
-        origin = self._db.execute("SELECT origin FROM shared WHERE id = ?", (number,)).get
-        is_read = self._db.execute("SELECT 1 FROM shared WHERE origin = ? LIMIT 1", (number,)).get
-        for family in FAMILIES:
-            if not (is_read and family in IMMUTABLE):
-                self._db.execute(CLEAR[family], (number << KEY_BITS, number << KEY_BITS | MAX_KEY))
-        if is_read:
-            return
-        self._lines.pop(number, None)
-        self._db.execute("DELETE FROM shared WHERE id = ?", (number,))
-        if origin and not self._db.execute("SELECT 1 FROM context WHERE id = ?", (origin,)).get:
-            self.clear(origin)
+        while True:
+            base = number << KEY_BITS
+            for family in FAMILIES:
+                lent = self._lent(number, family) if family in IMMUTABLE else 0
+                self._db.execute(CLEAR[family], (base + lent, base | MAX_KEY))
+            for family in IMMUTABLE:
+                self._db.execute(CLEAR_GONE[family], (base, base | MAX_KEY))
+            if self._db.execute("SELECT 1 FROM shared WHERE origin = ? LIMIT 1", (number,)).get:
+                return
+            self._lines.pop(number, None)
+            origin = self._db.execute("DELETE FROM shared WHERE id = ? RETURNING origin", (number,)).get
+            if origin is None:
+                return
+            if self._db.execute("SELECT 1 FROM context WHERE id = ?", (origin,)).get:
+                self._sweep(origin)
+                return
+            number = origin
+
+    def _sweep(self, number: int) -> None:
+        """Remove the rows that a context had deleted and that no fork reads any more."""
+        base = number << KEY_BITS
+        for family in IMMUTABLE:
+            unshared = (base + self._end_of_shared(number, family), base | MAX_KEY)
+            self._db.execute(SWEEP[family], unshared)
+            self._db.execute(CLEAR_GONE[family], unshared)
+
+    def _end_of_shared(self, number: int, family: Family) -> int:
+        return max(self._lent(number, family), self._borrowed(number, family))
+
+    def _lent(self, number: int, family: Family) -> int:
+        """The key below which forks read this context's rows of an immutable family."""
+        return int(self._db.execute(f"SELECT max({family}) FROM shared WHERE origin = ?", (number,)).get or 0)
+
+    def _borrowed(self, number: int, family: Family) -> int:
+        """The key below which this context reads the rows of its origin."""
+        return int(self._db.execute(f"SELECT {family} FROM shared WHERE id = ?", (number,)).get or 0)
 
     def _line(self, number: int) -> tuple[tuple[int, dict[Family, int]], ...]:
         """The contexts this one reads from, nearest first, each with the keys below which it does."""

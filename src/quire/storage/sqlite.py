@@ -53,6 +53,7 @@ from quire.storage.schema import (
     MOVE_UNSEEN,
     PATCH,
     PUT,
+    WITHIN,
 )
 from quire.storage.shares import Shares
 
@@ -104,21 +105,24 @@ class SQLiteStorage:
         with self._guard:
             number = self._numbers.get(context) or self._number(context)
             if family in IMMUTABLE:
-                number = self._shares.owner(number, family, key)
-            row = self._db.execute(GET[family], (number << KEY_BITS | key,)).get if number else None
+                owner = self._shares.owner(number, family, key)
+                row = self._db.execute(GET[family], (owner << KEY_BITS | key, number << KEY_BITS)).get
+            else:
+                row = self._db.execute(GET[family], (number << KEY_BITS | key,)).get if number else None
         return Record(key, row[0], _ungroup(row[1]), row[2]) if row else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        order = "DESC" if reverse else "ASC"
-        sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE id BETWEEN ? AND ? ORDER BY id {order} LIMIT {_CHUNK}"
+        sql = f"{WITHIN[family]} ORDER BY id {'DESC' if reverse else 'ASC'} LIMIT {_CHUNK}"
         start, stop = max(start, 0), min(stop, MAX_KEY)
         with self._guard:
             number = self._number(context)
             spans = self._shares.spans(number, family, start, stop) if number else []
+        reader = (number << KEY_BITS,) if family in IMMUTABLE else ()
         for owner, first, last in reversed(spans) if reverse else spans:
-            while first <= last and (rows := self._chunk(sql, owner << KEY_BITS | first, owner << KEY_BITS | last)):
+            base = owner << KEY_BITS
+            while first <= last and (rows := self._chunk(sql, (base | first, base | last, *reader))):
                 yield from map(_record, rows)
                 reached = rows[-1][0] & MAX_KEY
                 first, last = (first, reached - 1) if reverse else (reached + 1, last)
@@ -149,6 +153,7 @@ class SQLiteStorage:
 
     def commit(self, context: str, commit: Commit) -> None:
         with self._guard:
+            self._shares.load(self._numbers.get(context, 0))
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 self._apply(self._move_head(context, commit), commit)
@@ -158,6 +163,7 @@ class SQLiteStorage:
                 raise
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        check_context_name(context)
         check_context_name(target)
         with self._guard:
             self._db.execute("BEGIN IMMEDIATE")
@@ -167,7 +173,7 @@ class SQLiteStorage:
                     raise self._conflict(context, commit.expect)
                 source, number = row[0], self._new_head(target, commit)
                 for family, sql in COPY.items():
-                    last = below.get(family, MAX_KEY + 1) - 1
+                    last = min(below.get(family, MAX_KEY + 1) - 1, MAX_KEY)
                     self._db.execute(sql, {"source": source, "target": number, "last": last})
                 ends = {family: self._shares.end_of(source, family) for family in IMMUTABLE}
                 self._shares.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
@@ -226,9 +232,14 @@ class SQLiteStorage:
         base = number << KEY_BITS
         for write in commit.writes:
             if isinstance(write, Delete):
-                if write.family not in IMMUTABLE or write.key >= self._shares.lent(number, write.family):
+                if write.family in IMMUTABLE:
+                    self._shares.delete(number, write.family, write.key)
+                else:
                     execute(DELETE[write.family], (base | write.key,))
-            elif isinstance(write, Patch):
+                continue
+            if write.family in IMMUTABLE:
+                self._shares.check_own(number, write.family, write.key)
+            if isinstance(write, Patch):
                 execute(PATCH[write.family], (write.value, base | write.key))
             elif write.family in GROUPED:
                 group = None if write.group is None else number << GROUP_BITS | write.group
@@ -244,7 +255,7 @@ class SQLiteStorage:
             (context, commit.version, commit.head),
         )
         if self._db.changes() != 1:
-            raise self._conflict(context, commit.expect)
+            raise self._conflict(context, 0)
         number = self._db.last_insert_rowid()
         if number > MAX_CONTEXT:
             raise StorageFailure(f"{str(self.path)!r} has held {MAX_CONTEXT:,} contexts, its limit: start a new file.")
@@ -265,14 +276,15 @@ class SQLiteStorage:
                 self._numbers[context] = number
         return number
 
-    def _chunk(self, sql: str, first: int, last: int) -> list[Row]:
+    def _chunk(self, sql: str, values: tuple[int, ...]) -> list[Row]:
         with self._guard:
-            return _take(self._db.execute(sql, (first, last)))
+            return _take(self._db.execute(sql, values))
 
     def _prepare(self, busy_seconds: float) -> None:
         """Make the file ready for work, but only after a look that it is ours or empty."""
         self._db.set_busy_timeout(int(busy_seconds * 1_000))
-        version = self._schema()
+        with self._db:  # one look at one state: another process may be making the tables right now
+            version = self._schema()
         self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         self._use_wal(monotonic() + busy_seconds)
         self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)

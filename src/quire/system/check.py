@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from quire.errors import QuireError
-from quire.pages import Lifecycle, Visibility
+from quire.pages import Lifecycle, Mark, Visibility
 from quire.records import (
     PageRecord,
     decode_body,
+    decode_call,
     decode_entry,
     decode_head,
+    decode_message,
+    decode_note,
     decode_page,
     decode_segment,
     decode_tally,
@@ -20,7 +23,7 @@ from quire.records import (
     segment_number,
 )
 from quire.state import State
-from quire.storage.base import BODY, JOURNAL, PAGE, PIN, SEGMENT, TALLY, Family, Record
+from quire.storage.base import BODY, CALL, JOURNAL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Family, Record
 from quire.system.rules import showable_root
 
 _DECODERS: dict[Family, Callable[[Record], object]] = {
@@ -29,6 +32,9 @@ _DECODERS: dict[Family, Callable[[Record], object]] = {
     BODY: lambda record: decode_body(record.key, record.value),
     JOURNAL: lambda record: decode_entry(record.key, record.value),
     TALLY: lambda record: decode_tally(record.key, record.value),
+    MESSAGE: lambda record: decode_message(record.key, record.value),
+    CALL: lambda record: decode_call(record.key, record.value),
+    NOTE: lambda record: decode_note(record.key, record.value),
 }
 
 
@@ -76,7 +82,8 @@ def _check_stored(state: State) -> Iterator[Problem]:
 
 
 def _check_journal(state: State) -> Iterator[Problem]:
-    expected = 1
+    first = next((record.key for record in state.storage.scan(state.context, JOURNAL)), 1)
+    expected = first if first == state.head.horizon else 1  # a fork's journal starts where it was made
     for record in state.storage.scan(state.context, JOURNAL):
         if record.key != expected:
             yield Problem(0, f"journal {expected}", f"missing; the next entry is {record.key}")
@@ -113,6 +120,27 @@ class _Tree:
         if all(self._reaches_top(page) for page in self.pages.values()):
             yield from self._shown()
         yield from self._derived(children)
+        yield from self._messages()
+
+    def _messages(self) -> Iterator[Problem]:
+        """Every message stands on one page at most, is stored, and is marked only where it is out of the tree."""
+        state = self.state
+        stored = {record.key for record in state.storage.scan(state.context, MESSAGE)}
+        holder: dict[int, int] = {}
+        for page in self.pages.values():
+            where, header = state.index(page.key), page.header
+            for number in header.numbers:
+                if number not in stored or number >= state.next_message:
+                    yield Problem(0, where, f"its message {number} is missing")
+                if holder.setdefault(number, page.key) != page.key:
+                    yield Problem(1, where, f"its message {number} stands on {state.index(holder[number])!r} too")
+            if header.mark is not Mark.NONE and not page.is_cold:
+                yield Problem(2, where, f"it is marked as {header.mark.name.lower()} and in the tree")
+        start = 0
+        for count, batch in enumerate(state.batches(), 1):
+            if not start <= batch.boundary <= state.next_message:
+                yield Problem(0, f"batch {count}", f"its boundary {batch.boundary} is out of order")
+            start = batch.boundary
 
     def _segments(self) -> Iterator[Problem]:
         state = self.state

@@ -8,10 +8,11 @@ from heapq import nlargest
 from msgspec import Struct
 
 from quire.errors import InvalidValue, shown
-from quire.pages import PageIndex
-from quire.records import PageRecord, decode_body
+from quire.messages import as_text
+from quire.pages import Mark, PageIndex
+from quire.records import Header, PageRecord, decode_body, decode_message
 from quire.state import State
-from quire.storage.base import BODY
+from quire.storage.base import BODY, MESSAGE
 from quire.system.rules import whole_number
 
 _NAME_WEIGHT = 8
@@ -35,7 +36,8 @@ def find(state: State, query: str, limit: int = 10) -> list[Hit]:
     wanted = whole_number(limit, "limit")
     if not words or not wanted:
         return []
-    scored = ((_score(state, page, words), -page.key, page) for page in state.segment_pages())
+    pages = (page for page in state.segment_pages() if page.header.mark is Mark.NONE)
+    scored = ((_score(state, page, words), -page.key, page) for page in pages)
     best = nlargest(wanted, (item for item in scored if item[0] > 0), key=lambda item: item[:2])
     return [
         Hit(index=state.index(page.key), name=page.header.name, description=page.header.description, score=score)
@@ -46,7 +48,7 @@ def find(state: State, query: str, limit: int = 10) -> list[Hit]:
 def _score(state: State, page: PageRecord, words: list[str]) -> float:
     """How often the words occur, dampened by the length of the body; 0 if one is missing."""
     name, description = page.header.name.casefold(), page.header.description.casefold()
-    body = _body(state, page.header.body).casefold()
+    body = _body(state, page.header).casefold()
     score = 0.0
     for word in words:
         found = _NAME_WEIGHT * (word in name) + _DESCRIPTION_WEIGHT * (word in description)
@@ -57,7 +59,10 @@ def _score(state: State, page: PageRecord, words: list[str]) -> float:
     return score
 
 
-def _body(state: State, key: int) -> str:
+def _body(state: State, header: Header) -> str:
     """A body read past the cache: a search over everything must not push out what is in use."""
-    record = state.storage.get(state.context, BODY, key) if key else None
-    return decode_body(key, record.value) if record else ""
+    if header.numbers:
+        found = ((number, state.storage.get(state.context, MESSAGE, number)) for number in header.numbers)
+        return as_text(decode_message(number, record.value).message for number, record in found if record)
+    record = state.storage.get(state.context, BODY, header.body) if header.body else None
+    return decode_body(header.body, record.value) if record else ""

@@ -1,11 +1,11 @@
 """Planning what is shown: expand, hide, archive, restore, recall, pin."""
 
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.pages import Lifecycle, PageIndex, Visibility
+from quire.pages import Lifecycle, Mark, PageIndex, Visibility
 from quire.plan import Plan
 from quire.reader import slot
 from quire.records import PageRecord
-from quire.system.rules import attached, loose, showable_root, unpinned
+from quire.system.rules import attached, loose, marked, settled, showable_root, unpinned
 
 
 def expand(plan: Plan, index: PageIndex) -> None:
@@ -22,6 +22,7 @@ def hide(plan: Plan, index: PageIndex) -> None:
         )
     showable_root(plan, record)
     unpinned(plan, record, "hide")
+    settled(plan, record, "hide")
     plan.change(record, visibility=Visibility.HIDDEN)
 
 
@@ -43,7 +44,10 @@ def restore(plan: Plan, index: PageIndex) -> None:
 
 def recall(plan: Plan, index: PageIndex) -> PageIndex:
     """Bring the cold subtree that holds this page back to its place, or under the root if that is gone."""
-    top = plan.cold_top(plan.live(index))
+    record = plan.live(index)
+    if record.header.mark is not Mark.NONE:
+        raise marked(plan, record, "recall")
+    top = plan.cold_top(record)
     if top is None:
         return index
     home = plan.home_of(top)

@@ -3,9 +3,10 @@
 from typing import Any
 
 from quire.clock import as_datetime
+from quire.messages import as_text
 from quire.pages import ContentsPage, DetailPage, Page, Segment, format_index
 from quire.reader import Reader
-from quire.records import PageRecord, SegmentRecord
+from quire.records import Header, PageRecord
 from quire.state import State
 from quire.text import decode_meta
 
@@ -34,11 +35,21 @@ def to_page(state: State, record: PageRecord) -> Page:
     }
     if header.folder:
         return ContentsPage(**common, child_count=state.child_count(record.key))
-    return DetailPage(**common, message_count=header.messages)
+    return DetailPage(**common, message_count=header.messages, form=header.form, mark=header.mark)
 
 
-def to_segment(reader: Reader, number: int, record: SegmentRecord) -> Segment:
+def to_text(reader: Reader, header: Header) -> str:
+    """What a leaf says: its text, or its messages as a person reads them."""
+    if not header.numbers:
+        return reader.body(header.body)
+    return as_text(reader.message(number).message for number in header.numbers)
+
+
+def to_segment(reader: Reader, number: int) -> Segment:
     """The segment as a value."""
+    record = reader.segment(number)
+    if record is None:
+        raise reader.broken(f"segment record {number} is missing.")
     segment_id = reader.counters[number].segment
     return Segment(
         id=segment_id,

@@ -4,7 +4,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.pages import Lifecycle, SegmentType, Visibility
+from quire.pages import Lifecycle, Mark, SegmentType, Visibility
 from quire.plan import Plan
 from quire.reader import Reader
 from quire.records import Gone, PageRecord, page_number, segment_number
@@ -15,11 +15,22 @@ Choice = TypeVar("Choice", bound=IntEnum)
 def attached(reader: Reader, index: object, doing: str) -> PageRecord:
     """The page, if it is in the tree. Raises `NoSuchPage`, or `InvalidOperation` for a cold page."""
     record = reader.live(index)
+    if record.header.mark is not Mark.NONE:
+        raise marked(reader, record, doing)
     if reader.cold_top(record) is not None:
         raise InvalidOperation(
             f"Cannot {doing} {index!r}: it is in the cold archive. recall({index!r}) brings it back."
         )
     return record
+
+
+def marked(reader: Reader, record: PageRecord, doing: str) -> InvalidOperation:
+    """The error for a page whose messages an edit took out of the conversation."""
+    said = record.header.mark.name.lower()
+    return InvalidOperation(
+        f"Cannot {doing} {reader.index(record.key)!r}: its messages are out of the conversation ({said} by entry"
+        f" {record.header.seq}). undo({record.header.seq}) brings them back."
+    )
 
 
 def folder(reader: Reader, index: object, doing: str) -> PageRecord:
@@ -35,6 +46,7 @@ def loose(reader: Reader, record: PageRecord, doing: str) -> None:
     if record.is_root:
         raise InvalidOperation(f"Cannot {doing} {reader.index(record.key)!r}: it is the root of its segment.")
     unpinned(reader, record, doing)
+    settled(reader, record, doing)
 
 
 def unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
@@ -49,6 +61,20 @@ def unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
             raise reader.broken(f"A page below {index!r} is listed as pinned and is not there.")
         below = reader.index(pinned)
         raise InvalidOperation(f"Cannot {doing} {index!r}: {below!r} below it is pinned. unpin({below!r}) first.")
+
+
+def settled(reader: Reader, record: PageRecord, doing: str) -> None:
+    """Refuse the exchange that waits for results, and a folder above it."""
+    if not record.header.pending and not record.header.folder:
+        return
+    waiting = reader.open_exchange() if segment_number(record.key) == reader.conversation() else None
+    if waiting is not None and record.key in (waiting.key, *(above.key for above in reader.ancestors(waiting))):
+        calls = ", ".join(map(repr, waiting.header.pending))
+        who = "it" if waiting.key == record.key else f"{reader.index(waiting.key)!r} below it"
+        raise InvalidOperation(
+            f"Cannot {doing} {reader.index(record.key)!r}: {who} waits for the results of {calls}."
+            " Give them with tool_result(), or give them up with close_calls()."
+        )
 
 
 def child_of(reader: Reader, folder: PageRecord, index: object, field: str) -> PageRecord:

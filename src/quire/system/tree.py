@@ -114,6 +114,8 @@ def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
     record = attached(plan, index, "set the detail of")
     if record.header.folder:
         raise InvalidOperation(f"Cannot set the detail of {index!r}: it is a ContentsPage; give it to a DetailPage.")
+    if record.header.numbers:
+        raise InvalidOperation(f"Cannot set the detail of {index!r}: it holds messages; conversation.replace() does.")
     text = body_text(detail)
     if text != plan.body(record.header.body):
         plan.change(record, body=plan.add_body(text), tokens=plan.count(text))

@@ -1,7 +1,7 @@
-"""The context as one JSON document, in the form of the design documents: writing it, and planning its reading.
+"""Reading a context from a JSON document: older forms too (no types, no per-segment counters).
 
-Reading takes older forms too (no types, no per-segment counters), refuses what breaks an invariant and says where,
-and plans the replacement of the whole context, so that it is one undoable commit.
+What breaks an invariant is refused with its place; the rest is planned as a replacement of the whole context, so that
+it is one undoable commit.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from quire import ranks
-from quire.clock import as_datetime, as_milliseconds
-from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
+from quire.clock import as_milliseconds
+from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import (
     MAX_NUMBER,
     Lifecycle,
@@ -24,47 +24,12 @@ from quire.pages import (
     parse_index,
 )
 from quire.plan import Plan
-from quire.reader import slot
-from quire.records import Header, PageRecord, SegmentRecord, page_key, segment_number
-from quire.state import State
+from quire.records import BATCHES, Header, SegmentRecord, page_key, segment_number
+from quire.system import transcript
+from quire.system.marshalling import VERSION
 from quire.system.rules import choice, verify, whole_number
 from quire.system.segments import check_conversation
-from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, decode_meta, encode_meta, one_line
-
-VERSION = 1
-
-
-def marshal(state: State) -> bytes:
-    """The whole context as JSON: all segments and pages, cold and private ones included; the journal not."""
-    live = state.live_segments()
-    segments = []
-    for number, segment in live:
-        counter = state.counters[number]
-        segments.append(
-            {
-                "id": counter.segment,
-                "name": segment.name,
-                "description": segment.description,
-                "type": segment.type,
-                "permission": segment.permission,
-                "maxCapacity": segment.max_capacity,
-                "rootIndex": format_index(counter.segment, 0),
-                "nextIndex": counter.next,
-                "createdAt": _time(segment.created),
-                "updatedAt": _time(segment.updated),
-            }
-        )
-    document = {
-        "version": VERSION,
-        "segments": segments,
-        "pages": {state.index(page.key): _page_form(state, page) for page in state.segment_pages()},
-        "nextIndex": max((state.counters[number].next for number, _ in live), default=1) - 1,
-        "createdAt": _time(state.head.created),
-        "updatedAt": _time(state.head.updated),
-    }
-    if not state.is_at(state.storage.head(state.context)):  # it may be made of two states
-        raise Conflict(f"Context {state.context!r} was changed by another writer: refresh() and retry.")
-    return json.dumps(document, ensure_ascii=False, indent=1).encode()
+from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_line
 
 
 def unmarshal(plan: Plan, data: bytes | str) -> None:
@@ -72,6 +37,8 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
     document = _Document(_parse(data))
     _clear(plan)
     document.plan(plan)
+    if plan.batches():
+        plan.put_note(BATCHES)
     try:
         verify(plan)
         check_conversation(plan)
@@ -79,46 +46,6 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
         if isinstance(error, InvalidValue):
             raise
         raise InvalidValue(f"The document breaks a rule: {error}") from None
-
-
-def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
-    header = page.header
-    form: dict[str, Any] = {
-        "type": "ContentsPage" if header.folder else "DetailPage",
-        "name": header.name,
-        "description": header.description,
-        "lifecycle": header.lifecycle,
-        "visibility": header.visibility,
-        "parent": "" if page.parent is None or page.is_cold else state.index(page.parent),
-        "pinned": header.pinned,
-        "author": state.actor(header.author),
-        "createdAt": _time(header.created),
-        "updatedAt": _time(header.created + header.age),
-    }
-    if header.meta:
-        form["meta"] = decode_meta(header.meta)
-    if page.is_cold:
-        form["home"] = _home_form(state, page)
-    if header.folder:
-        form["children"] = [state.index(child.key) for child in state.members(page.key)]
-    else:
-        form["detail"] = state.body(header.body)
-        form["messageCount"] = header.messages
-    return form
-
-
-def _home_form(state: State, page: PageRecord) -> dict[str, str]:
-    """Where a cold page would return to: the folder, and the page before it there, cold ones counted."""
-    kept = page.parent is not None and isinstance(state.page(page.parent), PageRecord)  # cold itself, perhaps
-    home = page.parent if kept and page.parent is not None else state.home_of(page)
-    after = slot(page) if kept else None
-    ends = (next(state.members(home, after=after, reverse=True, cold=cold), None) for cold in (False, True))
-    left = max((end for end in ends if end is not None), key=slot, default=None)
-    return {"parent": state.index(home), "after": "" if left is None else state.index(left.key)}
-
-
-def _time(milliseconds: int) -> str:
-    return as_datetime(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _parse(data: bytes | str) -> dict[str, Any]:
@@ -172,6 +99,7 @@ class _Document:
         self._cold: dict[str, dict[str, list[str]]] = {}
         self._orders: dict[str, list[str]] = {}
         self._listed_by: dict[str, str] = {}
+        self._messages: dict[str, tuple[int, ...]] = {}
 
     def plan(self, plan: Plan) -> None:
         """Plan every segment, then every page."""
@@ -189,6 +117,7 @@ class _Document:
         for index, form in self.pages.items():
             self._children(index, form, f"pages[{shown(index)}]")
         ranked = self._ranks()
+        self._messages = transcript.read(plan, self.pages, self._keys)
         for index, form in self.pages.items():
             self._page(plan, index, form, ranked.get(index, b""), f"pages[{shown(index)}]")
 
@@ -290,7 +219,8 @@ class _Document:
             _refuse(f"{place}.type", f"is {shown(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
         lifecycle = choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
         parent = self._parent(index, form, lifecycle, place)
-        detail = "" if folder else body_text(form.get("detail", ""), f"{place}.detail")
+        said = self._messages.get(index)
+        detail = "" if folder or said else body_text(form.get("detail", ""), f"{place}.detail")
         description = one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION)
         created = _moment(form, "createdAt", place, plan.now)
         header = Header(
@@ -311,6 +241,7 @@ class _Document:
             pinned=_field(form, "pinned", bool, place, default=False),
             meta=encode_meta(form.get("meta"), f"{place}.meta"),
         )
+        header = replace(header, **transcript.fields(plan, form, said, self._keys, place))
         plan.create(key, parent, rank, header)
 
     def _parent(self, index: str, form: dict[str, Any], lifecycle: Lifecycle, place: str) -> int | None:

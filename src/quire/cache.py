@@ -1,0 +1,40 @@
+"""A cache bounded by the size of what is in it; the least recently used goes first."""
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class SizedCache(Generic[K, V]):
+    """Values with their sizes, at most so many bytes of them."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.size = 0
+        self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """The value, now the most recently used, or None."""
+        found = self._items.get(key)
+        if found is None:
+            return None
+        self._items.move_to_end(key)
+        return found[0]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep a value, unless it alone is larger than the cache."""
+        self.drop(key)
+        if size > self.max_bytes:
+            return
+        self._items[key] = (value, size)
+        self.size += size
+        while self.size > self.max_bytes:
+            self.size -= self._items.popitem(last=False)[1][1]
+
+    def drop(self, key: K) -> None:
+        """Forget a value."""
+        found = self._items.pop(key, None)
+        if found is not None:
+            self.size -= found[1]

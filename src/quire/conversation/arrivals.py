@@ -1,0 +1,224 @@
+"""Planning the arrival of messages: which page each one stands on."""
+
+import re
+from typing import NamedTuple
+
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.exchanges import FORMS, exchange_fields, label, message_tokens
+from quire.messages import Message, ToolCall
+from quire.pages import Form, Lifecycle, Mark, SegmentType
+from quire.plan import Plan
+from quire.reader import Reader, slot
+from quire.records import Header, PageRecord, call_key, page_key, segment_number
+from quire.text import MAX_NAME
+
+PROMPT = "System prompt"
+_SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+class Place(NamedTuple):
+    """Where a new exchange goes: into a folder, before one of its children or (None) at its end."""
+
+    folder: int
+    before: int | None = None
+
+
+def receive(plan: Plan, message: Message, place: Place | None = None) -> int:
+    """Take in a message, at the end of the conversation or at a place in it; its number.
+
+    A result joins the exchange that made the call. A system message that comes before all others is the prompt.
+    """
+    if message.role == "tool":
+        return take_result(plan, message)
+    if message.role == "system" and (segment := _prompt_segment(plan)) is not None and _is_first(plan):
+        return _add(plan, message, Place(page_key(segment, 0)), name=_prompt_name(message), pinned=True)
+    return _add(plan, message, place or tail(plan))
+
+
+def keep_aside(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
+    """Store a message that is not to be shown, marked, at the end of the conversation; its number."""
+    return _add(plan, message, tail(plan), mark=mark)
+
+
+def set_prompt(plan: Plan, message: Message) -> int:
+    """Set the system prompt, or the further one that the message's name says; the same text again changes nothing."""
+    segment = _prompt_segment(plan)
+    if segment is None:
+        raise InvalidOperation("This context has no SYSTEM segment for a prompt: add_segment() makes one.")
+    name = _prompt_name(message)
+    root = page_key(segment, 0)
+    page = next((page for page in plan.members(root) if is_prompt(page) and page.header.name == name), None)
+    if page is None:
+        return _add(plan, message, Place(root), name=name, pinned=True)
+    number = page.header.numbers[0]
+    said = plan.message(number).message
+    if (said.content, said.role) == (message.content, message.role):
+        return number
+    return put_in_place(plan, page, number, message)
+
+
+def put_in_place(plan: Plan, page: PageRecord, number: int, message: Message) -> int:
+    """Let another message stand where one of a page's messages stood, on the same page; its number."""
+    fresh = plan.add_message(page.key, message)
+    numbers = tuple(fresh if old == number else old for old in page.header.numbers)
+    plan.change(page, **exchange_fields(plan, numbers))
+    return fresh
+
+
+def take_result(plan: Plan, message: Message) -> int:
+    """Put a tool's result with its call; its number. The same result again changes nothing.
+
+    Raises `InvalidValue` if no such call is known, `InvalidOperation` if it has another result already.
+    """
+    call_id = message.tool_call_id or ""
+    exchanges = _exchanges_calling(plan, call_id)
+    for page in exchanges:
+        if call_id in page.header.pending:
+            number = plan.add_message(page.key, message)
+            pending = list(page.header.pending)
+            pending.remove(call_id)
+            plan.change(
+                page,
+                numbers=(*page.header.numbers, number),
+                messages=page.header.messages + 1,
+                pending=tuple(pending),
+                tokens=page.header.tokens + message_tokens(plan, message),
+            )
+            return number
+    for page in exchanges:
+        for number in page.header.numbers:
+            known = plan.message(number).message
+            if known.tool_call_id == call_id:
+                if known.content == message.content:
+                    return number
+                index = plan.numbering().index(number)
+                raise InvalidOperation(
+                    f"Call {shown(call_id)} has a result already, message {index}, and this one differs;"
+                    f" conversation.replace({index}, …) changes it."
+                )
+    waiting = plan.open_exchange()
+    ids = ", ".join(map(repr, waiting.header.pending)) if waiting else "none"
+    raise InvalidValue(f"No message made the call {shown(call_id)}; calls that wait for a result: {ids}.")
+
+
+def pending_calls(reader: Reader) -> list[ToolCall]:
+    """The calls of the open exchange that have no result yet, in the order they were made."""
+    page = reader.open_exchange()
+    if page is None:
+        return []
+    missing = list(page.header.pending)
+    found: list[ToolCall] = []
+    for number in page.header.numbers:
+        for call in reader.message(number).message.tool_calls:
+            if call.id in missing:
+                missing.remove(call.id)
+                found.append(call)
+    return found
+
+
+def close_calls(plan: Plan) -> list[ToolCall]:
+    """Wait no longer for the results of the open exchange; the calls that were given up."""
+    calls = pending_calls(plan)
+    page = plan.open_exchange()
+    if page is not None:
+        plan.change(page, closed=True)
+    return calls
+
+
+def tail(plan: Plan) -> Place:
+    """The end of the conversation."""
+    return Place(page_key(conversation_of(plan), 0))
+
+
+def conversation_of(reader: Reader) -> int:
+    """The number of the conversation's segment. Raises `InvalidOperation` if there is none."""
+    number = reader.conversation()
+    if number is None:
+        raise InvalidOperation("This context has no USER segment for a conversation: add_segment() makes one.")
+    return number
+
+
+def is_prompt(page: PageRecord) -> bool:
+    """Whether a page of a SYSTEM segment holds a system message rather than a text."""
+    return page.header.form is Form.SYSTEM
+
+
+def _add(
+    plan: Plan,
+    message: Message,
+    place: Place,
+    *,
+    name: str | None = None,
+    pinned: bool = False,
+    mark: Mark = Mark.NONE,
+) -> int:
+    folder, before = place
+    rank = plan.append_rank(folder) if before is None else plan.rank_before(folder, before)
+    key = plan.next_key(segment_number(folder))
+    number = plan.add_message(key, message)
+    calls = message.tool_calls
+    header = Header(
+        folder=False,
+        name=name or label(message),
+        description="",
+        author=plan.author(),
+        created=plan.now,
+        age=0,
+        born=plan.seq,
+        seq=plan.seq,
+        tokens=message_tokens(plan, message),
+        messages=1,
+        lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
+        pinned=pinned,
+        numbers=(number,),
+        pending=tuple(call.id for call in calls) if calls else (),
+        form=FORMS[message.role],
+        mark=mark,
+    )
+    plan.create(key, folder, rank, header)
+    for call in calls:
+        plan.add_caller(call.id, key)
+    return number
+
+
+def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
+    """The exchanges that may have made a call with this id, newest first."""
+    found = (plan.page(plan.moved(key)) for key in reversed(plan.callers(call_key(call_id))))
+    return [page for page in found if isinstance(page, PageRecord)]
+
+
+def _prompt_segment(reader: Reader) -> int | None:
+    return next((n for n, segment in reader.live_segments() if segment.type is SegmentType.SYSTEM), None)
+
+
+def _prompt_name(message: Message) -> str:
+    return _SPACES.sub(" ", message.name or "").strip()[:MAX_NAME] or PROMPT
+
+
+def _is_first(plan: Plan) -> bool:
+    """Whether nothing but prompts has arrived so far."""
+    conversation = plan.conversation()
+    return conversation is None or plan.counters[conversation].next == 1
+
+
+def place_before(plan: Plan, number: int) -> Place:
+    """Where a message goes that is to stand before another: inside an exchange it is after that exchange."""
+    conversation = conversation_of(plan)
+    root = page_key(conversation, 0)
+    for at in range(number, plan.next_message):
+        page = plan.page_of(at) if plan.numbering().index(at) is not None else None
+        if page is None:
+            continue
+        if segment_number(page.key) != conversation:
+            if is_prompt(page):
+                first = next(plan.members(root), None)
+                return Place(root, first.key if first else None)
+            continue
+        home = plan.home_of(page) if page.is_cold else page.parent
+        if home != page.parent or (not page.is_cold and plan.cold_top(page) is not None):
+            continue
+        if page.header.numbers[0] == at or at not in page.header.numbers:
+            return Place(home or root, page.key)
+        following = next(plan.members(home or root, after=slot(page)), None)
+        return Place(home or root, following.key if following else None)
+    return Place(root)

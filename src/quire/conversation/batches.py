@@ -1,0 +1,189 @@
+"""Planning batches: stretches of the conversation that can be taken back as a whole."""
+
+from quire.conversation.results import MarkMap, Modification
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.exchanges import exchange_fields
+from quire.pages import Form, Lifecycle, Mark, SegmentType
+from quire.plan import Plan
+from quire.reader import Reader, slot
+from quire.records import BATCHES, PAGE_CODE, Batch, Gone, PageRecord, decode_entry, segment_number
+from quire.storage.base import JOURNAL
+from quire.system.journal import page_before
+from quire.system.rules import unpinned
+
+Before = dict[int, PageRecord | Gone | None]
+"""Pages by key, as they were before they were first changed since some entry."""
+
+
+def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
+    """Open the next batch at a message index, by default at the end."""
+    numbering = plan.numbering()
+    asked = numbering.length if boundary is None else boundary
+    if type(asked) is not int or not 0 <= asked <= numbering.length:
+        raise InvalidValue(f"boundary is {shown(boundary)}; a message index from 0 to {numbering.length} is needed.")
+    number = plan.next_message if asked == numbering.length else _exchange_start(plan, numbering.number(asked))
+    batches = plan.batches()
+    if batches and number < batches[-1].boundary:
+        least = numbering.index(batches[-1].boundary)
+        least = numbering.length if least is None else least
+        raise InvalidValue(f"boundary is {asked}; batch {len(batches)} begins at {least}, a later one not before it.")
+    plan.put_note(BATCHES, batches=(*batches, Batch(number, plan.seq)))
+    index = numbering.index(number) if number < plan.next_message else numbering.length
+    moved = () if index == asked else (f"Message {asked} stands inside an exchange: the batch begins at {index}.",)
+    return Modification(operation="batch_start", batch=len(batches) + 1, boundary=index, notes=moved)
+
+
+def batch_commit(plan: Plan) -> Modification:
+    """Close the current batch and keep its work, for the batch around it."""
+    batches = plan.batches()
+    if not batches:
+        raise InvalidOperation("No batch is open: batch_start() opens one.")
+    plan.put_note(BATCHES, batches=batches[:-1])
+    return Modification(operation="batch_commit", batch=len(batches) - 1)
+
+
+def batch_end(plan: Plan, target: int) -> Modification:
+    """Go back to a batch: what arrived from the boundary after it leaves, and every mark made since is undone."""
+    batches = plan.batches()
+    if type(target) is not int or not 0 <= target <= len(batches):
+        raise InvalidValue(f"No batch {shown(target)} is open; open batches are 0 to {len(batches)}.")
+    if target == len(batches):
+        return Modification(operation="batch_end", batch=target)
+    return take_back(plan, batches[target], batches[:target])
+
+
+def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Modification:
+    """Take back what came with a batch and after it, so that the batches around it are left."""
+    before = _pages_before(plan, batch.seq)
+    left = _leave(plan, batch.boundary, before, pinned_too=pinned_too)
+    restored = _unmark(plan, batch.boundary, before)
+    if plan.batches() != around:
+        plan.put_note(BATCHES, batches=around)
+    numbering = plan.numbering()
+    return Modification(
+        operation="batch_end",
+        covered=tuple(index for number in sorted(left) if (index := numbering.index(number)) is not None),
+        restored=tuple(index for number in sorted(restored) if (index := numbering.index(number)) is not None),
+        pages=tuple(plan.index(key) for key in plan.pages),
+        batch=len(around),
+    )
+
+
+def mark_map(reader: Reader) -> MarkMap:
+    """The messages and the open batches, as lists of indices."""
+    numbering = reader.numbering()
+    starts = [batch.boundary for batch in reader.batches()]
+    indices = [numbering.index(start) if start < numbering.end else numbering.length for start in starts]
+    boundaries = [0, *(index for index in indices if index is not None)]
+    return MarkMap(
+        original_indices=list(range(numbering.length)),
+        batch_boundaries=boundaries,
+        boundary_to_batch=list(range(len(boundaries))),
+        current_batch=len(boundaries) - 1,
+    )
+
+
+def _exchange_start(plan: Plan, number: int) -> int:
+    """The first message of the exchange around this one; a result that came late stands for itself."""
+    page = plan.page_of(number)
+    if page is None or number not in page.header.numbers:
+        return number
+    start = number
+    while start - 1 in page.header.numbers:
+        start -= 1
+    return start if start == page.header.numbers[0] else number
+
+
+def _pages_before(plan: Plan, seq: int) -> Before:
+    """Every page changed after an entry, as it was then."""
+    state = plan.state
+    found: Before = {}
+    for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
+        for touched in decode_entry(record.key, record.value).touched:
+            if touched.family == PAGE_CODE and touched.key not in found:
+                found[touched.key] = page_before(touched)
+    return found
+
+
+def _leave(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> set[int]:
+    """Take what arrived from the boundary on out of the conversation; the numbers of those messages."""
+    numbering = plan.numbering()
+    left: set[int] = set()
+    for number in range(boundary, plan.next_message):
+        page = plan.page_of(number) if numbering.index(number) is not None else None
+        if page is None or number not in page.header.numbers:
+            continue
+        if page.header.mark is Mark.COMPRESSED and page.header.numbers[0] >= boundary:
+            plan.change(page, mark=Mark.ENDED, standin=0)  # its summary goes with the batch
+        if page.header.mark is not Mark.NONE:
+            continue
+        if page.header.numbers[0] >= boundary and not _was_here(before, page.key, boundary):
+            _refuse_pinned(plan, page, pinned_too=pinned_too)
+            left.update(page.header.numbers)
+            plan.change(page, mark=Mark.ENDED, pinned=False, lifecycle=Lifecycle.COLD_ARCHIVED)
+        else:  # a late result, or a message that took another's place: the exchange goes back to what it was
+            left.add(number)
+            _go_back(plan, page, boundary, before.get(page.key))
+    return left
+
+
+def _was_here(before: Before, key: int, boundary: int) -> bool:
+    """Whether the page held messages from before the boundary when the batch was opened."""
+    old = before.get(key)
+    return isinstance(old, PageRecord) and bool(old.header.numbers) and old.header.numbers[0] < boundary
+
+
+def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone | None) -> None:
+    held = old.header.numbers if isinstance(old, PageRecord) else page.header.numbers
+    plan.change(page, **exchange_fields(plan, [number for number in held if number < boundary]))
+
+
+def _unmark(plan: Plan, boundary: int, before: Before) -> set[int]:
+    """Undo every mark made on earlier messages; the numbers of those that are back."""
+    restored: set[int] = set()
+    for key, old in before.items():
+        page = plan.page(key)
+        if isinstance(old, PageRecord) and old.header.form is Form.SUMMARY:
+            _restore_summary(plan, page, old)
+        elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:
+            if not isinstance(old, PageRecord):
+                plan.remove(key)
+        elif (
+            isinstance(page, PageRecord)
+            and isinstance(old, PageRecord)
+            and page.header.numbers
+            and page.header.numbers[0] < boundary
+            and page.header.mark is not Mark.NONE
+            and page.header.mark is not old.header.mark
+        ):
+            _bring_back(plan, page, old)
+            if old.header.mark is Mark.NONE:
+                restored.update(page.header.numbers)
+    return restored
+
+
+def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> None:
+    """Give a page the mark it had, and its place if it had none."""
+    fields = {"mark": old.header.mark, "standin": old.header.standin, "lifecycle": old.header.lifecycle}
+    if old.is_cold:
+        plan.change(page, **fields)
+        return
+    home = plan.home_of(page)
+    rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
+    plan.place(page, home, rank, **fields)
+
+
+def _restore_summary(plan: Plan, page: PageRecord | Gone | None, old: PageRecord) -> None:
+    """Let a summary stand for what it stood for when the batch was opened."""
+    if isinstance(page, PageRecord):
+        kept = ("name", "description", "summary_tokens", "tokens", "body", "messages")
+        plan.change(page, **{field: getattr(old.header, field) for field in kept})
+    elif old.parent is not None:
+        plan.restore(old)
+
+
+def _refuse_pinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:
+    segment = plan.segment(segment_number(page.key))
+    is_prompt = segment is not None and segment.type is SegmentType.SYSTEM
+    if not pinned_too and not is_prompt:
+        unpinned(plan, page, "take out")

@@ -1,0 +1,294 @@
+"""Planning modifications of the record: insert, delete, replace, compress."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from quire.conversation.arrivals import Place, place_before, put_in_place, receive, tail
+from quire.conversation.results import Modification
+from quire.conversation.summary import summarise
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.messages import Message
+from quire.pages import Form, Lifecycle, Mark, PageIndex, SegmentType
+from quire.plan import Plan
+from quire.reader import Reader, slot
+from quire.records import Header, PageRecord, segment_number
+from quire.system.rules import settled, unpinned
+from quire.text import MAX_DESCRIPTION, body_text, one_line
+
+
+def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
+    """Bring messages in: at the end, or before message `at` (inside an exchange: after it)."""
+    numbering = plan.numbering()
+    notes: list[str] = []
+    place: Place | None = None
+    if at is not None:
+        if at == numbering.length and type(at) is int:
+            place = tail(plan)
+        else:
+            number = numbering.number(check_index(plan, at))
+            place = place_before(plan, number)
+            page = plan.page_of(number)
+            if page is not None and number in page.header.numbers[1:]:
+                notes.append(f"Message {at} stands inside an exchange; the new one stands after that exchange.")
+        for message in messages:
+            if message.role == "tool" and not _is_answered_by(messages, message):
+                raise InvalidValue("A tool's result stands with its call: insert it without `at`.")
+    numbers = [receive(plan, message, place) for message in messages]
+    return Modification(
+        operation="insert",
+        inserted=_indices(plan, numbers),
+        pages=_pages(plan, [page for number in numbers if (page := plan.page_of(number))]),
+        notes=tuple(notes),
+    )
+
+
+def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
+    """Take messages out of the conversation; they stay readable until cleanup."""
+    asked = check_indices(plan, indices)
+    pages = [page for page in _covered(plan, asked, "delete") if page.header.mark in (Mark.NONE, Mark.COMPRESSED)]
+    summaries = {page.header.standin for page in pages if page.header.mark is Mark.COMPRESSED}
+    for page in pages:
+        plan.change(page, mark=Mark.DELETED, standin=0, lifecycle=Lifecycle.COLD_ARCHIVED)
+    for summary in summaries:
+        remake_summary(plan, summary)
+    return _result(plan, "delete", asked, pages)
+
+
+def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Message]) -> Modification:
+    """Let messages stand where others stood. New messages have new indices; the old ones stay readable."""
+    asked = check_indices(plan, indices)
+    if not messages:
+        raise InvalidValue("replace needs the message to put in place of the old one: give `data`.")
+    numbers = [plan.numbering().number(index) for index in asked]
+    for index, number in zip(asked, numbers, strict=True):
+        mark = plan.mark_of(number)
+        if mark is not Mark.NONE:
+            raise InvalidOperation(
+                f"Cannot replace message {index}: it is out of the conversation ({mark.name.lower()})."
+            )
+    half = _half_of_a_pair(plan, numbers, messages)
+    if half is not None:
+        _refuse_protected(plan, half, "replace")
+        fresh = put_in_place(plan, half, numbers[0], messages[0])
+        return Modification(
+            operation="replace",
+            covered=tuple(asked),
+            inserted=_indices(plan, [fresh]),
+            pages=_pages(plan, [half]),
+        )
+    pages = _covered(plan, asked, "replace")
+    first = pages[0]
+    place = Place(first.parent if first.parent is not None else tail(plan).folder, first.key)
+    if plan.cold_top(first) is not None and plan.home_of(first) != first.parent:
+        place = tail(plan)
+    old = {number for page in pages for number in page.header.numbers}
+    fresh_numbers = [receive(plan, message, place) for message in messages]
+    for page in pages:
+        now = plan.page(page.key)
+        if isinstance(now, PageRecord) and set(now.header.numbers) != old & set(now.header.numbers):
+            raise InvalidOperation("Cannot replace an exchange by a result of its own call; replace that result alone.")
+        plan.change(page, mark=Mark.REPLACED, lifecycle=Lifecycle.COLD_ARCHIVED)
+    result = _result(plan, "replace", asked, pages)
+    return Modification(
+        operation="replace",
+        covered=result.covered,
+        inserted=_indices(plan, fresh_numbers),
+        pages=result.pages,
+        notes=result.notes,
+    )
+
+
+def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
+    """Let a summary stand for messages, one for every run of neighbours; the messages stay readable until cleanup."""
+    asked = check_indices(plan, indices)
+    text = None if summary is None else body_text(summary, "summary")
+    pages = [page for page in _covered(plan, asked, "compress") if page.header.mark is Mark.NONE]
+    runs = list(_runs(plan, pages))
+    if text is not None and len(runs) > 1:
+        raise InvalidValue(
+            f"One summary cannot stand for {len(runs)} separate runs of messages: compress them one by one."
+        )
+    summaries: list[PageRecord] = []
+    for run in runs:
+        page = _add_summary(plan, run, text)
+        summaries.append(page)
+        for original in run:
+            plan.change(original, mark=Mark.COMPRESSED, standin=page.key, lifecycle=Lifecycle.COLD_ARCHIVED)
+    result = _result(plan, "compress", asked, pages)
+    return Modification(
+        operation="compress",
+        covered=result.covered,
+        pages=result.pages,
+        summaries=_pages(plan, summaries),
+        notes=result.notes,
+    )
+
+
+def remake_summary(plan: Plan, key: int) -> None:
+    """Write the summary of compressed messages anew from those that are left; without any, it goes."""
+    page = plan.page(key)
+    if not isinstance(page, PageRecord):
+        return
+    originals = list(_behind(plan, page))
+    if originals:
+        plan.change(page, **_summary_fields(plan, originals, None))
+    else:
+        plan.remove(key)
+
+
+def check_index(reader: Reader, index: object) -> int:
+    """The index if a message has it. Raises `InvalidValue`."""
+    length = reader.numbering().length
+    if type(index) is not int or not 0 <= index < length:
+        known = f"messages are 0 to {length - 1}" if length else "there are no messages yet"
+        raise InvalidValue(f"No message {shown(index)}; {known}.")
+    return index
+
+
+def check_indices(reader: Reader, indices: object) -> list[int]:
+    """One index or several, each once, in the given order. Raises `InvalidValue`."""
+    if type(indices) is int:
+        return [check_index(reader, indices)]
+    if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
+        raise InvalidValue(f"indices is {shown(indices)}; a message index or a list of them is needed.")
+    found = list(dict.fromkeys(check_index(reader, index) for index in indices))
+    if not found:
+        raise InvalidValue("indices is empty; name at least one message.")
+    return found
+
+
+def _covered(plan: Plan, indices: Sequence[int], doing: str) -> list[PageRecord]:
+    """The pages of these messages, each once. Raises `InvalidOperation` for one that is protected."""
+    numbering = plan.numbering()
+    found: dict[int, PageRecord] = {}
+    for index in indices:
+        number = numbering.number(index)
+        page = plan.page_of(number)
+        if page is None or (page.header.mark is Mark.NONE and number not in page.header.numbers):
+            continue
+        if page.key not in found:
+            _refuse_protected(plan, page, f"{doing} message {index} on")
+            found[page.key] = page
+    return list(found.values())
+
+
+def _refuse_protected(plan: Plan, page: PageRecord, doing: str) -> None:
+    segment = plan.segment(segment_number(page.key))
+    if segment is not None and segment.type is SegmentType.SYSTEM:
+        raise InvalidOperation(
+            f"Cannot {doing} {plan.index(page.key)!r}: it is the system prompt. system(text) changes it."
+        )
+    unpinned(plan, page, doing)
+    settled(plan, page, doing)
+
+
+def _half_of_a_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
+    """The page on which one message of a tool exchange can be exchanged for one that pairs with the same calls."""
+    if len(numbers) != 1 or len(messages) != 1:
+        return None
+    page = plan.page_of(numbers[0])
+    old, new = plan.message(numbers[0]).message, messages[0]
+    if page is None or old.role != new.role or not (old.tool_calls or old.role == "tool"):
+        return None
+    same = [call.id for call in old.tool_calls] == [call.id for call in new.tool_calls]
+    return page if same and old.tool_call_id == new.tool_call_id else None
+
+
+def _is_answered_by(messages: Sequence[Message], result: Message) -> bool:
+    """Whether the call of a result comes in with it."""
+    return any(call.id == result.tool_call_id for message in messages for call in message.tool_calls)
+
+
+def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]:
+    """The pages as runs of neighbours in one folder."""
+    folders: dict[int | None, list[PageRecord]] = {}
+    for page in pages:
+        folders.setdefault(page.parent if not page.is_cold else ~page.key, []).append(page)
+    for members in folders.values():
+        members.sort(key=slot)
+        run = [members[0]]
+        for page in members[1:]:
+            last = run[-1]
+            following = None if last.parent is None else next(plan.members(last.parent, after=slot(last)), None)
+            if following is not None and following.key == page.key:
+                run.append(page)
+            else:
+                yield run
+                run = [page]
+        yield run
+
+
+def _add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> PageRecord:
+    first = run[0]
+    folder = plan.home_of(first) if first.is_cold or first.parent is None else first.parent
+    rank = plan.rank_before(folder, first.key) if folder == first.parent else plan.append_rank(folder)
+    header = Header(
+        folder=False,
+        name="",
+        description="",
+        author=plan.author(),
+        created=plan.now,
+        age=0,
+        born=plan.seq,
+        seq=plan.seq,
+        form=Form.SUMMARY,
+    )
+    page = plan.create(plan.next_key(segment_number(folder)), folder, rank, header)
+    return plan.change(page, **_summary_fields(plan, run, text))
+
+
+def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
+    messages = [plan.message(number).message for page in originals for number in page.header.numbers]
+    short, detail = summarise(messages) if text is None else (_one_line(text), text)
+    many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
+    return {
+        "name": f"Summary of {many}",
+        "description": short,
+        "summary_tokens": plan.count(short),
+        "tokens": plan.count(detail),
+        "body": plan.add_body(detail),
+        "messages": len(messages),
+    }
+
+
+def _one_line(text: str) -> str:
+    return one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
+
+
+def _behind(plan: Plan, summary: PageRecord) -> Iterator[PageRecord]:
+    """The compressed pages that a summary stands for: they kept their places behind it."""
+    if summary.parent is None:
+        return
+    following = next(plan.members(summary.parent, after=slot(summary)), None)
+    for page in plan.members(summary.parent, after=slot(summary), cold=True):
+        if following is not None and slot(page) > slot(following):
+            return
+        if page.header.mark is Mark.COMPRESSED and page.header.standin == summary.key:
+            yield page
+
+
+def _result(plan: Plan, operation: str, asked: Sequence[int], pages: Sequence[PageRecord]) -> Modification:
+    covered = _indices(plan, sorted(number for page in pages for number in page.header.numbers))
+    more = sorted(set(covered) - set(asked))
+    skipped = sorted(set(asked) - set(covered))
+    notes = []
+    if more:
+        notes.append(f"A call and its results go together: {_listed(more)} too.")
+    if skipped:
+        notes.append(f"Out of the conversation already: {_listed(skipped)}.")
+    return Modification(operation=operation, covered=covered, pages=_pages(plan, pages), notes=tuple(notes))
+
+
+def _listed(indices: Sequence[int]) -> str:
+    shown_first = ", ".join(map(str, indices[:12]))
+    return (
+        f"message {shown_first}" if len(indices) == 1 else f"messages {shown_first}{'…' if len(indices) > 12 else ''}"
+    )
+
+
+def _indices(plan: Plan, numbers: Iterable[int]) -> tuple[int, ...]:
+    numbering = plan.numbering()
+    return tuple(index for number in numbers if (index := numbering.index(number)) is not None)
+
+
+def _pages(plan: Plan, pages: Iterable[PageRecord]) -> tuple[PageIndex, ...]:
+    return tuple(dict.fromkeys(plan.index(page.key) for page in pages))

@@ -1,0 +1,106 @@
+"""The messages of a conversation as a sequence that reads them when they are looked at."""
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar, overload
+
+from msgspec.structs import replace
+
+from quire.messages import Message
+from quire.numbering import Numbering
+from quire.pages import Form, SegmentType
+from quire.reader import Reader
+from quire.records import page_key
+from quire.state import State
+
+T = TypeVar("T")
+Read = Callable[[Callable[[State], T]], T]
+_CHUNK = 256
+
+
+class Messages(Sequence[Message]):
+    """Messages in order. Bodies are read one by one as they are looked at, so a long conversation costs little.
+
+    The order is that of the moment it was first looked at; a message itself never changes.
+    """
+
+    def __init__(self, read: Callable[[Callable[[State], Any]], Any], *, everything: bool) -> None:
+        self._read = read
+        self._everything = everything
+        self._known: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers())
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Message]: ...
+    def __getitem__(self, place: int | slice) -> Message | list[Message]:
+        found = self._numbers()[place]
+        if isinstance(found, int):
+            return self._messages([found])[0]
+        return self._messages(found)
+
+    def __iter__(self) -> Iterator[Message]:
+        numbers = self._numbers()
+        for start in range(0, len(numbers), _CHUNK):
+            yield from self._messages(numbers[start : start + _CHUNK])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} messages>"
+
+    def _numbers(self) -> Sequence[int]:
+        if self._known is None:
+            look = all_numbers if self._everything else numbers_in_place
+            found: Sequence[int] = self._read(look)
+            self._known = found
+        return self._known
+
+    def _messages(self, numbers: Sequence[int]) -> list[Message]:
+        def load(state: State) -> list[Message]:
+            numbering = state.numbering()
+            return [handed_out(state, numbering, number) for number in numbers]
+
+        found: list[Message] = self._read(load)
+        return found
+
+
+def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
+    """A message with its index, as a value of the caller's own."""
+    message = reader.message(number).message
+    index = numbering.index(number)
+    fields: dict[str, Any] = {"index": -1 if index is None else index}
+    if isinstance(message.content, list):
+        fields["content"] = deepcopy(message.content)
+    if message.meta:
+        fields["meta"] = deepcopy(message.meta)
+    return replace(message, **fields)
+
+
+def numbers_in_place(reader: Reader) -> Sequence[int]:
+    """The numbers of all messages in the conversation, in the order they stand: the prompts, then the leaves."""
+    conversation = reader.conversation()
+    segments = [number for number, segment in reader.live_segments() if segment.type is SegmentType.SYSTEM]
+    segments += [] if conversation is None else [conversation]
+    found = array("q")
+    for segment in segments:
+        root = reader.existing(page_key(segment, 0), page_key(segment, 0))
+        for _, page in reader.subtree(root):
+            if page.header.form >= Form.USER:
+                found.extend(page.header.numbers)
+    return found
+
+
+def all_numbers(reader: Reader) -> Sequence[int]:
+    """The numbers of all messages that were not destroyed, in order of arrival."""
+    numbering = reader.numbering()
+    return range(numbering.end) if numbering.length == numbering.end else array("q", numbering.numbers())

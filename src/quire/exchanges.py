@@ -1,0 +1,60 @@
+"""What follows from the messages of one exchange: its name, its size, and the calls that wait for a result."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from quire.messages import PER_MESSAGE, Message, Role, counted_texts
+from quire.pages import Form
+from quire.plan import Plan
+
+FORMS: Final[Mapping[Role, Form]] = {
+    "user": Form.USER,
+    "assistant": Form.ASSISTANT,
+    "system": Form.SYSTEM,
+    "tool": Form.TOOL,
+}
+"""The form of an exchange by the role that opens it."""
+
+_LABEL_BYTES = 32  # an exchange's name is copied with every fork: a few words are enough
+_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
+    """The header fields that follow from the messages of an exchange."""
+    messages = [plan.message(number).message for number in numbers]
+    pending = [call.id for message in messages for call in message.tool_calls]
+    for message in messages:
+        if message.tool_call_id in pending:
+            pending.remove(message.tool_call_id)
+    fields: dict[str, Any] = {
+        "numbers": tuple(numbers),
+        "messages": len(messages),
+        "pending": tuple(pending),
+        "tokens": sum(message_tokens(plan, message) for message in messages),
+    }
+    if messages and messages[0].role != "system":
+        fields["name"] = label(messages[0])
+    return fields
+
+
+def message_tokens(plan: Plan, message: Message) -> int:
+    """What a message costs: its texts, and a little for itself and each of its calls."""
+    return sum(map(plan.count, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
+
+
+def label(message: Message) -> str:
+    """A few words that tell an exchange from others."""
+    words = _plain(message.text) or _plain(", ".join(call.name for call in message.tool_calls))
+    if not words and isinstance(message.content, list):
+        words = _plain(", ".join(str(part.get("type")) for part in message.content))
+    data = (words or message.role).encode()
+    if len(data) <= _LABEL_BYTES:
+        return words or message.role
+    return data[: _LABEL_BYTES - 3].decode(errors="ignore").rstrip() + "…"
+
+
+def _plain(text: str) -> str:
+    """The first words of a text, without line breaks and control characters."""
+    start = " ".join(text[: 8 * _LABEL_BYTES].split())[: 2 * _LABEL_BYTES]
+    return start if start.isprintable() else " ".join(_UNPRINTABLE.sub(" ", start).split())

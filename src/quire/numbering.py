@@ -1,0 +1,61 @@
+"""Message indices: the numbers in order of arrival, without those that a cleanup took."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+Gap = tuple[int, int]
+"""A run of numbers that are no more: the first and the last."""
+
+
+class Numbering:
+    """From the number a message arrived under, which never changes, to the index a user knows it by, and back."""
+
+    def __init__(self, gaps: Sequence[Gap] = (), end: int = 0) -> None:
+        self.end = end
+        self._firsts = [first for first, _ in gaps]
+        self._lasts = [last for _, last in gaps]
+        self._before: list[int] = []  # how many numbers are gone before each gap
+        gone = 0
+        for first, last in gaps:
+            self._before.append(gone)
+            gone += last - first + 1
+        self.length = end - gone
+
+    def index(self, number: int) -> int | None:
+        """The index of a message, or None if it is no more."""
+        place = bisect_right(self._firsts, number) - 1
+        if place < 0:
+            return number
+        first, last = self._firsts[place], self._lasts[place]
+        return None if number <= last else number - self._before[place] - (last - first + 1)
+
+    def number(self, index: int) -> int:
+        """The number of the message with this index."""
+        low, high = 0, len(self._firsts)
+        while low < high:  # the gaps before which fewer than `index` messages are left
+            middle = (low + high) // 2
+            if self._firsts[middle] - self._before[middle] <= index:
+                low = middle + 1
+            else:
+                high = middle
+        return index if low == 0 else index + self._before[low - 1] + self._lasts[low - 1] - self._firsts[low - 1] + 1
+
+    def numbers(self) -> Iterator[int]:
+        """All numbers that are left, in order."""
+        start = 0
+        for first, last in zip(self._firsts, self._lasts, strict=True):
+            yield from range(start, first)
+            start = last + 1
+        yield from range(start, self.end)
+
+
+def merge_gaps(gaps: Sequence[Gap], gone: Sequence[int]) -> tuple[Gap, ...]:
+    """The gaps with further numbers taken out."""
+    runs = sorted([*gaps, *((number, number) for number in gone)])
+    merged: list[Gap] = []
+    for first, last in runs:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)

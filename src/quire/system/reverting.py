@@ -1,0 +1,283 @@
+"""Planning the way back: undoing one entry, and rolling the whole context back to an earlier one."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.pages import Lifecycle, Visibility
+from quire.plan import Plan
+from quire.reader import slot
+from quire.records import (
+    CHECKPOINTS,
+    GAPS,
+    PAGE_CODE,
+    SEGMENT_CODE,
+    EntryRecord,
+    Gone,
+    NoteRecord,
+    PageRecord,
+    Touched,
+    decode_entry,
+    decode_note,
+    decode_segment,
+)
+from quire.state import State
+from quire.storage.base import JOURNAL, NOTE
+from quire.system.journal import Entry, page_before, stored_entry
+from quire.system.rules import verify, verify_conversation, verify_pins, verify_segments
+from quire.system.segments import check_conversation
+from quire.text import MAX_NAME, one_line
+
+
+def undo(plan: Plan, entry: "Entry | int") -> int:
+    """Bring back what an entry changed, keeping all that came after. Returns the seq of the undone entry.
+
+    Raises `InvalidOperation` naming the later entry if one changed the same record since.
+    """
+    seq = entry.seq if isinstance(entry, Entry) else entry
+    record = stored_entry(plan.state, seq)
+    try:
+        if seq <= plan.horizon:
+            raise InvalidOperation(f"what came before entry {plan.horizon + 1} cannot be brought back.")
+        _revert(plan, seq, record)
+    except InvalidOperation as error:
+        raise InvalidOperation(f"Cannot undo entry {seq} ({record.operation}): {error}") from None
+    return seq
+
+
+def checkpoint(plan: Plan, name: str) -> int:
+    """Give the state of the context a name to roll back to; the seq of the entry that does."""
+    label = one_line(name, "name", MAX_NAME, empty=False)
+    seq = checkpoints(plan.state).get(label)
+    if seq is not None:
+        raise InvalidOperation(f"Checkpoint {label!r} exists already, at entry {seq}; choose another name.")
+    plan.put_note(CHECKPOINTS | plan.seq, name=label)
+    return plan.seq
+
+
+def checkpoints(state: State) -> dict[str, int]:
+    """The names of all checkpoints with their seqs, oldest first."""
+    scanned = state.storage.scan(state.context, NOTE, CHECKPOINTS)
+    found = ((record.key - CHECKPOINTS, decode_note(record.key, record.value)) for record in scanned)
+    return {note.name: seq for seq, note in found if note.name}
+
+
+def moment(state: State, to: "str | int | Entry") -> int:
+    """The seq that a checkpoint's name, a seq or an entry stands for. Raises `InvalidValue`."""
+    if isinstance(to, str):
+        known = checkpoints(state)
+        if to not in known:
+            names = ", ".join(map(repr, list(known)[-12:])) or "none yet: checkpoint(name) makes one"
+            raise InvalidValue(f"No checkpoint {shown(to)}; checkpoints: {names}.")
+        return known[to]
+    seq = to.seq if isinstance(to, Entry) else to
+    first = max(state.head.horizon, 1)
+    if isinstance(seq, bool) or not isinstance(seq, int) or not first <= seq <= state.version:
+        raise InvalidValue(
+            f"Cannot go back to {shown(to)}; give a checkpoint's name or a seq, {first} to {state.version}."
+        )
+    return seq
+
+
+def rollback(plan: Plan, to: "str | int | Entry") -> int:
+    """Bring the whole context back to an earlier entry; its seq.
+
+    Permissions and pins stay as they are, and what is pinned now stays where it is, with the folders above it.
+    """
+    seq = moment(plan.state, to)
+    if seq < plan.horizon:
+        raise InvalidOperation(
+            f"Cannot go back to {shown(to)}: nothing before entry {plan.horizon} can be brought back."
+        )
+    touched = _since(plan.state, seq)
+    before = {t.key: page_before(t) for t in touched if t.family == PAGE_CODE}
+    kept = _kept(plan)
+    origins = _origins(_forwarding(plan, touched), before)
+    for item in touched:
+        if item.family == PAGE_CODE:
+            if item.key in kept:
+                _revert_content(plan, kept[item.key], before[item.key])
+            else:
+                _revert_page(plan, item, origins, before.keys())
+        elif item.family == SEGMENT_CODE:
+            _revert_segment(plan, item)
+        elif item.key < CHECKPOINTS:
+            _revert_note(plan, item)
+    verify(plan)
+    verify_segments(plan)
+    verify_conversation(plan)
+    check_conversation(plan)
+    return seq
+
+
+def messages_at(state: State, seq: int) -> int:
+    """How many messages had arrived by an entry."""
+    left: Sequence[int] = range(state.next_message)
+    if state.note(GAPS):
+        left = list(state.numbering().numbers())
+    low, high = 0, len(left)
+    while low < high:
+        middle = (low + high) // 2
+        if state.message(left[middle]).seq <= seq:
+            low = middle + 1
+        else:
+            high = middle
+    return left[low] if low < len(left) else state.next_message
+
+
+def _since(state: State, seq: int) -> list[Touched]:
+    """Every record changed after an entry, with what it was then."""
+    found: dict[tuple[int, int], Touched] = {}
+    for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
+        for touched in decode_entry(record.key, record.value).touched:
+            found.setdefault((touched.family, touched.key), touched)
+    return list(found.values())
+
+
+def _kept(plan: Plan) -> dict[int, PageRecord]:
+    """The pinned pages and the folders above them."""
+    pinned = [page for key in plan.state.pins() if isinstance(page := plan.state.page(key), PageRecord)]
+    return {page.key: page for pin in pinned for page in (pin, *plan.state.ancestors(pin))}
+
+
+def _origins(forwarding: Mapping[int, int], before: Mapping[int, PageRecord | Gone | None]) -> dict[int, int]:
+    """From each key that a move gave to the key under which that page was, over several moves."""
+    found: dict[int, int] = {}
+    for key in forwarding:
+        origin = forwarding[key]
+        while origin in forwarding and not isinstance(before.get(origin), PageRecord):
+            origin = forwarding[origin]
+        found[key] = origin
+    return found
+
+
+def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
+    for touched in record.touched:
+        _untouched_since(plan, seq, touched)
+    forwarding = _forwarding(plan, record.touched)
+    keys = {touched.key for touched in record.touched if touched.family == PAGE_CODE}
+    whole = _original(plan.state, record).operation == "unmarshal"  # a whole context may come and go
+    for touched in record.touched:
+        if touched.family == PAGE_CODE:
+            _revert_page(plan, touched, forwarding, keys)
+        elif touched.family == SEGMENT_CODE:
+            _revert_segment(plan, touched)
+        else:
+            _revert_note(plan, touched)
+    if not plan.pages and not plan.segments and not plan.notes:
+        raise InvalidOperation(
+            "Pins and permissions are security settings that no undo brings back. Set them with pin, unpin or"
+            " set_segment_permission."
+            if record.touched
+            else "it changed nothing here."
+        )
+    if whole:
+        _unpin_what_is_not_shown(plan)
+    verify(plan)
+    verify_segments(plan)
+    if not whole:
+        verify_conversation(plan)
+        verify_pins(plan)
+    check_conversation(plan)
+
+
+def _untouched_since(plan: Plan, seq: int, touched: Touched) -> None:
+    if touched.family == PAGE_CODE:
+        page = plan.state.page(touched.key)
+        now = page.header.seq if isinstance(page, PageRecord) else page.seq if page else 0
+        name = repr(plan.index(touched.key))
+    elif touched.family == SEGMENT_CODE:
+        segment = plan.state.segment(touched.key)
+        now = segment.seq if segment else 0
+        name = f"segment {plan.counters[touched.key].segment!r}"
+    else:
+        note = plan.state.note(touched.key)
+        now = note.seq if note else 0
+        name = "the list of batches"
+    if now != seq:
+        later = stored_entry(plan.state, now).operation
+        raise InvalidOperation(f"{name} was changed later by entry {now} ({later}). Undo that first.")
+
+
+def _original(state: State, record: EntryRecord) -> EntryRecord:
+    """The operation that an undo, or a chain of undos and redos, is about."""
+    while record.undoes:
+        record = stored_entry(state, record.undoes)
+    return record
+
+
+def _forwarding(plan: Plan, touched: Iterable[Touched]) -> dict[int, int]:
+    """For moves between segments undone: from each new key back to the old one."""
+    pages = {item.key: plan.page(item.key) for item in touched if item.family == PAGE_CODE}
+    return {page.moved_to: key for key, page in pages.items() if isinstance(page, Gone) and page.moved_to >= 0}
+
+
+def _revert_page(plan: Plan, touched: Touched, forwarding: Mapping[int, int], leaving: Container[int]) -> None:
+    now = plan.page(touched.key)
+    before = page_before(touched)
+    if not isinstance(before, PageRecord):
+        back = forwarding.get(touched.key, before.moved_to if before else -1)
+        if isinstance(now, PageRecord) or (now is not None and touched.key in forwarding and now.moved_to != back):
+            plan.remove(touched.key, back)
+        return
+    if isinstance(now, PageRecord):
+        before = replace(before, header=replace(before.header, pinned=now.header.pinned))
+        same = replace(before.header, seq=now.header.seq, age=now.header.age)
+        if (before.parent, before.rank, same) == (now.parent, now.rank, now.header):
+            return
+    moved = not isinstance(now, PageRecord) or (now.group, now.rank) != (before.group, before.rank)
+    if moved and before.parent is not None and not before.is_cold:
+        before = replace(before, rank=plan.free_rank(before.parent, slot(before), leaving))
+    plan.restore(before)
+
+
+_CONTENT = (
+    "name",
+    "description",
+    "summary_tokens",
+    "tokens",
+    "body",
+    "messages",
+    "meta",
+    "numbers",
+    "pending",
+    "closed",
+)
+
+
+def _revert_content(plan: Plan, now: PageRecord, before: PageRecord | Gone | None) -> None:
+    """Give a page that stays where it is what it said before."""
+    if isinstance(before, PageRecord):
+        fields: dict[str, Any] = {field: getattr(before.header, field) for field in _CONTENT}
+        plan.change(now, **fields)
+
+
+def _unpin_what_is_not_shown(plan: Plan) -> None:
+    """A page that a document pinned and that was hidden before it goes back to being hidden."""
+    for page in list(plan.pages.values()):
+        if isinstance(page, PageRecord) and page.header.pinned:
+            whole = page.header.visibility is Visibility.EXPANDED and plan.effective(page) is Lifecycle.ACTIVE
+            if not whole:
+                plan.change(page, pinned=False)
+
+
+def _revert_segment(plan: Plan, touched: Touched) -> None:
+    now = plan.segment(touched.key)
+    if now is None:
+        return
+    before = None if touched.before is None else decode_segment(touched.key, touched.before)
+    if before is None:
+        before = replace(now, gone=True)
+    elif not now.gone:
+        before = replace(before, permission=now.permission)
+    if replace(before, seq=now.seq, updated=now.updated) != now:
+        plan.put_segment(touched.key, before)
+
+
+def _revert_note(plan: Plan, touched: Touched) -> None:
+    now = plan.note(touched.key)
+    before = NoteRecord(0) if touched.before is None else decode_note(touched.key, touched.before)
+    if now is None or replace(before, seq=now.seq) != now:
+        plan.put_note(touched.key, batches=before.batches, gaps=before.gaps, name=before.name)
