@@ -1,5 +1,6 @@
 """Planning the way back: undoing one entry, and rolling the whole context back to an earlier one."""
 
+from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from quire.records import (
     decode_entry,
     decode_note,
     decode_segment,
+    page_key,
 )
 from quire.state import State
 from quire.storage.base import JOURNAL, NOTE
@@ -91,18 +93,20 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
         raise InvalidOperation(
             f"Cannot go back to {shown(to)}: nothing before entry {plan.horizon} can be brought back."
         )
-    touched = _since(plan.state, seq)
+    touched, unpinned = _since(plan.state, seq)
     before = {t.key: page_before(t) for t in touched if t.family == PAGE_CODE}
     kept = _kept(plan)
     origins = _origins(_forwarding(plan, touched), before)
     for item in touched:
         if item.family == PAGE_CODE:
             if item.key in kept:
-                _revert_content(plan, kept[item.key], before[item.key])
-            else:
-                _revert_page(plan, item, origins, before.keys())
+                old = before[item.key]
+                _revert_content(plan, kept[item.key], old if old else before.get(origins.get(item.key, -1)))
+            elif plan.state.moved(item.key) not in kept:
+                _revert_page(plan, item, origins, before.keys(), unpinned=item.key in unpinned)
         elif item.family == SEGMENT_CODE:
-            _revert_segment(plan, item)
+            if page_key(item.key, 0) not in kept or _was_live(item):
+                _revert_segment(plan, item)
         elif item.key < CHECKPOINTS:
             _revert_note(plan, item)
     verify(plan)
@@ -112,28 +116,30 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
     return seq
 
 
-def messages_at(state: State, seq: int) -> int:
-    """How many messages had arrived by an entry."""
+def messages_at(plan: Plan, seq: int) -> int:
+    """How many messages a context that goes back to an entry needs: those that had arrived by then, and whatever
+    stands on pages that stay because they are pinned."""
+    state = plan.state
     left: Sequence[int] = range(state.next_message)
     if state.note(GAPS):
         left = list(state.numbering().numbers())
-    low, high = 0, len(left)
-    while low < high:
-        middle = (low + high) // 2
-        if state.message(left[middle]).seq <= seq:
-            low = middle + 1
-        else:
-            high = middle
-    return left[low] if low < len(left) else state.next_message
+    arrived = bisect_right(left, seq, key=lambda number: state.message(number).seq)
+    pinned = (plan.page(key) for key in state.pins())
+    shown = (page.header.numbers for page in pinned if isinstance(page, PageRecord))
+    needed = max((max(numbers) + 1 for numbers in shown if numbers), default=0)
+    return max(needed, left[arrived] if arrived < len(left) else state.next_message)
 
 
-def _since(state: State, seq: int) -> list[Touched]:
-    """Every record changed after an entry, with what it was then."""
+def _since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
+    """Every record changed after an entry, with what it was then; and the pages that were unpinned when last there."""
     found: dict[tuple[int, int], Touched] = {}
+    unpinned: set[int] = set()
     for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
         for touched in decode_entry(record.key, record.value).touched:
             found.setdefault((touched.family, touched.key), touched)
-    return list(found.values())
+            if touched.family == PAGE_CODE and isinstance(page := page_before(touched), PageRecord):
+                (unpinned.discard if page.header.pinned else unpinned.add)(touched.key)
+    return list(found.values()), unpinned
 
 
 def _kept(plan: Plan) -> dict[int, PageRecord]:
@@ -214,7 +220,14 @@ def _forwarding(plan: Plan, touched: Iterable[Touched]) -> dict[int, int]:
     return {page.moved_to: key for key, page in pages.items() if isinstance(page, Gone) and page.moved_to >= 0}
 
 
-def _revert_page(plan: Plan, touched: Touched, forwarding: Mapping[int, int], leaving: Container[int]) -> None:
+def _revert_page(
+    plan: Plan,
+    touched: Touched,
+    forwarding: Mapping[int, int],
+    leaving: Container[int],
+    *,
+    unpinned: bool = False,
+) -> None:
     now = plan.page(touched.key)
     before = page_before(touched)
     if not isinstance(before, PageRecord):
@@ -227,6 +240,8 @@ def _revert_page(plan: Plan, touched: Touched, forwarding: Mapping[int, int], le
         same = replace(before.header, seq=now.header.seq, age=now.header.age)
         if (before.parent, before.rank, same) == (now.parent, now.rank, now.header):
             return
+    elif unpinned:
+        before = replace(before, header=replace(before.header, pinned=False))
     moved = not isinstance(now, PageRecord) or (now.group, now.rank) != (before.group, before.rank)
     if moved and before.parent is not None and not before.is_cold:
         before = replace(before, rank=plan.free_rank(before.parent, slot(before), leaving))
@@ -270,10 +285,14 @@ def _revert_segment(plan: Plan, touched: Touched) -> None:
     before = None if touched.before is None else decode_segment(touched.key, touched.before)
     if before is None:
         before = replace(now, gone=True)
-    elif not now.gone:
+    else:
         before = replace(before, permission=now.permission)
     if replace(before, seq=now.seq, updated=now.updated) != now:
         plan.put_segment(touched.key, before)
+
+
+def _was_live(touched: Touched) -> bool:
+    return touched.before is not None and not decode_segment(touched.key, touched.before).gone
 
 
 def _revert_note(plan: Plan, touched: Touched) -> None:

@@ -85,4 +85,4 @@ class Timeline(Face):
             if plan.state.storage.head(target) is not None:
                 raise InvalidOperation(f"Context {target!r} exists already; choose another name for the fork.")
             seq = plan.state.version if at is None else rollback(plan, at)
-            self._engine.fork(plan, target, messages_at(plan.state, seq))
+            self._engine.fork(plan, target, messages_at(plan, seq))
