@@ -101,7 +101,7 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
         if item.family == PAGE_CODE:
             if item.key in kept:
                 old = before[item.key]
-                _revert_content(plan, kept[item.key], old if old else before.get(origins.get(item.key, -1)))
+                _revert_content(plan, kept[item.key], old or before.get(origins.get(item.key, -1)))
             elif plan.state.moved(item.key) not in kept:
                 _revert_page(plan, item, origins, before.keys(), unpinned=item.key in unpinned)
         elif item.family == SEGMENT_CODE:
@@ -283,10 +283,7 @@ def _revert_segment(plan: Plan, touched: Touched) -> None:
     if now is None:
         return
     before = None if touched.before is None else decode_segment(touched.key, touched.before)
-    if before is None:
-        before = replace(now, gone=True)
-    else:
-        before = replace(before, permission=now.permission)
+    before = replace(now, gone=True) if before is None else replace(before, permission=now.permission)
     if replace(before, seq=now.seq, updated=now.updated) != now:
         plan.put_segment(touched.key, before)
 

@@ -1,6 +1,6 @@
 """The messages of exchanges in a JSON document: how they are written, and how they get their numbers back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from quire.exchanges import FORMS, exchange_fields
 from quire.messages import Message
 from quire.pages import Form, Lifecycle, Mark
 from quire.plan import Plan
+from quire.providers import own
 from quire.reader import Reader
 from quire.records import Header
 from quire.system.rules import choice
@@ -40,10 +41,14 @@ def read(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int]) -> dict[
     """The numbers of the messages on every page of a document, stored anew unless they are here already."""
     found = sorted(_messages(pages), key=lambda item: item[2].index)
     numbers: dict[str, dict[int, int]] = {}
+    taken: set[int] = set()
     for page, place, message in found:
         plain = replace(message, index=-1)
-        known = _known(plan, message.index, keys[page], plain)
-        numbers.setdefault(page, {})[place] = plan.add_message(keys[page], plain) if known is None else known
+        number = _known(plan, message.index, keys[page], plain)
+        if number is None or number in taken:
+            number = plan.add_message(keys[page], plain)
+        taken.add(number)
+        numbers.setdefault(page, {})[place] = number
         for call in message.tool_calls:
             plan.add_caller(call.id, keys[page])
     return {page: tuple(places[place] for place in sorted(places)) for page, places in numbers.items()}
@@ -55,8 +60,9 @@ def fields(
     """The header fields that a page's messages and marks give it."""
     known: dict[str, Any] = {}
     if numbers:
-        role = plan.message(numbers[0]).message.role
-        known = {**exchange_fields(plan, numbers), "form": FORMS[role], "closed": form.get("closed") is True}
+        first, *results = (plan.message(number).message for number in numbers)
+        _check_exchange(first, results, f"{place}.messages", marked=form.get("mark", 0) != Mark.NONE)
+        known = {**exchange_fields(plan, numbers), "form": FORMS[first.role], "closed": form.get("closed") is True}
         known.pop("name", None)
     elif form.get("form") == Form.SUMMARY:
         known["form"] = Form.SUMMARY
@@ -80,9 +86,23 @@ def _messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
             )
         for n, value in enumerate(listed):
             try:
-                yield page, n, msgspec.convert(value, Message)
-            except msgspec.ValidationError as error:
-                raise InvalidValue(f"The document cannot be read: {place}[{n}]: {error}.") from None
+                yield page, n, own.read(value, f"{place}[{n}]")
+            except InvalidValue as error:
+                raise InvalidValue(f"The document cannot be read: {error}") from None
+
+
+def _check_exchange(first: Message, results: Sequence[Message], place: str, *, marked: bool) -> None:
+    """Refuse what is no exchange: one message, or calls with their results."""
+    calls = [call.id for call in first.tool_calls]
+    for n, message in enumerate(results, 1):
+        if message.role != "tool" or message.tool_call_id not in calls:
+            raise InvalidValue(
+                f"The document cannot be read: {place}[{n}] is no result of a call in {place}[0]; a page holds one"
+                " message, or an assistant message with the results of its calls."
+            )
+        calls.remove(message.tool_call_id)
+    if first.role == "tool" and not marked:
+        raise InvalidValue(f"The document cannot be read: {place}[0] is a result without its call.")
 
 
 def _known(plan: Plan, index: int, page: int, message: Message) -> int | None:
