@@ -1,47 +1,21 @@
 """The ground floor: durable small operations, opening, memory and bytes on disk, for small and large contexts."""
 
-import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import apsw
-
 import quire
 from bench.figures import Figure
-from quire.storage.base import Commit, Delete
+from bench.measure import CountingStorage, Floor, NoTokens, Timer, fresh_python, prose
 from quire.storage.sqlite import SQLiteStorage
 from quire.system import ContextSystem
 
 SMALL = 100
 ROUNDS = 40
 BATCH = 100
-SENTENCE = "the pump moves water through a valve and back into the tank until the gauge reads zero again"
-
-
-class NoTokens:
-    """A counter that counts nothing: token counting is measured apart."""
-
-    name = "none"
-    exact = False
-
-    def count(self, text: str) -> int:
-        return 0
-
-
-class CountingStorage(SQLiteStorage):
-    """SQLite that notes how many bytes the last commit carried."""
-
-    carried = 0
-
-    def commit(self, context: str, commit: Commit) -> None:
-        values = (write.value for write in commit.writes if not isinstance(write, Delete))
-        self.carried = len(commit.head) + sum(map(len, values))
-        super().commit(context, commit)
 
 
 def run(folder: Path, pages: int) -> list[Figure]:
@@ -74,12 +48,6 @@ def build(file: Path, pages: int, size: Callable[[random.Random], int] = lambda 
         seconds.append(time.perf_counter() - start)
     storage.close()
     return seconds
-
-
-def prose(chance: random.Random, size: int) -> str:
-    """Text of exactly this many bytes."""
-    start = chance.randrange(len(_PROSE) - 100_000)
-    return _PROSE[start : start + size]
 
 
 def bytes_on_disk(folder: Path, large: Path, pages: int) -> list[Figure]:
@@ -121,7 +89,7 @@ pages.get_page({index!r}), (pages.detail({index!r}) if {index != "usr-0"} else N
 spent = (time.perf_counter() - start) * 1e3
 print(spent, [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")][0] / 1024)
 """
-    spent, resident = _python(code).split()
+    spent, resident = fresh_python(code).split()
     return float(spent), float(resident)
 
 
@@ -134,7 +102,7 @@ for index in range(1, {pages} + 1, {max(pages // 100_000, 1)}):
     system.get_page(f"usr-{{index}}")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
-    return Figure(f"process memory, walking {pages:,} pages", float(_python(code)), "MB", 100, "max_pages=10,000")
+    return Figure(f"process memory, walking {pages:,} pages", float(fresh_python(code)), "MB", 100, "max_pages=10,000")
 
 
 def importing() -> Figure:
@@ -145,8 +113,8 @@ import quire
 print((time.perf_counter() - start) * 1e3)
 assert not {"splintr", "tiktoken"} & set(sys.modules)
 """
-    _python("import quire")  # compiles the modules once
-    spent = statistics.median(float(_python(code)) for _ in range(9))
+    fresh_python("import quire")  # compiles the modules once
+    spent = statistics.median(float(fresh_python(code)) for _ in range(9))
     return Figure("import quire", spent, "ms", 100, "the tokenizer is not loaded")
 
 
@@ -159,8 +127,8 @@ def appending(seconds: list[float], pages: int) -> list[Figure]:
 
 def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figure]:
     """Hide and append, on the small and the large context and on the raw floor, in turns."""
-    timer = _Timer()
-    floor = _Floor(folder / "floor.db")
+    timer = Timer()
+    floor = Floor(folder / "floor.db")
     subjects = [_Subject("small", small, SMALL, timer), _Subject("large", large, pages, timer)]
     for _ in range(ROUNDS):
         for subject in subjects:
@@ -185,22 +153,10 @@ def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figur
     return figures
 
 
-class _Timer:
-    """Seconds by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, list[float]] = {}
-
-    def time(self, name: str, action: Callable[..., object], *arguments: object) -> None:
-        start = time.perf_counter()
-        action(*arguments)
-        self.seconds.setdefault(name, []).append(time.perf_counter() - start)
-
-
 class _Subject:
     """One context under measurement, and how many bytes its last commits carried."""
 
-    def __init__(self, name: str, file: Path, pages: int, timer: _Timer) -> None:
+    def __init__(self, name: str, file: Path, pages: int, timer: Timer) -> None:
         self.carried: dict[str, int] = {}
         self._name = name
         self._pages = pages
@@ -222,28 +178,3 @@ class _Subject:
             create = self._system.create_detail_page
             self._timer.time(f"append {self._name}", create, "Page", "What it is about", text, "usr-0")
             self.carried["append"] = self._storage.carried
-
-
-class _Floor:
-    """The least a durable write can cost: one INSERT and commit through apsw."""
-
-    def __init__(self, file: Path) -> None:
-        self._db = apsw.Connection(str(file))
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.execute("CREATE TABLE floor (id INTEGER PRIMARY KEY, value BLOB)")
-
-    def insert(self, data: bytes) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("INSERT INTO floor (value) VALUES (?)", (data,))
-        self._db.execute("COMMIT")
-
-
-def _python(code: str) -> str:
-    """What a fresh process prints that runs with compiled modules, as an installed package does."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    return done.stdout.strip()
-
-
-_PROSE = " ".join(random.Random(1).choices(SENTENCE.split(), k=60_000))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,27 @@ def as_table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def as_markdown(figures: Sequence[Figure], machine: Mapping[str, object]) -> str:
-    """The figures as a page of the documentation."""
-    rows = "\n".join(f"| {figure.name} | {_value(figure)} | {_limit(figure)} | {figure.note} |" for figure in figures)
-    where = ", ".join(f"{name} {value}" for name, value in machine.items())
-    return f"""# Figures
+def as_markdown(kept: Mapping[str, Mapping[str, Any]]) -> str:
+    """Kept results as a page of the documentation, topic by topic."""
+    return _PREFACE + "\n".join(_topic(name, results) for name, results in kept.items())
 
-Written by `python -m bench`; measured on: {where}. Times vary with the machine, ratios hardly: the raw floor (one apsw
-`INSERT` and commit of the same bytes, on a file of its own) is measured in the same run, turn by turn with quire.
-Token counting is apart (a counter that counts nothing), as is a search index (there is none yet).
+
+_PREFACE = """# Figures
+
+Written by `python -m bench`. Times vary with the machine, ratios hardly: the raw floor (one apsw `INSERT` and commit of
+the same bytes, on a file of its own) is measured in the same run, turn by turn with quire. Token counting is apart (a
+counter that counts nothing), as is a search index (there is none yet).
+
+"""
+
+
+def _topic(name: str, results: Mapping[str, Any]) -> str:
+    figures = [Figure(**{field: row[field] for field in _FIELDS}) for row in results["figures"]]
+    rows = "\n".join(f"| {figure.name} | {_value(figure)} | {_limit(figure)} | {figure.note} |" for figure in figures)
+    where = ", ".join(f"{what} {value}" for what, value in results["machine"].items())
+    return f"""## The {name}
+
+Measured on: {where}.
 
 | figure | measured | at most | |
 |---|---|---|---|
@@ -50,9 +63,13 @@ Token counting is apart (a counter that counts nothing), as is a search index (t
 """
 
 
+_FIELDS = ("name", "value", "unit", "limit", "note")
+
+
 def _value(figure: Figure) -> str:
-    return f"{figure.value:,.2f} {figure.unit}" if figure.value < 100 else f"{figure.value:,.0f} {figure.unit}"
+    digits = 2 if figure.value < 100 and figure.unit else 0
+    return f"{figure.value:,.{digits}f} {figure.unit}".strip()
 
 
 def _limit(figure: Figure) -> str:
-    return "" if figure.limit is None else f"{figure.limit:,g} {figure.unit}"
+    return "" if figure.limit is None else f"{figure.limit:,g} {figure.unit}".strip()

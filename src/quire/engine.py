@@ -308,24 +308,33 @@ class _Changes:
 
     def _page(self, key: int, page: PageRecord | Gone) -> None:
         old = self._plan.stored(key)
-        group, order = _place(page)
         if old is None:
-            self.touched.append(Touched(PAGE_CODE, key))
-            stays = False
-        else:
-            place = _place(old)
-            before = encode_record(key, old if isinstance(old, Gone) else old.header)
-            self.touched.append(Touched(PAGE_CODE, key, before, *place))
-            stays = place == (group, order)
+            self._new_page(key, page)
+            return
+        group, order = _place(page)
+        place = _place(old)
+        before = encode_record(key, old if isinstance(old, Gone) else old.header)
+        self.touched.append(Touched(PAGE_CODE, key, before, *place))
         value = encode_record(key, page if isinstance(page, Gone) else page.header)
-        if stays:
+        if place == (group, order):
             self.writes.append(Patch(PAGE, key, value))
         else:
             self.writes.append(Put(PAGE, key, value, group, order))
-            self.moved = self.moved or old is not None
+            self.moved = True
             self._tally(old, -1)
             self._tally(page, +1)
         self._pin(key, old, page)
+
+    def _new_page(self, key: int, page: PageRecord | Gone) -> None:
+        self.touched.append(Touched(PAGE_CODE, key))
+        if isinstance(page, Gone):
+            self.writes.append(Put(PAGE, key, encode_record(key, page)))
+            return
+        header = page.header
+        self.writes.append(Put(PAGE, key, encode_record(key, header), page.group, page.rank))
+        self._tally(page, +1)
+        if header.pinned:
+            self._pin(key, None, page)
 
     def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
         if isinstance(page, PageRecord) and page.parent is not None:

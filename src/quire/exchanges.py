@@ -40,6 +40,8 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
 
 def message_tokens(plan: Plan, message: Message) -> int:
     """What a message costs: its texts, and a little for itself and each of its calls."""
+    if isinstance(message.content, str) and not message.tool_calls and not message.name:  # the everyday case
+        return plan.count(message.content) + PER_MESSAGE
     return sum(map(plan.count, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
 
 
@@ -56,5 +58,5 @@ def label(message: Message) -> str:
 
 def _plain(text: str) -> str:
     """The first words of a text, without line breaks and control characters."""
-    start = " ".join(text[: 8 * _LABEL_BYTES].split())[: 2 * _LABEL_BYTES]
+    start = " ".join(text[: 2 * _LABEL_BYTES].split())
     return start if start.isprintable() else " ".join(_UNPRINTABLE.sub(" ", start).split())

@@ -194,8 +194,13 @@ class Plan(Reader):
     def create(self, key: int, parent: int | None, rank: bytes, header: Header) -> PageRecord:
         """Add a page with a key that was never used."""
         if parent is not None:
-            self._last[parent] = max(rank, self._last.get(parent, b""))
-        return self._write(PageRecord(key, parent, rank, header))
+            last = self._last.get(parent)
+            self._last[parent] = rank if last is None or rank > last else last
+        record = PageRecord(key, parent, rank, header)
+        if header.pinned or key not in self.fresh:
+            return self._write(record)
+        self._pages[key] = record
+        return record
 
     def remove(self, key: int, moved_to: int = -1) -> None:
         """Leave a `Gone` where the page was."""

@@ -195,6 +195,15 @@ class Reader(ABC):
         gaps = self.note(GAPS)
         return Numbering(gaps.gaps if gaps else (), self.next_message)
 
+    def message_index(self, number: int) -> int:
+        """The index of a message that was not destroyed."""
+        if self.note(GAPS) is None:  # the everyday case: no cleanup ever
+            return number
+        index = self.numbering().index(number)
+        if index is None:
+            raise self.broken(f"message {number} was destroyed by a cleanup.")
+        return index
+
     def batches(self) -> tuple[Batch, ...]:
         """The open batches after batch 0, outermost first."""
         found = self.note(BATCHES)

@@ -217,7 +217,8 @@ _call_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 def encode_record(key: int, value: Struct | int | tuple[int, ...]) -> bytes:
     """Any record but a body, as stored under this key."""
-    return _seal(key, _encode(value))
+    payload = _encode(value)
+    return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
 
 
 def encode_body(key: int, text: str) -> bytes:

@@ -34,7 +34,7 @@ class Conversation(Face):
         said = body_text(text, "text")
         called = None if name is None else one_line(name, "name", MAX_NAME, empty=False)
         message = Message(role="system", content=said, name=called)
-        return self._index(self.run("system", arrivals.set_prompt, message))
+        return self.run("system", _indexed, arrivals.set_prompt, message)
 
     def user(self, content: Any) -> int:
         """Add a user message: text, or a list of parts in any provider's shape; its message index."""
@@ -53,7 +53,7 @@ class Conversation(Face):
         """Add the result of a tool call, early or late; its message index. The same result again changes nothing."""
         if isinstance(content, str):
             message = Message(role="tool", content=body_text(content), tool_call_id=body_text(call_id, "call_id"))
-            return self._index(self.run("tool", arrivals.receive, message))
+            return self.run("tool", _indexed, arrivals.receive, message)
         return self.add({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def add(self, message: Any) -> int:
@@ -65,7 +65,7 @@ class Conversation(Face):
         if not messages:
             raise InvalidValue(f"There is no message in {shown(message)}.")
         operation = messages[0].role if len(messages) == 1 else "add"
-        return self._index(self.run(operation, _receive_all, messages)[-1])
+        return self.run(operation, _receive_all, messages)
 
     def import_messages(
         self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
@@ -210,16 +210,18 @@ class Conversation(Face):
     def _say(self, role: Any, content: Any) -> int:
         if isinstance(content, str):  # the everyday case needs no parser
             message = Message(role=role, content=body_text(content, "content"))
-            return self._index(self.run(role, arrivals.receive, message))
+            return self.run(role, _indexed, arrivals.receive, message)
         return self.add({"role": role, "content": content})
 
-    def _index(self, number: int) -> int:
-        found = self._read(lambda state: state.numbering().index(number))
-        return number if found is None else found
+
+def _indexed(plan: Plan, arrive: Callable[[Plan, Message], int], message: Message) -> int:
+    """Plan an arrival; the index of the message."""
+    return plan.message_index(arrive(plan, message))
 
 
-def _receive_all(plan: Plan, messages: Sequence[Message]) -> list[int]:
-    return [arrivals.receive(plan, message) for message in messages]
+def _receive_all(plan: Plan, messages: Sequence[Message]) -> int:
+    """Plan the arrival of several messages; the index of the last."""
+    return [_indexed(plan, arrivals.receive, message) for message in messages][-1]
 
 
 def _as_call(call: Any) -> Any:

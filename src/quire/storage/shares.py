@@ -58,7 +58,7 @@ class Shares:
 
     def check_own(self, number: int, family: Family, key: int) -> None:
         """Raises `InvalidOperation` if a record of an immutable family would be written where nobody reads it."""
-        if self.owner(number, family, key) != number:
+        if self._line(number) and self.owner(number, family, key) != number:
             raise InvalidOperation(f"{family} record {key} is the fork's origin's: such records are written once.")
 
     def delete(self, number: int, family: Family, key: int) -> None:

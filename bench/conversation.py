@@ -1,0 +1,166 @@
+"""The conversation: appending messages, importing, rolling back, forking, undoing."""
+
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import quire
+from bench.figures import Figure
+from bench.measure import CountingStorage, Floor, NoTokens, Timer, prose
+from quire.context import Context, open_in
+from quire.testing import FaultyStorage
+
+ROUNDS = 40
+BATCH = 100
+CHANGES = 1_000
+
+
+def run(folder: Path, messages: int) -> list[Figure]:
+    """All figures of the conversation."""
+    middle = max(messages // 100, 200)
+    tenth = max(messages // 10, 1_000)
+    return [
+        *importing(folder, tenth),
+        *forking(folder / "import.db", tenth),
+        *undoing(folder / "import.db", tenth),
+        *rolling_back(folder),
+        *appending(folder, (100, middle, messages)),
+    ]
+
+
+def importing(folder: Path, messages: int) -> list[Figure]:
+    """A long history taken in, as a stream."""
+    ctx = opened(folder / "import.db")
+    start = time.perf_counter()
+    report = ctx.import_messages(history(messages))
+    seconds = time.perf_counter() - start
+    assert report.messages == messages
+    ctx.close()
+    note = f"{seconds / messages * 1e6:.0f} µs a message, {(report.findings and 'with findings') or 'nothing to heal'}"
+    return [Figure(f"import of {messages:,} messages", seconds, "s", None, note)]
+
+
+def forking(file: Path, messages: int) -> list[Figure]:
+    """A fork of the imported context: how long, and how many bytes a page it adds."""
+    ctx = opened(file)
+    sizes, seconds = [stored(ctx)], []
+    for number in range(5):
+        start = time.perf_counter()
+        ctx.fork(f"fork {number}")
+        seconds.append(time.perf_counter() - start)
+        sizes.append(stored(ctx))
+    ctx.close()
+    milliseconds = statistics.median(seconds) * 1e3
+    added = statistics.median(after - before for before, after in pairwise(sizes))
+    return [
+        Figure(f"fork of {messages:,} messages", milliseconds, "ms", 500),
+        Figure("bytes on disk that a fork adds, a page", added / messages, "bytes", 150, "bodies are shared"),
+    ]
+
+
+def undoing(file: Path, messages: int) -> list[Figure]:
+    """One compression of twenty messages among many, undone."""
+    ctx = opened(file)
+    chance = random.Random(5)
+    seconds = []
+    for _ in range(50):
+        first = chance.randrange(messages - 20)
+        ctx.conversation.compress(range(first, first + 20))
+        start = time.perf_counter()
+        ctx.undo(ctx.seq)
+        seconds.append(time.perf_counter() - start)
+    ctx.close()
+    milliseconds = statistics.median(seconds) * 1e3
+    return [Figure(f"undo of a compression among {messages:,} messages", milliseconds, "ms", 10, "20 messages")]
+
+
+def rolling_back(folder: Path) -> list[Figure]:
+    """A thousand changes taken back at once."""
+    storage = FaultyStorage(CountingStorage(folder / "rollback.db"))
+    ctx = quire.open(storage, "bench", counter=NoTokens())
+    ctx.import_messages(history(CHANGES))
+    target = ctx.checkpoint("before")
+    for number in range(CHANGES):
+        ctx.pages.hide(f"usr-{number + 1}")
+    storage.arm(0)
+    start = time.perf_counter()
+    ctx.rollback(target)
+    seconds = time.perf_counter() - start
+    commits = storage.calls.count("commit")
+    storage.close()
+    return [
+        Figure(f"commits of a rollback of {CHANGES:,} changes", commits, "", 1, f"{seconds * 1e3:.0f} ms"),
+    ]
+
+
+def appending(folder: Path, sizes: tuple[int, int, int]) -> list[Figure]:
+    """One more message, to a short, a middling and a long conversation, and the raw floor, in turns."""
+    timer = Timer()
+    floor = Floor(folder / "floor-messages.db")
+    chance = random.Random(3)
+    subjects = {}
+    for size in sizes:
+        sys.stderr.write(f"building a conversation of {size:,} messages …\n")
+        ctx = opened(folder / f"messages-{size}.db")
+        ctx.import_messages(history(size))
+        subjects[size] = ctx
+    carried = 0
+    for _ in range(ROUNDS):
+        for size, ctx in subjects.items():
+            for _ in range(BATCH):
+                timer.time(f"append {size}", ctx.user, prose(chance, 1_024))
+            carried = carried_by(ctx)
+        for _ in range(BATCH):
+            timer.time("floor", floor.insert, bytes(carried))
+    raw = statistics.median(timer.seconds["floor"])
+    medians = {size: statistics.median(timer.seconds[f"append {size}"]) for size in sizes}
+    for ctx in subjects.values():
+        ctx.close()
+    return [
+        *(
+            Figure(
+                f"append a message of 1 kB to {size:,}, × raw INSERT",
+                medians[size] / raw,
+                "×",
+                8,
+                f"median; {medians[size] * 1e6:.0f} µs against {raw * 1e6:.0f} µs for {carried:,} bytes",
+            )
+            for size in sizes
+        ),
+        *(
+            Figure(f"append a message to {size:,} against {sizes[0]}", medians[size] / medians[sizes[0]], "×", 1.3)
+            for size in sizes[1:]
+        ),
+    ]
+
+
+def history(messages: int) -> Iterator[dict[str, str]]:
+    """A made-up dialogue."""
+    chance = random.Random(11)
+    for number in range(messages):
+        yield {"role": "user" if number % 2 == 0 else "assistant", "content": prose(chance, 240)}
+
+
+def opened(file: Path) -> Context:
+    """A context that notes how many bytes its commits carry."""
+    storage = CountingStorage(file)
+    return open_in(storage, "bench", counter=NoTokens(), owned=storage)
+
+
+def carried_by(ctx: Context) -> int:
+    """The bytes of the last commit."""
+    storage = ctx.pages.storage
+    assert isinstance(storage, CountingStorage)
+    return storage.carried
+
+
+def stored(ctx: Context) -> int:
+    """The size of the database file, with everything in it."""
+    storage = ctx.pages.storage
+    assert isinstance(storage, CountingStorage)
+    storage._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return storage.path.stat().st_size

@@ -1,0 +1,78 @@
+"""What all benchmarks share: a counter that counts nothing, a raw floor, a timer, text, and fresh processes."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from quire.storage.base import Commit, Delete
+from quire.storage.sqlite import SQLiteStorage
+
+_SENTENCE = "the pump moves water through a valve and back into the tank until the gauge reads zero again"
+_PROSE = " ".join(random.Random(1).choices(_SENTENCE.split(), k=60_000))
+
+
+class NoTokens:
+    """A counter that counts nothing: token counting is measured apart."""
+
+    name = "none"
+    exact = False
+
+    def count(self, text: str) -> int:
+        return 0
+
+
+class CountingStorage(SQLiteStorage):
+    """SQLite that notes how many bytes the last commit carried."""
+
+    carried = 0
+
+    def commit(self, context: str, commit: Commit) -> None:
+        values = (write.value for write in commit.writes if not isinstance(write, Delete))
+        self.carried = len(commit.head) + sum(map(len, values))
+        super().commit(context, commit)
+
+
+def prose(chance: random.Random, size: int) -> str:
+    """Text of exactly this many bytes."""
+    start = chance.randrange(len(_PROSE) - 100_000)
+    return _PROSE[start : start + size]
+
+
+class Timer:
+    """Seconds by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def time(self, name: str, action: Callable[..., object], *arguments: object) -> None:
+        start = time.perf_counter()
+        action(*arguments)
+        self.seconds.setdefault(name, []).append(time.perf_counter() - start)
+
+
+class Floor:
+    """The least a durable write can cost: one INSERT and commit through apsw."""
+
+    def __init__(self, file: Path) -> None:
+        self._db = apsw.Connection(str(file))
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("CREATE TABLE floor (id INTEGER PRIMARY KEY, value BLOB)")
+
+    def insert(self, data: bytes) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("INSERT INTO floor (value) VALUES (?)", (data,))
+        self._db.execute("COMMIT")
+
+
+def fresh_python(code: str) -> str:
+    """What a fresh process prints that runs with compiled modules, as an installed package does."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()
