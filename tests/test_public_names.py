@@ -32,6 +32,7 @@ NAMES = [
     "InvalidOperation",
     "InvalidValue",
     "IrreducibleFloor",
+    "Item",
     "Library",
     "Lifecycle",
     "Mark",

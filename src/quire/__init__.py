@@ -2,7 +2,7 @@
 
 from quire.context import Context
 from quire.context import open as open  # noqa: A004 - not in __all__, so that `import *` leaves Python's own open alone
-from quire.conversation import Cleanup, Conversation, Finding, ImportReport, MarkMap, Messages, Modification
+from quire.conversation import Cleanup, Conversation, Finding, ImportReport, Item, MarkMap, Messages, Modification
 from quire.errors import (
     Busy,
     Conflict,
@@ -67,6 +67,7 @@ __all__ = [
     "InvalidOperation",
     "InvalidValue",
     "IrreducibleFloor",
+    "Item",
     "Library",
     "Lifecycle",
     "Mark",

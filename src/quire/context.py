@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from quire.conversation import Conversation, ImportReport, Messages
+from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.errors import Conflict, InvalidValue, shown
 from quire.messages import ToolCall
 from quire.pages import PageIndex, Permission, Segment, SegmentType
@@ -89,6 +89,10 @@ class Context:
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
         """The messages in the conversation in the order they stand; with `all` every one by index, marked ones too."""
         return self.conversation.messages(all)
+
+    def items(self, active: bool = False) -> Iterator[Item]:
+        """Prompts, exchanges and summaries by seq; with `active` only those that no edit took out. Streams."""
+        return self.conversation.items(active)
 
     def import_messages(
         self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None

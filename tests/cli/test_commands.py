@@ -19,7 +19,10 @@ def test_the_demo_builds_shows_and_reopens_a_context(
     with quire.open(stores[0], "travel-agent") as context:
         assert context.check() == []
         flights = context.pages.get_page("usr-2")
-        assert f"usr-2 Flight search {flights.tokens} tokens" in said
+        assert f"usr-2 Let me look. {flights.tokens} tokens" in said
+        assert "in the block 6 messages, after it 5" in said
+        assert len(context.messages()) == 5
+        assert f"travel-agent: 5 messages, what-if: {len(quire.open(stores[0], 'what-if').messages())}" in said
         assert f"{context.seq} journal entries, check(): 0 problems" in said
     assert "Cannot hide 'sys-1': it is pinned" in said
     assert "Try next" in said
@@ -46,12 +49,15 @@ def test_tree_shows_every_page_with_its_state(capsys: pytest.CaptureFixture[str]
         pages.hide(chapter)
         pages.archive(old)
         pages.archive(gone, cold=True)
+        context.user("A slip of the tongue")
+        context.conversation.delete(0)
     assert main(["tree", str(tmp_path / "a.db"), "--context", "agent"]) == 0
     said = capsys.readouterr().out
     assert "mem-2 Chapter 1 page [hidden, shows 0 tokens]" in said
     assert "mem-1 座位 10 tokens [folded away]" in said
     assert "mem-3 Old 1 token [archived]" in said
     assert "mem-4 Gone cold 1 token (from mem-0)" in said
+    assert "usr-1 A slip of the tongue 9 tokens [deleted] (from usr-0)" in said
 
 
 def test_tree_cuts_a_long_folder_and_says_how_much_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

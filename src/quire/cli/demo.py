@@ -14,15 +14,16 @@ from quire.system import ContextSystem
 
 
 def run_demo(paint: Paint) -> None:
-    """Build, show, refuse, undo, find, reopen."""
+    """Talk, shrink, refuse, undo, try something out, find, branch, reopen."""
     path = Path(mkdtemp(prefix="quire-demo-")) / "agent.db"
     with quire.open(path, "travel-agent") as context:
         pages = context.pages
         _say(paint, "1", f"A new context in {path}")
-        notes, flights = _fill(pages)
+        notes, flights = _fill(context)
         _show(pages, paint)
+        print(f"   {len(context.messages())} messages; a call and its result are one page: {paint.cyan(flights)}")
 
-        _say(paint, "2", "Long results shrink to their summary; old notes go to the archive; nothing is lost")
+        _say(paint, "2", "Long results shrink to one line; old notes go to the archive; nothing is lost")
         before = _open_tokens(pages)
         pages.hide(flights)
         pages.archive(notes, cold=True)
@@ -35,17 +36,33 @@ def run_demo(paint: Paint) -> None:
         _say(paint, "4", "Every change is in the journal, and any one can be undone")
         for entry in list(context.history())[-2:]:
             print(f"   {paint.dim(f'{entry.seq:>3}')} {entry.operation} {', '.join(entry.pages)}")
-        hidden = next(entry for entry in context.history() if entry.operation == "hide")
+        hidden = next(context.history(operation="hide"))
         context.undo(hidden)
         print(f"   undo({hidden.seq}): {flights} is open again")
 
-        _say(paint, "5", "Archived pages are still found, in any language")
+        _say(paint, "5", "Work that leaves no trace, and the whole context back at once")
+        with context.temporary():
+            context.user("Only for this step: answer in French.")
+            print(f"   in the block {len(context.messages())} messages,", end=" ")
+        print(f"after it {len(context.messages())}")
+        context.checkpoint("before the change of plans")
+        done = context.conversation.compress([1, 2, 3])
+        print(f"   compressed to {paint.cyan(done.summaries[0])}: {pages.get_page(done.summaries[0]).description[:60]}…")
+        context.rollback("before the change of plans")
+        print(f"   rolled back: {len(context.messages())} messages, every original byte for byte")
+
+        _say(paint, "6", "Archived pages are still found, in any language")
         for query in ("wheelchair", "靠窗"):
             hit = context.find(query)[0]
             print(f"   find({query!r}) → {paint.cyan(hit.index)} {hit.name}")
 
+        _say(paint, "7", "A fork shares what was said and goes its own way")
+        branch = context.fork("what-if")
+        branch.user("What about a train?")
+        print(f"   travel-agent: {len(context.messages())} messages, what-if: {len(branch.messages())}")
+
     with quire.open(path, "travel-agent") as context:
-        _say(paint, "6", "Reopened from disk")
+        _say(paint, "8", "Reopened from disk")
         problems = context.check()
         count = sum(1 for _ in context.pages.list_pages())
         print(f"   {count} pages, {context.seq} journal entries, check(): {len(problems)} problems")
@@ -59,20 +76,22 @@ def run_demo(paint: Paint) -> None:
     print("   and the README's lines of code, on your own file")
 
 
-def _fill(pages: ContextSystem) -> tuple[str, str]:
-    """An agent's memory a few turns into its work; the old notes' folder and the long tool result."""
-    pages.create_detail_page("Prompt", "Who the agent is", "You are a careful travel agent. Never book twice.", "sys-0")
+def _fill(context: quire.Context) -> tuple[str, str]:
+    """An agent a few turns into its work; the folder of its notes and the page of a long tool result."""
+    context.system("You are a careful travel agent. Never book twice.")
+    pages = context.pages
     window = pages.create_detail_page("座位", "乘客偏好靠窗座位", "乘客想要靠窗的座位，不要中间的。", "mem-0")
     chair = pages.create_detail_page("Assistance", "Needs a wheelchair", "Mei Li needs a wheelchair at SEA.", "mem-0")
     notes = pages.create_contents_page("Preferences", "What the traveller told us", "mem-0", [window, chair])
-    pages.create_detail_page("Request", "Fly to Seattle", "User: I want to fly to Seattle on May 20.", "usr-0")
+    context.user("I want to fly to Seattle on May 20.")
+    context.assistant("Let me look.", tool_calls=[quire.ToolCall("c1", "search_flights", '{"to": "SEA"}')])
     offers = "\n".join(
         f"HAT{number} JFK 0{number % 10}:15 → SEA, economy ${180 + 7 * number}, seats left {number % 9}"
         for number in range(40)
     )
-    flights = pages.create_detail_page("Flight search", "40 direct flights on May 20, from $180", offers, "usr-0")
-    pages.create_detail_page("Choice", "HAT3 chosen", "Assistant: I suggest HAT3 at 03:15 for $201.", "usr-0")
-    return notes, flights
+    found = context.tool_result("c1", offers)
+    context.assistant("I suggest HAT3 at 03:15 for $201.")
+    return notes, str(context.conversation.page_of(found))
 
 
 def _open_tokens(pages: ContextSystem) -> int:

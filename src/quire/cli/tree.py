@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from quire.cli.paint import Paint
-from quire.pages import ContentsPage, Lifecycle, Page, Segment, Visibility
+from quire.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, Segment, Visibility
 from quire.system import ContextSystem
 
 _MAX_CHILDREN = 50
@@ -16,11 +16,17 @@ def draw_tree(pages: ContextSystem, paint: Paint) -> Iterator[str]:
     for segment in pages.list_segments():
         yield _segment_line(segment, paint)
         yield from _children(pages, segment.root_index, "", paint)
-    cold = [page for page in pages.list_pages() if page.lifecycle is Lifecycle.COLD_ARCHIVED]
-    if cold:
-        yield paint.bold("cold archive")
-        for page in cold[:_MAX_CHILDREN]:
-            yield f"   {_page(page, paint)}{paint.dim(f' (from {page.home})')}"
+    out = [page for page in pages.list_pages() if page.lifecycle is Lifecycle.COLD_ARCHIVED]
+    for title, marked in (("cold archive", False), ("out of the conversation", True)):
+        found = [page for page in out if _is_marked(page) is marked]
+        if found:
+            yield paint.bold(title)
+            for page in found[:_MAX_CHILDREN]:
+                yield f"   {_page(page, paint)}{paint.dim(f' (from {page.home})')}"
+
+
+def _is_marked(page: Page) -> bool:
+    return isinstance(page, DetailPage) and page.mark is not Mark.NONE
 
 
 def _segment_line(segment: Segment, paint: Paint) -> str:
@@ -53,6 +59,8 @@ def _state(page: Page, paint: Paint) -> str:
     marks = []
     if page.pinned:
         marks.append(paint.green("pinned"))
+    if isinstance(page, DetailPage) and page.mark is not Mark.NONE:
+        marks.append(paint.red(page.mark.name.lower()))
     if page.lifecycle is Lifecycle.HOT_ARCHIVED:
         marks.append(paint.blue("archived"))
     elif page.effective is Lifecycle.HOT_ARCHIVED:

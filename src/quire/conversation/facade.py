@@ -7,6 +7,7 @@ from typing import Any
 from quire.conversation import arrivals, batches, edits
 from quire.conversation.cleanup import cleanup
 from quire.conversation.importing import Importer
+from quire.conversation.items import Item, items
 from quire.conversation.modify import messages_of, planner_of
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
 from quire.conversation.sequence import Messages, handed_out
@@ -108,6 +109,13 @@ class Conversation(Face):
             return handed_out(state, numbering, numbering.number(edits.check_index(state, index)))
 
         return self._read(read)
+
+    def items(self, active: bool = False) -> Iterator[Item]:
+        """Prompts, exchanges and summaries by seq; with `active` only those that no edit took out. Streams."""
+        if not isinstance(active, bool):
+            raise InvalidValue(f"active is {shown(active)}; True or False is needed.")
+        found = self._read(lambda state: items(state, active=active))
+        return self._stream(found, lambda _, item: item)
 
     def page_of(self, index: int) -> PageIndex | None:
         """The page a message stands on; None if it was removed."""

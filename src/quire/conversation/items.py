@@ -1,0 +1,61 @@
+"""The context as a list of items in order of their seq: what was said, and whether it still counts."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from quire.pages import Form, Mark, PageIndex, SegmentType
+from quire.records import PageRecord
+from quire.state import State
+
+_TYPES = {
+    Form.TEXT: "System",
+    Form.SUMMARY: "Summary",
+    Form.USER: "User",
+    Form.ASSISTANT: "Assistant",
+    Form.SYSTEM: "System",
+    Form.TOOL: "Tool",
+}
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """One exchange, prompt or summary: its page, its type, what it says, and the journal entry that brought it.
+
+    What an edit took out of the conversation is `obsolete`.
+    """
+
+    id: PageIndex
+    type: str
+    content: str
+    seq: int
+    obsolete: bool = False
+
+
+def items(state: State, *, active: bool = False) -> Iterator[Item]:
+    """The items by seq; with `active` only those that are not obsolete. Bodies are read as they are looked at."""
+    pages = sorted(_pages(state), key=lambda page: (page.header.born, page.key))
+    for page in pages:
+        obsolete = page.header.mark is not Mark.NONE
+        if not (active and obsolete):
+            yield Item(
+                id=state.index(page.key),
+                type=_TYPES[page.header.form],
+                content=_content(state, page),
+                seq=page.header.born,
+                obsolete=obsolete,
+            )
+
+
+def _pages(state: State) -> Iterator[PageRecord]:
+    """The leaves of the prompt and of the conversation."""
+    for number, segment in state.live_segments():
+        is_prompt = segment.type is SegmentType.SYSTEM
+        if is_prompt or number == state.conversation():
+            for page in state.segment_pages(number):
+                if not page.header.folder and (is_prompt or page.header.form is not Form.TEXT):
+                    yield page
+
+
+def _content(state: State, page: PageRecord) -> str:
+    numbers = page.header.numbers
+    return state.message(numbers[0]).message.text if numbers else state.body(page.header.body)
