@@ -46,8 +46,8 @@ def run_demo(paint: Paint) -> None:
             print(f"   in the block {len(context.messages())} messages,", end=" ")
         print(f"after it {len(context.messages())}")
         context.checkpoint("before the change of plans")
-        done = context.conversation.compress([1, 2, 3])
-        print(f"   compressed to {paint.cyan(done.summaries[0])}: {pages.get_page(done.summaries[0]).description[:60]}…")
+        summary = pages.get_page(context.conversation.compress([1, 2, 3]).summaries[0])
+        print(f"   compressed to {paint.cyan(summary.index)}: {summary.description[:60]}…")
         context.rollback("before the change of plans")
         print(f"   rolled back: {len(context.messages())} messages, every original byte for byte")
 
