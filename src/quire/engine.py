@@ -222,6 +222,8 @@ class Held:
         self._engine = engine
         self._outer = engine.current()
         self._overlay = OverlayStorage(self._outer.storage, self._outer.context)
+        if not self._outer.is_at(self._overlay.head(self._outer.context)):
+            raise Conflict(f"Context {self._outer.context!r} was changed by another writer: refresh() and retry.")
         engine.state = self._outer.over(self._overlay)
 
     def release(self) -> None:

@@ -182,9 +182,10 @@ def _add(
 
 
 def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
-    """The exchanges that may have made a call with this id, newest first."""
+    """The exchanges that may have made a call with this id, newest first, those out of the conversation last."""
     found = (plan.page(plan.moved(key)) for key in reversed(plan.callers(call_key(call_id))))
-    return [page for page in found if isinstance(page, PageRecord)]
+    pages = [page for page in found if isinstance(page, PageRecord)]
+    return sorted(pages, key=lambda page: page.header.mark is not Mark.NONE)
 
 
 def _prompt_segment(reader: Reader) -> int | None:

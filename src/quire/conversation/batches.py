@@ -1,5 +1,7 @@
 """Planning batches: stretches of the conversation that can be taken back as a whole."""
 
+from msgspec.structs import replace
+
 from quire.conversation.results import MarkMap, Modification
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import exchange_fields
@@ -144,10 +146,12 @@ def _unmark(plan: Plan, boundary: int, before: Before) -> set[int]:
     for key, old in before.items():
         page = plan.page(key)
         if isinstance(old, PageRecord) and old.header.form is Form.SUMMARY:
-            _restore_summary(plan, page, old)
+            _restore_summary(plan, before, page, old)
         elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:
             if not isinstance(old, PageRecord):
                 plan.remove(key)
+        elif isinstance(page, Gone) and page.moved_to < 0 and isinstance(old, PageRecord):
+            restored.update(_stand_again(plan, boundary, before, old))
         elif (
             isinstance(page, PageRecord)
             and isinstance(old, PageRecord)
@@ -173,13 +177,33 @@ def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> None:
     plan.place(page, home, rank, **fields)
 
 
-def _restore_summary(plan: Plan, page: PageRecord | Gone | None, old: PageRecord) -> None:
+def _stand_again(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
+    """Bring back an earlier exchange whose page was removed, with the folders it stood in; its messages."""
+    if not old.header.numbers or old.header.numbers[0] >= boundary:
+        return ()
+    _stand(plan, before, old)
+    return old.header.numbers if old.header.mark is Mark.NONE else ()
+
+
+def _stand(plan: Plan, before: Before, old: PageRecord) -> None:
+    above = None if old.parent is None else before.get(old.parent)
+    if isinstance(above, PageRecord) and isinstance(plan.page(above.key), Gone):
+        _stand(plan, before, above)
+    plan.restore(replace(old, header=replace(old.header, pinned=False)))
+    page = plan.existing(old.key, old.key)
+    if not page.is_cold:
+        home = plan.home_of(page)
+        rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
+        plan.place(page, home, rank)
+
+
+def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None, old: PageRecord) -> None:
     """Let a summary stand for what it stood for when the batch was opened."""
     if isinstance(page, PageRecord):
         kept = ("name", "description", "summary_tokens", "tokens", "body", "messages")
         plan.change(page, **{field: getattr(old.header, field) for field in kept})
-    elif old.parent is not None:
-        plan.restore(old)
+    else:
+        _stand(plan, before, old)
 
 
 def _refuse_pinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:

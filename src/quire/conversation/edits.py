@@ -29,9 +29,11 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
             page = plan.page_of(number)
             if page is not None and number in page.header.numbers[1:]:
                 notes.append(f"Message {at} stands inside an exchange; the new one stands after that exchange.")
-        for message in messages:
-            if message.role == "tool" and not _is_answered_by(messages, message):
-                raise InvalidValue("A tool's result stands with its call: insert it without `at`.")
+        lone = _lone_result(messages)
+        if lone is not None:
+            raise InvalidValue(
+                f"A tool's result stands with its call: insert that of {shown(lone.tool_call_id)} without `at`."
+            )
     numbers = [receive(plan, message, place) for message in messages]
     return Modification(
         operation="insert",
@@ -45,11 +47,11 @@ def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
     """Take messages out of the conversation; they stay readable until cleanup."""
     asked = check_indices(plan, indices)
     pages = [page for page in _covered(plan, asked, "delete") if page.header.mark in (Mark.NONE, Mark.COMPRESSED)]
-    summaries = {page.header.standin for page in pages if page.header.mark is Mark.COMPRESSED}
+    summaries = {page.header.standin: page.parent for page in pages if page.header.mark is Mark.COMPRESSED}
     for page in pages:
         plan.change(page, mark=Mark.DELETED, standin=0, lifecycle=Lifecycle.COLD_ARCHIVED)
-    for summary in summaries:
-        remake_summary(plan, summary)
+    for summary, folder in summaries.items():
+        remake_summary(plan, summary, folder)
     return _result(plan, "delete", asked, pages)
 
 
@@ -74,6 +76,11 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
             covered=tuple(asked),
             inserted=_indices(plan, [fresh]),
             pages=_pages(plan, [half]),
+        )
+    lone = _lone_result(messages)
+    if lone is not None:
+        raise InvalidValue(
+            f"The result of {shown(lone.tool_call_id)} stands with its call: it can only replace a result of that call."
         )
     pages = _covered(plan, asked, "replace")
     first = pages[0]
@@ -123,16 +130,16 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
     )
 
 
-def remake_summary(plan: Plan, key: int) -> None:
-    """Write the summary of compressed messages anew from those that are left; without any, it goes."""
-    page = plan.page(key)
+def remake_summary(plan: Plan, key: int, folder: int | None) -> None:
+    """Write the summary of compressed messages of a folder anew from those that are left; without any, it goes."""
+    page = plan.page(plan.moved(key))
     if not isinstance(page, PageRecord):
         return
-    originals = list(_behind(plan, page))
+    originals = list(_behind(plan, key, folder))
     if originals:
         plan.change(page, **_summary_fields(plan, originals, None))
     else:
-        plan.remove(key)
+        plan.remove(page.key)
 
 
 def check_index(reader: Reader, index: object) -> int:
@@ -193,9 +200,14 @@ def _half_of_a_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Messa
     return page if same and old.tool_call_id == new.tool_call_id else None
 
 
-def _is_answered_by(messages: Sequence[Message], result: Message) -> bool:
-    """Whether the call of a result comes in with it."""
-    return any(call.id == result.tool_call_id for message in messages for call in message.tool_calls)
+def _lone_result(messages: Sequence[Message]) -> Message | None:
+    """The first result whose call does not come in before it."""
+    called: set[str | None] = set()
+    for message in messages:
+        if message.role == "tool" and message.tool_call_id not in called:
+            return message
+        called.update(call.id for call in message.tool_calls)
+    return None
 
 
 def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]:
@@ -254,15 +266,10 @@ def _one_line(text: str) -> str:
     return one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
 
 
-def _behind(plan: Plan, summary: PageRecord) -> Iterator[PageRecord]:
-    """The compressed pages that a summary stands for: they kept their places behind it."""
-    if summary.parent is None:
-        return
-    following = next(plan.members(summary.parent, after=slot(summary)), None)
-    for page in plan.members(summary.parent, after=slot(summary), cold=True):
-        if following is not None and slot(page) > slot(following):
-            return
-        if page.header.mark is Mark.COMPRESSED and page.header.standin == summary.key:
+def _behind(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
+    """The compressed pages that a summary stands for: they kept their places, wherever the summary is now."""
+    for page in () if folder is None else plan.members(folder, cold=True):
+        if page.header.mark is Mark.COMPRESSED and page.header.standin == summary:
             yield page
 
 

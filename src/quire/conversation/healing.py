@@ -13,6 +13,8 @@ UNREADABLE = "unreadable"
 """The key in a message's `meta` under which stands why its original could not be read."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CALL_ITEMS = ("function_call", "custom_tool_call")
+_OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
 Told = tuple[int, str, str]
 """(item, kind, words): something that was not as it should be."""
 
@@ -28,27 +30,33 @@ class Healer:
     def healed(self, values: Iterable[object]) -> Iterator[object]:
         """The items, each one readable."""
         for self._item, value in enumerate(values):
-            readable, messages = self._readable(value)
-            for message in messages:
-                self._follow(message)
-            yield readable
+            for inner in value if isinstance(value, list | tuple) else (value,):
+                readable, messages = self._readable(inner)
+                for message in messages:
+                    self._follow(message)
+                yield readable
 
     def _readable(self, value: object) -> tuple[object, list[Message]]:
         try:
-            return value, parse(value)
+            messages = parse(value)
+            if not any(_lacks_id(message) for message in messages):
+                return value, messages
+            why = "an id is missing"
         except InvalidValue as error:
-            mended = self._mended(value)
-            try:
-                return mended, parse(mended)
-            except InvalidValue:
-                kept = _as_text(value, str(error))
-                self._tell(UNREADABLE, f"Kept as text: {error}")
-                return kept, [kept]
+            why = str(error)
+        mended = self._mended(value)
+        try:
+            return mended, parse(mended)
+        except InvalidValue:
+            kept = _as_text(value, why)
+            self._tell(UNREADABLE, f"Kept as text: {why}")
+            return kept, [kept]
 
     def _follow(self, message: Message) -> None:
         """Remember which calls wait for a result, for results that do not say whose they are."""
         if message.role in ("assistant", "user"):
-            self._waiting = [call.id for call in message.tool_calls]
+            goes_on = message.role == "assistant" and message.origin == "responses"  # each call is an item there
+            self._waiting = [*(self._waiting if goes_on else ()), *(call.id for call in message.tool_calls)]
         elif message.role == "tool" and message.tool_call_id in self._waiting:
             self._waiting.remove(message.tool_call_id)
 
@@ -61,31 +69,43 @@ class Healer:
             self._tell("not unicode", "Lone surrogates were replaced by U+FFFD.")
         if not isinstance(copy, dict):
             return value
-        if copy.get("role") == "tool" and not isinstance(copy.get("tool_call_id"), str):
-            copy["tool_call_id"] = self._next_waiting()
-        self._give_ids(copy.get("tool_calls"), "id")
+        if copy.get("role") == "tool":
+            self._give_owner(copy, "tool_call_id")
+        elif copy.get("type") in _CALL_ITEMS:
+            self._give_ids([copy], key="call_id")
+        elif copy.get("type") in _OUTPUT_ITEMS:
+            self._give_owner(copy, "call_id")
+        self._give_ids(copy.get("tool_calls"))
         content = copy.get("content")
+        self._give_ids(content, kind="tool_use")
         for block in content if isinstance(content, list) else ():
-            kind = block.get("type") if isinstance(block, dict) else None
-            if kind == "tool_use":
-                self._give_ids([block], "id")
-            elif kind == "tool_result" and not isinstance(block.get("tool_use_id"), str):
-                block["tool_use_id"] = self._next_waiting()
+            if isinstance(block, dict) and block.get("type") == "tool_result":
+                self._give_owner(block, "tool_use_id")
         return copy
 
-    def _give_ids(self, calls: object, key: str) -> None:
+    def _give_ids(self, calls: object, *, key: str = "id", kind: str | None = None) -> None:
+        """Give every call of a list, or every block of this kind, an id if it has none."""
         for n, call in enumerate(calls if isinstance(calls, list) else ()):
-            if isinstance(call, dict) and not isinstance(call.get(key), str):
+            if isinstance(call, dict) and (kind is None or call.get("type") == kind) and not _has(call, key):
                 call[key] = f"call_{self._item}_{n}"
                 self._tell("missing id", f"A call had no id and got {call[key]!r}.")
 
-    def _next_waiting(self) -> str:
-        found = self._waiting[0] if self._waiting else f"unknown_{self._item}"
-        self._tell("missing id", f"A result did not say whose it is and was taken for {found!r}'s.")
-        return found
+    def _give_owner(self, result: dict[str, Any], key: str) -> None:
+        """Let a result that does not say whose it is belong to the first call that waits for one."""
+        if not _has(result, key):
+            result[key] = self._waiting.pop(0) if self._waiting else f"unknown_{self._item}"
+            self._tell("missing id", f"A result did not say whose it is and was taken for that of {result[key]!r}.")
 
     def _tell(self, kind: str, words: str) -> None:
         self.told.append((self._item, kind, words))
+
+
+def _lacks_id(message: Message) -> bool:
+    return message.tool_call_id == "" or any(not call.id for call in message.tool_calls)
+
+
+def _has(value: Mapping[str, Any], key: str) -> bool:
+    return isinstance(value.get(key), str) and value[key] != ""
 
 
 def _clean(value: object) -> Any:

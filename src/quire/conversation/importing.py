@@ -1,6 +1,6 @@
 """Taking in a whole history, also a broken one: nothing is dropped, and all that was wrong is reported."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from quire.conversation.arrivals import keep_aside, receive
@@ -24,7 +24,8 @@ class Importer:
     """
 
     def __init__(self, values: Iterable[object]) -> None:
-        if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
+        single = isinstance(values, str | bytes | Mapping) or hasattr(values, "model_dump")  # an SDK object is iterable
+        if single or not isinstance(values, Iterable):
             raise InvalidValue(f"import_messages takes an iterable of messages, not {shown(values)}.")
         self._healer = Healer()
         self._messages = parse_each(self._healer.healed(values))

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
 
+from quire.errors import InvalidOperation
 from quire.messages import Message
 from quire.numbering import Numbering
 from quire.pages import Form, SegmentType
@@ -76,9 +77,11 @@ class Messages(Sequence[Message]):
 
 def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
     """A message with its index, as a value of the caller's own."""
-    message = reader.message(number).message
     index = numbering.index(number)
-    fields: dict[str, Any] = {"index": -1 if index is None else index}
+    if index is None:
+        raise InvalidOperation("The message was destroyed by a cleanup; messages() gives those that are left.")
+    message = reader.message(number).message
+    fields: dict[str, Any] = {"index": index}
     if isinstance(message.content, list):
         fields["content"] = deepcopy(message.content)
     if message.meta:

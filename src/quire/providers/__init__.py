@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from quire.messages import Message, Provider
-from quire.providers import anthropic, openai, responses
+from quire.providers import anthropic, openai, own, responses
 from quire.providers.envelopes import Entry, opened
 from quire.providers.items import runs
 from quire.providers.plain import plain, refused
@@ -63,7 +63,7 @@ def format_messages(messages: Sequence[Message], provider: Provider) -> list[dic
 
 def _entries(value: object, place: str) -> list[Entry]:
     if isinstance(value, Message):
-        return [Entry(place, value, {}, value.origin)]
+        return [Entry(place, own.read(value, place), {}, value.origin)]
     copy = plain(value, place)
     if not isinstance(copy, dict):
         raise refused(place, value, _ACCEPTED)
