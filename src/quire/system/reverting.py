@@ -1,7 +1,8 @@
 """Planning the way back: undoing one entry, and rolling the whole context back to an earlier one."""
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -96,14 +97,14 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
     touched, unpinned = _since(plan.state, seq)
     before = {t.key: page_before(t) for t in touched if t.family == PAGE_CODE}
     kept = _kept(plan)
-    origins = _origins(_forwarding(plan, touched), before)
+    homes = _homes(plan, before)
     for item in touched:
         if item.family == PAGE_CODE:
             if item.key in kept:
                 old = before[item.key]
-                _revert_content(plan, kept[item.key], old or before.get(origins.get(item.key, -1)))
+                _revert_content(plan, kept[item.key], old or before.get(homes.get(item.key, -1)))
             elif plan.state.moved(item.key) not in kept:
-                _revert_page(plan, item, origins, before.keys(), unpinned=item.key in unpinned)
+                _revert_page(plan, item, homes, before.keys(), unpinned=item.key in unpinned)
         elif item.family == SEGMENT_CODE:
             if page_key(item.key, 0) not in kept or _was_live(item):
                 _revert_segment(plan, item)
@@ -148,26 +149,34 @@ def _kept(plan: Plan) -> dict[int, PageRecord]:
     return {page.key: page for pin in pinned for page in (pin, *plan.state.ancestors(pin))}
 
 
-def _origins(forwarding: Mapping[int, int], before: Mapping[int, PageRecord | Gone | None]) -> dict[int, int]:
-    """From each key that a move gave to the key under which that page was, over several moves."""
-    found: dict[int, int] = {}
-    for key in forwarding:
-        origin = forwarding[key]
-        while origin in forwarding and not isinstance(before.get(origin), PageRecord):
-            origin = forwarding[origin]
-        found[key] = origin
-    return found
+def _homes(plan: Plan, before: Mapping[int, PageRecord | Gone | None]) -> dict[int, int]:
+    """For the keys that moves between segments gave a page: the key under which it stood before all of them."""
+    same: dict[int, list[int]] = {}
+    for key, old in before.items():
+        for page in (old, plan.page(key)):
+            if isinstance(page, Gone) and page.moved_to >= 0:
+                same.setdefault(key, []).append(page.moved_to)
+                same.setdefault(page.moved_to, []).append(key)
+    homes = {key: key for key in same if isinstance(before.get(key), PageRecord)}
+    reached = deque(homes)
+    while reached:
+        key = reached.popleft()
+        for other in same[key]:
+            if other not in homes:
+                homes[other] = homes[key]
+                reached.append(other)
+    return homes
 
 
 def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
     for touched in record.touched:
         _untouched_since(plan, seq, touched)
-    forwarding = _forwarding(plan, record.touched)
-    keys = {touched.key for touched in record.touched if touched.family == PAGE_CODE}
+    before = {touched.key: page_before(touched) for touched in record.touched if touched.family == PAGE_CODE}
+    homes = _homes(plan, before)
     whole = _original(plan.state, record).operation == "unmarshal"  # a whole context may come and go
     for touched in record.touched:
         if touched.family == PAGE_CODE:
-            _revert_page(plan, touched, forwarding, keys)
+            _revert_page(plan, touched, homes, before.keys())
         elif touched.family == SEGMENT_CODE:
             _revert_segment(plan, touched)
         else:
@@ -214,16 +223,10 @@ def _original(state: State, record: EntryRecord) -> EntryRecord:
     return record
 
 
-def _forwarding(plan: Plan, touched: Iterable[Touched]) -> dict[int, int]:
-    """For moves between segments undone: from each new key back to the old one."""
-    pages = {item.key: plan.page(item.key) for item in touched if item.family == PAGE_CODE}
-    return {page.moved_to: key for key, page in pages.items() if isinstance(page, Gone) and page.moved_to >= 0}
-
-
 def _revert_page(
     plan: Plan,
     touched: Touched,
-    forwarding: Mapping[int, int],
+    homes: Mapping[int, int],
     leaving: Container[int],
     *,
     unpinned: bool = False,
@@ -231,8 +234,8 @@ def _revert_page(
     now = plan.page(touched.key)
     before = page_before(touched)
     if not isinstance(before, PageRecord):
-        back = forwarding.get(touched.key, before.moved_to if before else -1)
-        if isinstance(now, PageRecord) or (now is not None and touched.key in forwarding and now.moved_to != back):
+        back = before.moved_to if before else homes.get(touched.key, -1)
+        if isinstance(now, PageRecord) or (now is not None and now.moved_to not in (-1, back)):
             plan.remove(touched.key, back)
         return
     if isinstance(now, PageRecord):
