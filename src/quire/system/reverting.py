@@ -235,7 +235,7 @@ def _revert_page(
     before = page_before(touched)
     if not isinstance(before, PageRecord):
         back = before.moved_to if before else homes.get(touched.key, -1)
-        if isinstance(now, PageRecord) or (now is not None and now.moved_to not in (-1, back)):
+        if isinstance(now, PageRecord) or (now is not None and now.moved_to != back):
             plan.remove(touched.key, back)
         return
     if isinstance(now, PageRecord):
