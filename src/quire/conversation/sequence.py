@@ -81,11 +81,9 @@ def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
     if index is None:
         raise InvalidOperation("The message was destroyed by a cleanup; messages() gives those that are left.")
     message = reader.message(number).message
-    fields: dict[str, Any] = {"index": index}
+    fields: dict[str, Any] = {"index": index, "meta": deepcopy(message.meta) if message.meta else {}}
     if isinstance(message.content, list):
         fields["content"] = deepcopy(message.content)
-    if message.meta:
-        fields["meta"] = deepcopy(message.meta)
     return replace(message, **fields)
 
 
