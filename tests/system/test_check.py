@@ -122,6 +122,8 @@ BROKEN: list[tuple[int, str, str, Tampering]] = [
     (0, "journal 7", "missing", lambda _: [Delete(JOURNAL, 7)]),
     (0, f"page {BESIDE}", "checksum", lambda _: [Put(PAGE, BESIDE, b"nonsense", MEM, b"\x80")]),
     (0, "body 1", "checksum", lambda _: [Put(BODY, 1, b"text")]),
+    (0, "journal 1", "missing", lambda _: [Delete(JOURNAL, 1)]),
+    (0, "journal 1", "checksum", lambda _: [Put(JOURNAL, 1, b"text")]),
     (0, "journal 2", "checksum", lambda _: [Put(JOURNAL, 2, b"text")]),
     (0, f"tally {SHELF}", "checksum", lambda _: [Put(TALLY, SHELF, b"text")]),
     (

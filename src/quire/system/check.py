@@ -82,14 +82,21 @@ def _check_stored(state: State) -> Iterator[Problem]:
 
 
 def _check_journal(state: State) -> Iterator[Problem]:
-    first = next((record.key for record in state.storage.scan(state.context, JOURNAL)), 1)
-    expected = first if first == state.head.horizon else 1  # a fork's journal starts where it was made
+    first = next(state.storage.scan(state.context, JOURNAL), None)
+    expected = first.key if first is not None and _is_fork(first) else 1  # a fork's journal starts where it was made
     for record in state.storage.scan(state.context, JOURNAL):
         if record.key != expected:
             yield Problem(0, f"journal {expected}", f"missing; the next entry is {record.key}")
         expected = record.key + 1
     if expected != state.version + 1:
         yield Problem(0, f"journal {expected}", f"missing; the context is at version {state.version}")
+
+
+def _is_fork(record: Record) -> bool:
+    try:
+        return decode_entry(record.key, record.value).operation == "fork"
+    except QuireError:  # named already, as a record that cannot be read
+        return False
 
 
 class _Tree:
