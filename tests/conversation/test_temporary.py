@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ each_store = pytest.mark.parametrize("kind", ["file", "sqlite"])
 
 class Boom(Exception):
     """What a block raises."""
+
+
+def block(ctx: Context, *steps: Callable[[], Any], raising: bool = False) -> None:
+    """A temporary block that takes these steps, and perhaps raises then."""
+    with ctx.temporary():
+        for step in steps:
+            step()
+        if raising:
+            raise Boom
 
 
 def test_what_is_said_in_the_block_leaves_with_it() -> None:
@@ -48,9 +58,8 @@ def test_a_block_that_raises_ends_like_any_other(kind: str, tmp_path: Path) -> N
     url = f"{kind}:{tmp_path / 'store'}"
     with new_talk(url) as ctx:
         ctx.user("a")
-        with pytest.raises(Boom) as caught, ctx.temporary():
-            ctx.user("temporary")
-            raise Boom
+        with pytest.raises(Boom) as caught:
+            block(ctx, lambda: ctx.user("temporary"), raising=True)
         assert getattr(caught.value, "__notes__", []) == []
         assert texts(ctx) == ["a"]
     with new_talk(url) as ctx:
@@ -61,9 +70,8 @@ def test_a_block_that_raises_ends_like_any_other(kind: str, tmp_path: Path) -> N
 
 def test_a_refused_call_in_the_block_ends_it_too() -> None:
     ctx = talk_of("a")
-    with pytest.raises(InvalidOperation), ctx.temporary():
-        ctx.user("temporary")
-        ctx.conversation.delete(99)
+    with pytest.raises(InvalidOperation, match="99"):
+        block(ctx, lambda: ctx.user("temporary"), lambda: ctx.conversation.delete(99))
     assert texts(ctx) == ["a"]
 
 
@@ -152,11 +160,15 @@ def test_blocks_stand_in_each_other() -> None:
     ctx = talk_of("a")
     with ctx.temporary():
         ctx.user("b")
-        with pytest.raises(Boom), ctx.temporary():
-            ctx.user("c")
-            assert ctx.conversation.mark_map().batch_boundaries == [0, 1, 2]
-            raise Boom
-        assert texts(ctx) == ["a", "b"]
+        boundaries: list[int] = []
+        with pytest.raises(Boom):
+            block(
+                ctx,
+                lambda: ctx.user("c"),
+                lambda: boundaries.extend(ctx.conversation.mark_map().batch_boundaries),
+                raising=True,
+            )
+        assert (texts(ctx), boundaries) == (["a", "b"], [0, 1, 2])
         with ctx.temporary():
             ctx.conversation.delete(1)
             assert texts(ctx) == ["a"]
@@ -182,10 +194,15 @@ def test_notes_written_in_the_block_stay() -> None:
 
 def test_notes_written_in_a_block_that_raises_stay_too() -> None:
     ctx = talk_of("a")
-    with pytest.raises(Boom), ctx.temporary():
-        ctx.pages.create_detail_page("note", "", "learnt", "mem-0")
-        raise Boom
+    with pytest.raises(Boom):
+        block(ctx, lambda: ctx.pages.create_detail_page("note", "", "learnt", "mem-0"), raising=True)
     assert names(ctx, "mem-0") == ["mem-1"]
+
+
+def pinned_message(ctx: Context) -> None:
+    page = ctx.conversation.page_of(ctx.user("x"))
+    assert page is not None
+    ctx.pages.pin(page)
 
 
 EDITS: dict[str, Callable[[Context], Any]] = {
@@ -199,7 +216,7 @@ EDITS: dict[str, Callable[[Context], Any]] = {
     "a further prompt": lambda ctx: ctx.system("Today is Monday.", name="date"),
     "insert": lambda ctx: ctx.conversation.insert(said("user", "x"), at=1),
     "a late result": lambda ctx: ctx.tool_result("c9", "late"),
-    "a pinned message": lambda ctx: (ctx.user("x"), ctx.pages.pin(ctx.conversation.page_of(7) or "")),
+    "a pinned message": pinned_message,
     "remove": lambda ctx: ctx.pages.remove_page("usr-1"),
     "a batch left open": lambda ctx: (ctx.conversation.batch_start(7), ctx.user("x")),
     "a batch before the block": lambda ctx: (
@@ -234,13 +251,8 @@ def test_edits_made_in_the_block_are_undone(edit: str, raising: bool) -> None:
     ctx.conversation.compress([5, 6])
     before, shape = list(ctx.messages()), names(ctx)
     details = {index: ctx.pages.detail(index) for index in shape}
-    try:
-        with ctx.temporary():
-            EDITS[edit](ctx)
-            if raising:
-                raise Boom
-    except Boom:
-        pass
+    with suppress(Boom):
+        block(ctx, lambda: EDITS[edit](ctx), raising=raising)
     for handle in (ctx, new_talk(storage)):
         assert handle.messages() == before
         assert names(handle) == shape
@@ -301,6 +313,10 @@ def test_work_held_back_is_neither_forked_nor_moved_elsewhere() -> None:
 # Another writer meanwhile
 
 
+def note(ctx: Context) -> str:
+    return ctx.pages.create_detail_page("note", "", "mine", "mem-0")
+
+
 def two() -> tuple[Context, Context]:
     storage = MemoryStorage()
     return talk_of("a", where=storage), new_talk(storage)
@@ -337,10 +353,8 @@ def test_messages_are_kept_marked_when_another_wrote_meanwhile() -> None:
 
 def test_notes_that_cannot_be_stored_are_named() -> None:
     ctx, other = two()
-    with pytest.raises(Conflict, match=r"'mem-1'"), ctx.temporary():
-        ctx.user("temporary")
-        ctx.pages.create_detail_page("note", "", "mine", "mem-0")
-        other.user("by the other")
+    with pytest.raises(Conflict, match=r"'mem-1'"):
+        block(ctx, lambda: ctx.user("temporary"), lambda: note(ctx), lambda: other.user("by the other"))
     assert texts(ctx) == ["a", "by the other"]
     assert texts(ctx, all_of_them=True)[-1] == "temporary"
     assert names(ctx, "mem-0") == []
@@ -349,10 +363,8 @@ def test_notes_that_cannot_be_stored_are_named() -> None:
 
 def test_the_error_of_the_block_is_told_before_what_could_not_be_stored() -> None:
     ctx, other = two()
-    with pytest.raises(Boom) as caught, ctx.temporary():
-        ctx.pages.create_detail_page("note", "", "mine", "mem-0")
-        other.user("by the other")
-        raise Boom
+    with pytest.raises(Boom) as caught:
+        block(ctx, lambda: note(ctx), lambda: other.user("by the other"), raising=True)
     assert "'mem-1'" in caught.value.__notes__[0]
     assert texts(ctx) == ["a", "by the other"]
 
@@ -380,9 +392,8 @@ def test_a_storage_that_fails_at_the_end_leaves_the_conversation_as_it_was() -> 
     storage = Failing()
     ctx = talk_of("a", where=storage)
     before = everything(ctx.pages)
-    with pytest.raises(QuireError, match="disk full"), ctx.temporary():
-        ctx.user("temporary")
-        storage.broken = True
+    with pytest.raises(QuireError, match="disk full"):
+        block(ctx, lambda: ctx.user("temporary"), lambda: setattr(storage, "broken", True))
     storage.broken = False
     assert everything(ctx.pages) == before
     assert ctx.user("b") == 1
