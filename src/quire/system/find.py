@@ -12,7 +12,7 @@ from quire.messages import as_text
 from quire.pages import Mark, PageIndex
 from quire.records import Header, PageRecord, decode_body, decode_message
 from quire.state import State
-from quire.storage.base import BODY, MESSAGE
+from quire.storage.base import BODY, MESSAGE, Family
 from quire.system.rules import whole_number
 
 _NAME_WEIGHT = 8
@@ -62,7 +62,13 @@ def _score(state: State, page: PageRecord, words: list[str]) -> float:
 def _body(state: State, header: Header) -> str:
     """A body read past the cache: a search over everything must not push out what is in use."""
     if header.numbers:
-        found = ((number, state.storage.get(state.context, MESSAGE, number)) for number in header.numbers)
-        return as_text(decode_message(number, record.value).message for number, record in found if record)
-    record = state.storage.get(state.context, BODY, header.body) if header.body else None
-    return decode_body(header.body, record.value) if record else ""
+        found = ((number, _read(state, MESSAGE, number)) for number in header.numbers)
+        return as_text(decode_message(number, value).message for number, value in found)
+    return decode_body(header.body, _read(state, BODY, header.body)) if header.body else ""
+
+
+def _read(state: State, family: Family, key: int) -> bytes:
+    record = state.storage.get(state.context, family, key)
+    if record is None:
+        raise state.broken(f"{family} record {key} is missing.")
+    return record.value
