@@ -76,6 +76,8 @@ class Conversation(Face):
         It is committed in parts of 500 messages, and `progress` is told after each: if the iterable itself fails,
         what came before it stays.
         """
+        if progress is not None and not callable(progress):
+            raise InvalidValue(f"progress is {shown(progress)}; a function that takes an ImportReport is needed.")
         importer = Importer(messages)
         for part in importer.parts():
             self.run("import_messages", importer.take, part)

@@ -24,17 +24,26 @@ class Healer:
 
     def __init__(self) -> None:
         self.told: list[Told] = []
+        self.failure: Exception | None = None
+        """What the history itself raised instead of its next item."""
         self._waiting: list[str] = []
         self._item = -1
 
     def healed(self, values: Iterable[object]) -> Iterator[object]:
         """The items, each one readable."""
-        for self._item, value in enumerate(values):
+        for item, value in enumerate(self._until_failure(values)):
+            self._item = item
             for inner in value if isinstance(value, list | tuple) else (value,):
                 readable, messages = self._readable(inner)
                 for message in messages:
                     self._follow(message)
                 yield readable
+
+    def _until_failure(self, values: Iterable[object]) -> Iterator[object]:
+        try:
+            yield from values
+        except Exception as error:  # code of others: whatever it raises, what came before it is taken in
+            self.failure = error
 
     def _readable(self, value: object) -> tuple[object, list[Message]]:
         try:
@@ -64,10 +73,11 @@ class Healer:
         """A copy with ids where they are missing and without what is not Unicode."""
         if not isinstance(value, Mapping):
             return value
-        copy = _clean(value)
-        if copy != value:
-            self._tell("not unicode", "Lone surrogates were replaced by U+FFFD.")
-        if not isinstance(copy, dict):
+        try:
+            copy = _clean(value)
+            if _is_broken(value):
+                self._tell("not unicode", "Lone surrogates were replaced by U+FFFD.")
+        except RecursionError:  # it holds itself, or nearly so
             return value
         if copy.get("role") == "tool":
             self._give_owner(copy, "tool_call_id")
@@ -117,6 +127,15 @@ def _clean(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [_clean(inner) for inner in value]
     return value
+
+
+def _is_broken(value: object) -> bool:
+    """Whether a lone surrogate stands anywhere in plain JSON values."""
+    if isinstance(value, str):
+        return _SURROGATE.search(value) is not None
+    if isinstance(value, Mapping):
+        return any(_is_broken(key) or _is_broken(inner) for key, inner in value.items())
+    return isinstance(value, list | tuple) and any(map(_is_broken, value))
 
 
 def _as_text(value: object, why: str) -> Message:

@@ -38,9 +38,11 @@ class Importer:
         self._spoken = False
 
     def parts(self) -> Iterator[list[Message]]:
-        """The history in parts, each for one commit."""
+        """The history in parts, each for one commit. If it fails, that is raised after what came before."""
         while part := list(islice(self._messages, CHUNK)):
             yield part
+        if self._healer.failure is not None:
+            raise self._healer.failure
 
     def take(self, plan: Plan, part: list[Message]) -> None:
         """Plan the arrival of one part."""

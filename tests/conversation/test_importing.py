@@ -1,0 +1,424 @@
+"""Taking in whole histories, broken ones too: nothing is dropped, and all that was wrong is told."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from quire import Conflict, Context, ImportReport, InvalidValue, Mark, MemoryStorage, Message
+from quire.messages import Provider
+from quire.providers import format_messages
+from tests.books import refused
+from tests.conversation.talks import called, indices, names, new_talk, numbered, result, said, talk_of, texts
+from tests.providers.histories import ALL, CASES
+from tests.providers.test_traces import runs
+
+USER, REPLY = said("user", "Hi"), said("assistant", "Hello")
+
+
+def imported(*history: Any) -> tuple[Context, ImportReport]:
+    ctx = new_talk()
+    report = ctx.import_messages(iter(history))
+    assert ctx.check() == []
+    assert report.messages == len(ctx.messages(all=True))
+    assert len(ctx.messages()) + len(report.marked) == report.messages
+    assert all(ctx.conversation.mark_of(index) is Mark.UNSHOWABLE for index in report.marked)
+    return ctx, report
+
+
+def kinds(report: ImportReport) -> list[str]:
+    return [finding.kind for finding in report.findings]
+
+
+def test_a_sound_history_comes_in_whole_with_nothing_to_tell() -> None:
+    history = [said("system", "Be careful."), USER, called("c1", "c2"), result("c2", "y"), result("c1", "x"), REPLY]
+    ctx, report = imported(*history)
+    assert report == ImportReport(messages=6, pages=4, first=0, last=5)
+    assert format_messages(list(ctx.messages()), "openai") == history
+    assert names(ctx, "sys-0") == ["sys-1"]
+    assert [entry.operation for entry in ctx.history()] == ["create", "import_messages"]
+
+
+def test_a_history_is_added_to_what_is_there() -> None:
+    ctx = talk_of("a")
+    report = ctx.import_messages([said("system", "Be brief now."), USER])
+    assert (report.first, report.last) == (1, 2)
+    assert numbered(ctx.messages()) == [(0, "user", "a"), (1, "system", "Be brief now."), (2, "user", "Hi")]
+
+
+def test_an_empty_history_is_nothing() -> None:
+    ctx = new_talk()
+    seq = ctx.seq
+    assert ctx.import_messages([]) == ImportReport()
+    assert ctx.seq == seq
+
+
+# Broken histories
+
+
+def test_a_result_without_a_call_is_kept_aside() -> None:
+    ctx, report = imported(USER, result("c9", "lost"), REPLY)
+    assert (report.marked, kinds(report)) == ((1,), ["orphaned result"])
+    assert report.findings[0].index == 1
+    assert "'c9'" in report.findings[0].text
+    assert indices(ctx) == [0, 2]
+    assert ctx.messages(all=True)[1].tool_call_id == "c9"
+    assert ctx.find("lost") == []
+
+
+def test_a_call_without_a_result_is_told() -> None:
+    ctx, report = imported(USER, called("c1", "c2"), result("c2", "x"), USER, called("c3"))
+    assert kinds(report) == ["call without result"] * 2
+    assert [finding.index for finding in report.findings] == [1, 4]
+    assert ["'c1'" in report.findings[0].text, "'c3'" in report.findings[1].text] == [True, True]
+    assert report.marked == ()
+    assert [call.id for call in ctx.pending_calls()] == ["c3"]
+
+
+def test_a_result_that_comes_late_stands_with_its_call() -> None:
+    ctx, report = imported(called("c1"), USER, REPLY, result("c1", "x"))
+    assert kinds(report) == ["assistant first"]
+    assert indices(ctx) == [0, 3, 1, 2]
+
+
+def test_a_result_before_its_call_is_kept_aside() -> None:
+    ctx, report = imported(USER, result("c1", "x"), called("c1"))
+    assert kinds(report) == ["orphaned result", "call without result"]
+    assert indices(ctx) == [0, 2]
+
+
+@pytest.mark.parametrize(("again", "kind"), [("x", "duplicate result"), ("y", "conflicting result")])
+def test_a_second_result_is_kept_aside(again: str, kind: str) -> None:
+    ctx, report = imported(USER, called("c1"), result("c1", "x"), result("c1", again), REPLY)
+    assert (report.marked, kinds(report)) == ((3,), [kind])
+    assert "message 2" in report.findings[0].text
+    assert texts(ctx) == ["Hi", "", "x", "Hello"]
+    assert ctx.messages(all=True)[3].text == again
+
+
+def test_call_ids_used_twice_are_told_within_a_message_and_legal_across() -> None:
+    ctx, report = imported(USER, called("c", "c"), result("c", "x"), result("c", "y"), called("c"), result("c", "z"))
+    assert (kinds(report), report.findings[0].index, report.marked) == (["duplicate call id"], 1, ())
+    assert texts(ctx) == ["Hi", "", "x", "y", "", "z"]
+
+
+@pytest.mark.parametrize("content", ["", " \n\t", None, [], [{"type": "text", "text": ""}]], ids=repr)
+@pytest.mark.parametrize("role", ["user", "assistant", "system"])
+def test_an_empty_message_is_kept_aside(role: str, content: Any) -> None:
+    if content is None and role != "assistant":
+        pytest.skip("not readable at all")
+    ctx, report = imported(USER, said(role, content), REPLY)
+    assert (report.marked, kinds(report), report.findings[0].index) == ((1,), ["empty"], 1)
+    assert texts(ctx) == ["Hi", "Hello"]
+    assert ctx.messages(all=True)[1].role == role
+
+
+@pytest.mark.parametrize("content", ["", None, []], ids=repr)
+def test_a_tool_may_say_nothing(content: Any) -> None:
+    ctx, report = imported(USER, called("c1"), result("c1", content), REPLY)
+    assert (kinds(report), report.marked) == ([], ())
+    assert indices(ctx) == [0, 1, 2, 3]
+
+
+def test_a_second_system_message_is_told() -> None:
+    ctx, report = imported(said("system", "one"), said("system", "two"), USER, said("system", "three"))
+    assert kinds(report) == ["further system prompt"] * 2
+    assert [finding.index for finding in report.findings] == [1, 3]
+    assert texts(ctx) == ["one", "two", "Hi", "three"]
+    assert (names(ctx, "sys-0"), names(ctx)) == (["sys-1", "sys-2"], ["usr-1", "usr-2"])
+
+
+def test_a_history_that_begins_with_the_assistant_is_told() -> None:
+    ctx, report = imported(said("system", "p"), REPLY, USER, REPLY)
+    assert (kinds(report), report.findings[0].index) == (["assistant first"], 1)
+    assert indices(ctx) == [0, 1, 2, 3]
+
+
+def without(value: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: inner for key, inner in value.items() if key not in keys}
+
+
+def nameless(**more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "look_up", "arguments": "{}"}, **more}
+
+
+OPENAI_WITHOUT_IDS = [
+    USER,
+    said("assistant", None, tool_calls=[nameless(), nameless(id=None), nameless(id="")]),
+    said("tool", "1"),
+    said("tool", "2", tool_call_id=None),
+    said("tool", "3", tool_call_id=""),
+]
+ANTHROPIC_WITHOUT_IDS = [
+    USER,
+    said("assistant", [{"type": "tool_use", "name": "look_up", "input": {}} for _ in range(3)]),
+    said("user", [{"type": "tool_result", "content": str(n)} for n in (1, 2, 3)]),
+]
+RESPONSES_WITHOUT_IDS = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+    *[{"type": "function_call", "name": "look_up", "arguments": "{}"}] * 3,
+    *[{"type": "function_call_output", "output": str(n)} for n in (1, 2, 3)],
+]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [OPENAI_WITHOUT_IDS, ANTHROPIC_WITHOUT_IDS, RESPONSES_WITHOUT_IDS],
+    ids=["openai", "anthropic", "responses"],
+)
+def test_missing_ids_are_filled_in_and_told(history: list[dict[str, Any]]) -> None:
+    before = json.dumps(history)
+    ctx, report = imported(*history)
+    assert kinds(report) == ["missing id"] * 6
+    assert report.marked == ()
+    messages = list(ctx.messages())
+    made = [call.id for message in messages for call in message.tool_calls]
+    assert len(set(made)) == 3
+    assert all(made)
+    assert [(message.tool_call_id, message.text) for message in messages if message.role == "tool"] == [
+        (made[0], "1"),
+        (made[1], "2"),
+        (made[2], "3"),
+    ]
+    assert len(names(ctx)) == 2
+    assert json.dumps(history) == before
+
+
+def test_a_result_that_says_not_whose_it_is_after_all_are_answered_is_an_orphan() -> None:
+    ctx, report = imported(USER, called("c1"), result("c1", "x"), said("tool", "y"))
+    assert kinds(report) == ["missing id", "orphaned result"]
+    assert (report.findings[0].item, report.marked) == (3, (3,))
+    assert ctx.messages(all=True)[3].text == "y"
+
+
+UNREADABLE: list[Any] = [
+    None,
+    5,
+    "just text",
+    b"bytes",
+    {},
+    {"role": "bot", "content": "x"},
+    {"role": "user"},
+    {"role": "user", "content": 5},
+    {"content": "who said this?"},
+    {"role": "assistant", "content": None, "tool_calls": "broken"},
+    {"role": "assistant", "tool_calls": [{"id": "c"}]},
+    {"role": "user", "content": [{"text": "no type"}]},
+    {"role": "user", "content": "x", "score": float("nan")},
+    {"role": "user", "content": "x", 5: "key"},
+    {"role": "user", "content": object()},
+    {"type": 5},
+    Message(role="user", content=5),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("item", UNREADABLE, ids=lambda item: repr(item)[:50])
+def test_what_cannot_be_read_is_kept_as_text(item: Any) -> None:
+    ctx, report = imported(USER, item, REPLY)
+    assert (report.marked, kinds(report)) == ((1,), ["unreadable"])
+    finding = report.findings[0]
+    assert (finding.item, finding.text.startswith("Kept as text: ")) == (1, True)
+    assert texts(ctx) == ["Hi", "Hello"]
+    kept = ctx.messages(all=True)[1]
+    assert kept.text
+    assert kept.meta["unreadable"]
+    if isinstance(item, str):
+        assert json.loads(kept.text) == item
+
+
+def test_an_endless_item_is_kept_too() -> None:
+    endless: dict[str, Any] = {"role": "user", "content": []}
+    endless["content"].append(endless)
+    ctx, report = imported(USER, endless, REPLY)
+    assert (report.marked, kinds(report)) == ((1,), ["unreadable"])
+    assert ctx.messages(all=True)[1].text
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        said("user", "broken \ud83d here"),
+        said("user", [{"type": "text", "text": "broken \ud83d here"}]),
+        {**called("c1"), "content": "broken \ud83d here"},
+        said("user", "broken \ud83d here", name="a\udc00"),
+    ],
+    ids=["text", "part", "calls", "name"],
+)
+def test_lone_surrogates_are_replaced_and_told(item: dict[str, Any]) -> None:
+    ctx, report = imported(USER, item, REPLY)
+    assert kinds(report)[0] == "not unicode"
+    assert (report.findings[0].item, report.marked) == (1, ())
+    assert ctx.messages()[1].text == "broken \ufffd here"
+
+
+def test_surrogates_and_missing_ids_are_healed_together() -> None:
+    calls_tuple = said("assistant", "x", tool_calls=(nameless(),))
+    _, report = imported(USER, {**calls_tuple, "content": "\udfff"}, said("tool", "r"))
+    assert kinds(report) == ["not unicode", "missing id", "missing id"]
+    _, report = imported(USER, calls_tuple, said("tool", "r"))
+    assert kinds(report) == ["missing id", "missing id"]
+
+
+def test_every_item_of_a_wreck_is_readable_again() -> None:
+    wreck = [
+        REPLY,
+        result("c9", "orphan"),
+        said("system", "late prompt"),
+        called("c1", "c1"),
+        result("c1", "one"),
+        said("user", ""),
+        *UNREADABLE,
+        result("c1", "two"),
+        result("c1", "three"),
+        said("system", "second prompt"),
+        *OPENAI_WITHOUT_IDS,
+        called("c2"),
+    ]
+    ctx, report = imported(*wreck)
+    assert report.messages == len(wreck)
+    found = "\n".join(texts(ctx, all_of_them=True))
+    for word in ("Hello", "orphan", "late prompt", "one", "two", "three", "just text", "who said this?", "no type"):
+        assert word in found
+    told = {finding.kind for finding in report.findings}
+    assert {"orphaned result", "duplicate call id", "empty", "unreadable", "missing id", "call without result"} <= told
+    assert {"conflicting result", "further system prompt", "assistant first"} <= told
+    calls_of = {call.id for message in ctx.messages() for call in message.tool_calls}
+    assert {message.tool_call_id for message in ctx.messages() if message.role == "tool"} <= calls_of
+
+
+def test_lists_in_a_history_are_taken_item_by_item() -> None:
+    ctx, report = imported([USER, called("c1")], (result("c1", "x"), 5), [])
+    assert texts(ctx) == ["Hi", "", "x"]
+    assert [finding.item for finding in report.findings] == [1]
+
+
+# Streaming
+
+
+def test_a_long_history_is_read_as_it_is_committed() -> None:
+    read: list[int] = []
+    progress: list[tuple[int, int, int]] = []
+    storage = MemoryStorage()
+    ctx, other = new_talk(storage), new_talk(storage)
+
+    def history() -> Iterator[dict[str, Any]]:
+        for n in range(2_500):
+            read.append(n)
+            yield said("user", f"question {n}")
+            yield said("assistant", f"answer {n}")
+
+    def watch(report: ImportReport) -> None:
+        other.refresh()
+        progress.append((report.messages, len(read), len(other.messages())))
+
+    report = ctx.import_messages(history(), progress=watch)
+    assert (report.messages, report.pages, report.first, report.last) == (5_000, 5_000, 0, 4_999)
+    assert [taken for taken, _, _ in progress] == list(range(500, 5_001, 500))
+    assert all(consumed <= taken // 2 + 1 for taken, consumed, _ in progress)
+    assert all(stored == taken for taken, _, stored in progress)
+    assert [message.text for message in ctx.messages()[4_998:]] == ["question 2499", "answer 2499"]
+
+
+def test_an_exchange_can_reach_over_several_parts() -> None:
+    ids = [f"c{n}" for n in range(700)]
+    ctx, report = imported(USER, called(*ids), *(result(call_id, "x") for call_id in ids), REPLY)
+    assert (report.pages, kinds(report), len(names(ctx))) == (3, [], 3)
+
+
+@pytest.mark.parametrize("items", [0, 3, 700])
+def test_what_came_before_a_history_failed_stays(items: int) -> None:
+    class Broken(Exception):
+        pass
+
+    def history() -> Iterator[dict[str, Any]]:
+        for n in range(items):
+            yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": f"{n}"}]}
+        raise Broken
+
+    ctx = new_talk()
+    with pytest.raises(Broken):
+        ctx.import_messages(history())
+    assert texts(ctx) == [str(n) for n in range(items)]
+    assert ctx.check() == []
+
+
+def test_another_writer_ends_an_import_between_parts() -> None:
+    storage = MemoryStorage()
+    ctx, other = new_talk(storage), new_talk(storage)
+
+    def interfere(report: ImportReport) -> None:
+        if report.messages == 500:
+            other.refresh()
+            other.user("by the other")
+
+    with pytest.raises(Conflict):
+        ctx.import_messages([USER] * 1_200, progress=interfere)
+    ctx.refresh()
+    assert len(ctx.messages()) == 501
+    assert ctx.check() == []
+
+
+def test_an_import_is_one_entry_a_part_and_can_be_undone() -> None:
+    ctx = talk_of("a")
+    ctx.import_messages([USER, called("c1"), result("c1", "x"), said("user", "")])
+    ctx.undo(ctx.seq)
+    assert texts(ctx) == ["a"]
+    assert ctx.check() == []
+
+
+@pytest.mark.parametrize("bad", [None, 5, "text", b"x", USER, {}, Message(role="user", content="x")], ids=repr)
+def test_a_history_is_an_iterable_of_messages(bad: Any) -> None:
+    ctx = talk_of("a")
+    with refused(ctx.pages, InvalidValue, "import_messages"):
+        ctx.import_messages(bad)
+
+
+def test_a_single_sdk_object_is_no_history() -> None:
+    chat = pytest.importorskip("openai.types.chat")
+    ctx = talk_of("a")
+    with refused(ctx.pages, InvalidValue, "import_messages"):
+        ctx.import_messages(chat.ChatCompletionMessage(role="assistant", content="x"))
+
+
+@pytest.mark.parametrize("bad", [5, "text", [print]], ids=repr)
+def test_progress_is_told_to_a_function(bad: Any) -> None:
+    ctx = talk_of("a")
+    with refused(ctx.pages, InvalidValue, "progress"):
+        ctx.import_messages([USER], progress=bad)
+
+
+# Recorded histories
+
+
+@pytest.mark.parametrize(("provider", "name"), CASES)
+def test_a_recorded_history_goes_back_as_it_came(provider: Provider, name: str) -> None:
+    if name == "late system":
+        pytest.skip("only a look ahead tells whose system message it is")
+    ctx, report = imported(*ALL[provider][name])
+    history = ALL[provider][name]
+    shown = history if not report.marked else history[:-1]  # one ends with an empty message
+    assert format_messages(list(ctx.messages()), provider) == shown
+    assert format_messages(list(ctx.messages(all=True)), provider) == history
+    assert kinds(report) in ([], ["empty"], ["assistant first"])
+
+
+def test_sdk_objects_come_in_among_dicts() -> None:
+    chat = pytest.importorskip("openai.types.chat")
+    types = pytest.importorskip("anthropic.types")
+    reply = chat.ChatCompletionMessage.model_validate({"refusal": None, **called("c1")})
+    block = types.TextBlock(type="text", text="Done.", citations=None)
+    ctx, report = imported(USER, reply, result("c1", "x"), said("assistant", [block]))
+    assert (texts(ctx), kinds(report)) == (["Hi", "", "x", "Done."], [])
+
+
+@pytest.mark.parametrize("name", ["tau_airline.jsonl.gz", "swe_agent.jsonl.gz"])
+def test_real_runs_go_back_as_they_came(name: str) -> None:
+    for history in runs(name)[:12]:
+        ctx = new_talk()
+        report = ctx.import_messages(iter(history))
+        assert report.messages == len(history)
+        marked = {*report.marked}
+        shown = [value for n, value in enumerate(history) if n not in marked]
+        assert format_messages(list(ctx.messages()), "openai") == shown
+        assert format_messages(list(ctx.messages(all=True)), "openai") == history
