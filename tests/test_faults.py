@@ -190,15 +190,16 @@ def snapshot(system: ContextSystem) -> Snapshot:
 
 
 class Shelf:
-    """Fresh copies of the book on one backend."""
+    """Fresh copies of a book on one backend."""
 
-    def __init__(self, backend: str, folder: Path) -> None:
+    def __init__(self, backend: str, folder: Path, source: Callable[[], Storage] = library) -> None:
         self.backend = backend
+        self._source = source
         self._folder = folder
         self._number = 0
         self._book = folder / "book"
         storage = self._open(self._book)
-        migrate(library(), storage)
+        migrate(self._source(), storage)
         self.before = snapshot(system_on(storage))
         storage.close()
 
@@ -215,7 +216,7 @@ class Shelf:
                 shutil.copy(self._book, place)
         storage = self._open(place)
         if self.backend == "memory":
-            migrate(library(), storage)
+            migrate(self._source(), storage)
         return storage
 
     def empty(self) -> Storage:
