@@ -16,6 +16,7 @@ from quire.providers.envelopes import tidy
 from quire.text import body_text
 
 _MAX_DEPTH = 200
+_LONGEST_PLACE = 200
 _MAX_BITS = 4_096  # Python refuses to write out integers not much larger
 
 
@@ -34,19 +35,23 @@ def plain(value: object, place: str) -> Any:
 
 def _copy(value: object, place: str, depth: int) -> Any:
     if depth == 0:
-        raise InvalidValue(f"{place} is nested too deeply; at most {_MAX_DEPTH} levels are kept.")
+        raise RecursionError
     if isinstance(value, str):
         return body_text(str.__str__(value), place)
     if isinstance(value, Mapping):
-        return {
-            _key(key, place): _copy(inner, f"{place}.{key}", depth - 1)  # the place is only ever read in an error
-            for key, inner in value.items()
-        }
+        return {_key(key, place): _copy(inner, _below(place, f".{key}"), depth - 1) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_copy(inner, f"{place}[{n}]", depth - 1) for n, inner in enumerate(value)]
+        return [_copy(inner, _below(place, f"[{n}]"), depth - 1) for n, inner in enumerate(value)]
     if value is None or isinstance(value, bool | int | float):
         return _scalar(value, place)
     return _copy(_dumped(value, place), place, depth - 1)
+
+
+def _below(place: str, step: str) -> str:
+    """The place of an inner value; it is only ever read in an error, and a long one would tell nobody more."""
+    if len(place) + len(step) <= _LONGEST_PLACE:
+        return place + step
+    return place if place.endswith("…") else place + "…"
 
 
 def _key(key: object, place: str) -> str:
