@@ -80,6 +80,8 @@ class Engine:
         self._handle = urandom(6)
         self._attempts = 0
         self._stale = False
+        self.held: list[Held] = []
+        """Work that is held back, outermost first."""
 
     def begin(self, actor: str) -> Plan:
         """An empty plan over the current state. Hold the lock until it is committed or dropped."""
@@ -225,6 +227,12 @@ class Held:
         if not self._outer.is_at(self._overlay.head(self._outer.context)):
             raise Conflict(f"Context {self._outer.context!r} was changed by another writer: refresh() and retry.")
         engine.state = self._outer.over(self._overlay)
+        engine.held.append(self)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was released or dropped, by itself or with what it stands in."""
+        return self not in self._engine.held
 
     def release(self) -> None:
         """Commit everything at once. Raises what a commit raises; then the work is still held."""
@@ -237,10 +245,14 @@ class Held:
             engine.write(self._outer.storage, commit, decode_entry(last.key, last.value))
         inner.storage = self._outer.storage
         engine.state = inner
+        engine.held.remove(self)
 
     def drop(self) -> None:
-        """Forget everything that was done since."""
-        self._engine.state = self._outer
+        """Forget everything that was done since, by work that began later too."""
+        held = self._engine.held
+        if self in held:
+            del held[held.index(self) :]
+            self._engine.state = self._outer
 
     def _inner(self) -> State:
         state = self._engine.current()

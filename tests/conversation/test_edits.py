@@ -390,6 +390,18 @@ def test_a_summary_is_made_anew_when_a_message_behind_it_is_deleted() -> None:
     assert ctx.check() == []
 
 
+def test_a_pinned_summary_goes_only_when_it_is_unpinned() -> None:
+    ctx = talk_of("a", "b")
+    (summary,) = ctx.conversation.compress([0, 1]).summaries
+    ctx.pages.pin(summary)
+    ctx.conversation.delete(0)
+    with refused(ctx.pages, InvalidOperation, repr(summary), "unpin"):
+        ctx.conversation.delete(1)
+    ctx.pages.unpin(summary)
+    ctx.conversation.delete(1)
+    assert names(ctx) == []
+
+
 @pytest.mark.parametrize("meanwhile", ["inserted between", "summary moved", "summary in a folder", "summary archived"])
 def test_a_summary_knows_its_originals_whatever_came_between(meanwhile: str) -> None:
     ctx = talk_of("alpha", "beta", "gamma", "delta")

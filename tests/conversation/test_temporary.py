@@ -310,6 +310,23 @@ def test_work_held_back_is_neither_forked_nor_moved_elsewhere() -> None:
     assert texts(ctx) == ["a"]
 
 
+def test_blocks_that_do_not_end_in_turn_are_refused_and_leave_nothing() -> None:
+    storage = MemoryStorage()
+    ctx = talk_of("a", where=storage)
+    before = everything(ctx.pages)
+    outer, inner = ctx.temporary(), ctx.temporary()
+    outer.__enter__()
+    ctx.user("b")
+    inner.__enter__()
+    ctx.user("c")
+    for block_ in (outer, inner):
+        with pytest.raises(InvalidOperation):
+            block_.__exit__(None, None, None)
+    assert everything(ctx.pages) == before
+    ctx.user("d")
+    assert texts(new_talk(storage)) == ["a", "d"]
+
+
 # Another writer meanwhile
 
 
@@ -349,6 +366,29 @@ def test_messages_are_kept_marked_when_another_wrote_meanwhile() -> None:
         assert handle.pages.detail("mem-1") == "the other's"
         assert handle.conversation.mark_map().batch_boundaries == [0]
         assert handle.check() == []
+
+
+@pytest.mark.parametrize("mine", [0, 1])
+def test_the_others_messages_are_not_taken_for_those_of_the_block(mine: int) -> None:
+    ctx, other = two()
+    with ctx.temporary():
+        ctx.pages.hide("usr-1")
+        for _ in range(mine):
+            ctx.user("temporary")
+        for text in ("x", "y", "z"):
+            other.user(text)
+    assert texts(ctx) == ["a", "x", "y", "z"]
+    assert texts(ctx, all_of_them=True) == ["a", "x", "y", "z", *["temporary"] * mine]
+
+
+@pytest.mark.parametrize("parent", ["mem-0", "usr-0"])
+@pytest.mark.parametrize("create", ["create_detail_page", "create_contents_page"])
+def test_pages_that_hold_no_messages_are_named_wherever_they_stand(create: str, parent: str) -> None:
+    ctx, other = two()
+    arguments = ("note", "", "mine", parent) if create == "create_detail_page" else ("folder", "", parent)
+    with pytest.raises(Conflict, match=parent[:3]):
+        block(ctx, lambda: getattr(ctx.pages, create)(*arguments), lambda: other.user("by the other"))
+    assert texts(ctx) == ["a", "by the other"]
 
 
 def test_notes_that_cannot_be_stored_are_named() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from quire.conversation.arrivals import keep_aside
 from quire.conversation.batches import batch_start, take_back
-from quire.errors import Conflict
+from quire.errors import Conflict, InvalidOperation
 from quire.messages import Message
 from quire.pages import Form, Mark
 from quire.plan import Plan
@@ -39,6 +39,8 @@ class Temporary:
         `Conflict` names the pages.
         """
         with self._engine.lock:
+            if self._held.ended:
+                raise InvalidOperation("This temporary() was ended with the one around it: end them in turn.")
             try:
                 if self._engine.current().version > self._version + 1:
                     whole = Batch(self._messages, self._version)
@@ -55,7 +57,7 @@ class Temporary:
 
     def _hand_over_messages(self) -> None:
         inner = self._engine.state
-        spoken = [record.message for _, record in inner.message_records(self._messages, inner.next_message)]
+        spoken = [record.message for _, record in inner.message_records(self._messages, inner.next_message - 1)]
         others = _other_pages(inner, self._version)
         self._held.drop()
         self._engine.refresh()
@@ -77,11 +79,14 @@ def _other_pages(state: State, since: int) -> list[str]:
     found: dict[int, None] = {}
     for record in state.storage.scan(state.context, JOURNAL, since + 1, state.version):
         for touched in decode_entry(record.key, record.value).touched:
-            if touched.family == PAGE_CODE and segment_number(touched.key) != state.conversation():
+            if touched.family == PAGE_CODE:
                 found.setdefault(touched.key)
-    pages = ((key, state.page(key)) for key in found)
-    return [
-        repr(state.index(key))
-        for key, page in pages
-        if not (isinstance(page, PageRecord) and page.header.form is Form.SYSTEM)
-    ]
+    return [repr(state.index(key)) for key in found if not _is_talk(state, key)]
+
+
+def _is_talk(state: State, key: int) -> bool:
+    """Whether a page holds messages or their summary, or did before it was removed."""
+    page = state.page(key)
+    if isinstance(page, PageRecord):
+        return page.header.form is not Form.TEXT
+    return segment_number(key) == state.conversation()
