@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NoReturn
 
 import quire
-from quire import Context, open_storage
+from quire import Context, InvalidOperation, ToolCall, open_storage
 
 SIZES = (0, 7, 300, 1_000, 5_000, 60_000, 400_000)
 ROUNDS_A_STORE = 12
@@ -40,6 +40,11 @@ def text_of(seq: int) -> str:
     return (f"{seq} 页 " * (size // 4 + 1))[:size]
 
 
+def words_of(seq: int) -> str:
+    """What the message that entry `seq` brought says; it begins with its seq."""
+    return f"{seq} " + "词 and a word " * Random(seq).choice((0, 1, 20, 400))
+
+
 def open_book(url: str, durability: Any) -> Context:
     return quire.open(open_storage(url, durability=durability), "book", counter=QuickCounter())
 
@@ -48,16 +53,19 @@ def write_until_killed(url: str, durability: str, pipe: int, seed: int) -> NoRet
     """The child: change something, acknowledge it, for ever."""
     random = Random(seed)
     try:
-        pages = open_book(url, durability).pages
+        book = open_book(url, durability)
+        pages = book.pages
         known = [page.index for page in pages.list_pages("mem")]
         while True:
-            if len(known) < 6 or random.random() < 0.7:
-                seq = pages.seq + 1
+            seq = pages.seq + 1
+            if len(known) < 6 or random.random() < 0.4:
                 index = pages.create_detail_page(f"page {seq}", "", text_of(seq), "mem-0")
                 known.append(index)
                 os.write(pipe, f"{seq} {index}\n".encode())
+            elif random.random() < 0.5:
+                os.write(pipe, f"{seq} {speak(book, random, seq)}\n".encode())
             else:
-                change(pages, random, known)
+                change(pages, random, known) if random.random() < 0.5 else edit(book, random)
                 os.write(pipe, f"{pages.seq} -\n".encode())
     except BaseException:
         os.write(pipe, b"!" + traceback.format_exc().encode())
@@ -79,6 +87,42 @@ def change(pages: quire.ContextSystem, random: Random, known: list[str]) -> None
         case _:
             pages.update_page(index, meta={"n": random.random()})
             pages.undo(pages.seq)
+
+
+def speak(book: Context, random: Random, seq: int) -> int:
+    """Add a message of any kind; its index."""
+    waiting = book.pending_calls()
+    if waiting and random.random() < 0.7:
+        return book.tool_result(waiting[0].id, words_of(seq))
+    match random.randrange(3):
+        case 0:
+            return book.user(words_of(seq))
+        case 1:
+            return book.assistant(words_of(seq))
+        case _:
+            return book.assistant(words_of(seq), [ToolCall(f"call {seq}", "look")])
+
+
+def edit(book: Context, random: Random) -> None:
+    """Change the record of the conversation: one commit or two, or none if it is refused."""
+    count = len(book.messages(all=True))
+    if not count:
+        return
+    index = random.randrange(count)
+    try:
+        match random.randrange(4):
+            case 0:
+                book.conversation.delete(index)
+            case 1:
+                book.conversation.compress([index, max(index - 1, 0)])
+            case 2:
+                book.conversation.batch_start()
+                book.conversation.batch_end(0)
+            case _:
+                if book.conversation.delete(index).covered:
+                    book.undo(book.seq)
+    except InvalidOperation:  # it waits for a result, or is out of the conversation already
+        pass
 
 
 class Killing:
@@ -109,6 +153,7 @@ class Killing:
         self.path.parent.mkdir()
         self.url = f"{self.kind}:{self.path}"
         self.promised: dict[str, int] = {}
+        self.spoken: dict[int, int] = {}
         self.seq = 0
 
     def _killed(self) -> bytes:
@@ -137,14 +182,17 @@ class Killing:
             seq, index = line.split(" ")
             self.seq = int(seq)
             self.acknowledged += 1
-            if index != "-":
+            if index.isdecimal():
+                self.spoken[int(index)] = self.seq
+            elif index != "-":
                 self.promised[index] = self.seq
 
     def _compare(self) -> None:
         """Open the store and look: all that was promised, nothing torn, nothing that nobody wrote."""
-        pages = open_book(self.url, self.durability).pages
+        book = open_book(self.url, self.durability)
+        pages = book.pages
         ahead = pages.seq - self.seq
-        assert 0 <= ahead <= 2, f"acknowledged up to {self.seq}, found {pages.seq}"  # an undo makes two commits
+        assert 0 <= ahead <= 2, f"acknowledged up to {self.seq}, found {pages.seq}"  # some changes are two
         self.unheard += ahead > 0
         self.seq = pages.seq
         assert pages.check() == [], pages.check()
@@ -158,6 +206,11 @@ class Killing:
                 readable = self.path / "book" / "pages" / "mem" / f"{index}.txt"
                 assert readable.read_text() == text_of(seq), f"{readable} is torn"
         self.promised = found
+        said = {message.index: message.text for message in book.messages(all=True)}
+        heard = {index: int(text.split(" ", 1)[0]) for index, text in said.items()}
+        assert self.spoken.items() <= heard.items(), "a message is lost"
+        assert all(said[index] == words_of(seq) for index, seq in heard.items()), "a message is torn"
+        self.spoken = heard
         pages.storage.close()
 
 
