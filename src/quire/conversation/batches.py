@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from quire.conversation.edits import remake_summary
 from quire.conversation.results import MarkMap, Modification
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import exchange_fields
@@ -59,6 +60,7 @@ def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too
     before = _pages_before(plan, batch.seq)
     left = _leave(plan, batch.boundary, before, pinned_too=pinned_too)
     restored = _unmark(plan, batch.boundary, before)
+    _settle_summaries(plan, before, pinned_too=pinned_too)
     if plan.batches() != around:
         plan.put_note(BATCHES, batches=around)
     numbering = plan.numbering()
@@ -116,7 +118,8 @@ def _leave(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> se
         if page is None or number not in page.header.numbers:
             continue
         if page.header.mark is Mark.COMPRESSED and page.header.numbers[0] >= boundary:
-            plan.change(page, mark=Mark.ENDED, standin=0)  # its summary goes with the batch
+            before.setdefault(page.key, page)
+            plan.change(page, mark=Mark.ENDED, standin=0)
         if page.header.mark is not Mark.NONE:
             continue
         if page.header.numbers[0] >= boundary and not _was_here(before, page.key, boundary):
@@ -135,9 +138,13 @@ def _was_here(before: Before, key: int, boundary: int) -> bool:
     return isinstance(old, PageRecord) and bool(old.header.numbers) and old.header.numbers[0] < boundary
 
 
-def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone | None) -> None:
-    held = old.header.numbers if isinstance(old, PageRecord) else page.header.numbers
-    plan.change(page, **exchange_fields(plan, [number for number in held if number < boundary]))
+def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone | None) -> PageRecord:
+    """Give an exchange the messages it had, without those that arrived from the boundary on."""
+    if all(number < boundary for number in page.header.numbers):
+        return page
+    then = old if isinstance(old, PageRecord) and old.header.numbers[0] < boundary else page
+    held = then.header.numbers
+    return plan.change(page, **exchange_fields(plan, [number for number in held if number < boundary]))
 
 
 def _unmark(plan: Plan, boundary: int, before: Before) -> set[int]:
@@ -145,36 +152,32 @@ def _unmark(plan: Plan, boundary: int, before: Before) -> set[int]:
     restored: set[int] = set()
     for key, old in before.items():
         page = plan.page(key)
-        if isinstance(old, PageRecord) and old.header.form is Form.SUMMARY:
-            _restore_summary(plan, before, page, old)
-        elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:
-            if not isinstance(old, PageRecord):
-                plan.remove(key)
-        elif isinstance(page, Gone) and page.moved_to < 0 and isinstance(old, PageRecord):
+        if not isinstance(old, PageRecord) or not old.header.numbers:
+            continue
+        if isinstance(page, Gone) and page.moved_to < 0:
             restored.update(_stand_again(plan, boundary, before, old))
-        elif (
-            isinstance(page, PageRecord)
-            and isinstance(old, PageRecord)
-            and page.header.numbers
-            and page.header.numbers[0] < boundary
-            and page.header.mark is not Mark.NONE
-            and page.header.mark is not old.header.mark
-        ):
-            _bring_back(plan, page, old)
-            if old.header.mark is Mark.NONE:
-                restored.update(page.header.numbers)
+        elif isinstance(page, PageRecord) and _marked_since(page, old, boundary):
+            page = _bring_back(plan, _go_back(plan, page, boundary, old), old)
+            restored.update(page.header.numbers if page.header.mark is Mark.NONE else ())
     return restored
 
 
-def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> None:
+def _marked_since(page: PageRecord, old: PageRecord, boundary: int) -> bool:
+    """Whether an exchange from before the boundary was taken out of the conversation since."""
+    now, then = page.header, old.header
+    if min(now.numbers[0], then.numbers[0]) >= boundary:
+        return False
+    return now.mark is not Mark.NONE and (now.mark, now.standin) != (then.mark, then.standin)
+
+
+def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> PageRecord:
     """Give a page the mark it had, and its place if it had none."""
     fields = {"mark": old.header.mark, "standin": old.header.standin, "lifecycle": old.header.lifecycle}
     if old.is_cold:
-        plan.change(page, **fields)
-        return
+        return plan.change(page, **fields)
     home = plan.home_of(page)
     rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
-    plan.place(page, home, rank, **fields)
+    return plan.place(page, home, rank, **fields)
 
 
 def _stand_again(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
@@ -182,7 +185,8 @@ def _stand_again(plan: Plan, boundary: int, before: Before, old: PageRecord) -> 
     if not old.header.numbers or old.header.numbers[0] >= boundary:
         return ()
     _stand(plan, before, old)
-    return old.header.numbers if old.header.mark is Mark.NONE else ()
+    page = _go_back(plan, plan.existing(old.key, old.key), boundary, old)
+    return page.header.numbers if page.header.mark is Mark.NONE else ()
 
 
 def _stand(plan: Plan, before: Before, old: PageRecord) -> None:
@@ -195,6 +199,26 @@ def _stand(plan: Plan, before: Before, old: PageRecord) -> None:
         home = plan.home_of(page)
         rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
         plan.place(page, home, rank)
+
+
+def _settle_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
+    """Let every summary stand for what it stood for when the batch was opened, as far as that is still behind it."""
+    lost: dict[int, int | None] = {}
+    for key, old in before.items():
+        if isinstance(old, PageRecord) and old.header.standin:
+            page = plan.page(key)
+            if not isinstance(page, PageRecord) or page.header.standin != old.header.standin:
+                lost[old.header.standin] = old.parent
+    for key, old in before.items():
+        page = plan.page(key)
+        if isinstance(old, PageRecord):
+            if old.header.form is Form.SUMMARY:
+                _restore_summary(plan, before, page, old)
+        elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:
+            _refuse_pinned(plan, page, pinned_too=pinned_too)
+            plan.remove(key)
+    for key, folder in lost.items():
+        remake_summary(plan, key, folder, pinned_too=pinned_too)
 
 
 def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None, old: PageRecord) -> None:

@@ -130,7 +130,7 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
     )
 
 
-def remake_summary(plan: Plan, key: int, folder: int | None) -> None:
+def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
     """Write the summary of compressed messages of a folder anew from those that are left; without any, it goes."""
     page = plan.page(plan.moved(key))
     if not isinstance(page, PageRecord):
@@ -139,6 +139,8 @@ def remake_summary(plan: Plan, key: int, folder: int | None) -> None:
     if originals:
         plan.change(page, **_summary_fields(plan, originals, None))
     else:
+        if not pinned_too:
+            unpinned(plan, page, "remove")
         plan.remove(page.key)
 
 

@@ -1,0 +1,729 @@
+"""A conversation in plain Python, written from the contract: the oracle of `test_machine.py`.
+
+No storage, no ranks, no codec: messages are a list that only grows, the conversation is a list of pages in which what
+was taken out keeps its place, and the whole state of every earlier entry is kept. `Model.do` takes everything back if
+an operation is refused, and makes an entry of what it changed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+from quire.pages import Lifecycle, Mark, Visibility
+
+T = TypeVar("T")
+
+ACTIVE, HOT, COLD = Lifecycle.ACTIVE, Lifecycle.HOT_ARCHIVED, Lifecycle.COLD_ARCHIVED
+EXPANDED, HIDDEN = Visibility.EXPANDED, Visibility.HIDDEN
+PROMPT = "System prompt"
+
+
+class Refused(Exception):
+    """The contract refuses this; the error must name one of `names`, if there are any."""
+
+    def __init__(self, why: str, *names: str) -> None:
+        super().__init__(why)
+        self.names = names
+
+
+class Said(NamedTuple):
+    """A message as it was added."""
+
+    role: str
+    content: str | None
+    calls: tuple[str, ...] = ()
+    answers: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """An exchange, a prompt, or a summary, which has no numbers and was written of so many messages."""
+
+    index: str
+    form: str
+    numbers: tuple[int, ...] = ()
+    name: str = ""
+    mark: Mark = Mark.NONE
+    standin: str | None = None
+    lifecycle: Lifecycle = ACTIVE
+    visibility: Visibility = EXPANDED
+    pinned: bool = False
+    closed: bool = False
+    summarises: int = 0
+    written: int = 0
+
+    @property
+    def segment(self) -> str:
+        return self.index.partition("-")[0]
+
+    @property
+    def attached(self) -> bool:
+        return self.lifecycle is not COLD
+
+
+class Batch(NamedTuple):
+    """An open batch: the number of its first message, and the entry that opened it."""
+
+    boundary: int
+    seq: int
+
+
+Orders = dict[str, list[str]]
+Record = tuple[str, object]
+"""What undo looks at: a page, the list of batches, a checkpoint."""
+
+
+@dataclass
+class State:
+    """Everything a commit can change, but for what only grows."""
+
+    pages: dict[str, Page] = field(default_factory=dict)
+    orders: Orders = field(default_factory=lambda: {"sys": [], "usr": []})
+    batches: tuple[Batch, ...] = ()
+    checkpoints: dict[int, str] = field(default_factory=dict)
+
+    def copy(self) -> "State":
+        orders = {segment: list(order) for segment, order in self.orders.items()}
+        return State(dict(self.pages), orders, self.batches, dict(self.checkpoints))
+
+    def records(self) -> dict[Record, object]:
+        found: dict[Record, object] = {("page", index): page for index, page in self.pages.items()}
+        found |= {("checkpoint", seq): name for seq, name in self.checkpoints.items()}
+        return found | {("batches", None): self.batches}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One journal entry: what every record it touched was before."""
+
+    operation: str
+    touched: dict[Record, object]
+    undoes: int | None = None
+
+    @property
+    def pages(self) -> set[object]:
+        return {key for kind, key in self.touched if kind == "page"}
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """A segment into which pages came back: what must hold of the order that the system chose."""
+
+    kept: list[str]
+    before: list[str]
+
+
+class Change(NamedTuple):
+    """What a modification says it did."""
+
+    covered: tuple[int, ...] = ()
+    inserted: tuple[int, ...] = ()
+    restored: tuple[int, ...] = ()
+    summaries: tuple[str, ...] = ()
+    batch: int = 0
+    boundary: int | None = None
+
+
+class Model:
+    """The whole context."""
+
+    def __init__(self, seq: int = 1) -> None:
+        self.state = State()
+        self.messages: list[Said] = []
+        self.home: list[str] = []
+        self.arrived: list[int] = []
+        self.destroyed: frozenset[int] = frozenset()
+        self.counters = {"sys": 1, "usr": 1}
+        self.callers: dict[str, tuple[str, ...]] = {}
+        self.seq = seq
+        self.horizon = 0
+        self.entries: dict[int, Entry] = {}
+        self.changed: dict[Record, int] = {}
+        self.states: dict[int, State] = {seq: self.state.copy()}
+        self.unsettled: dict[str, Unsettled] = {}
+
+    # All or nothing
+
+    def do(self, operation: str, action: Callable[[], T], undoes: int | None = None) -> T:
+        """Run one operation: all of it or nothing, and an entry if it changed anything."""
+        with self.all_or_nothing():
+            before, destroyed = self.state.copy(), self.destroyed
+            result = action()
+        old, new = before.records(), self.state.records()
+        touched = {key: old.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+        if touched or destroyed != self.destroyed:
+            self.seq += 1
+            self.entries[self.seq] = Entry(operation, touched, undoes)
+            self.changed |= dict.fromkeys(touched, self.seq)
+            self.states[self.seq] = self.state.copy()
+            if destroyed != self.destroyed:
+                self.horizon = self.seq
+        return result
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Take everything back if the block is refused."""
+        saved = self._saved()
+        try:
+            yield
+        except Refused:
+            self.take_over(saved)
+            self.unsettled.clear()
+            raise
+
+    def _saved(self) -> dict[str, Any]:
+        copies = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list | State)}
+        return {**vars(self), **copies}
+
+    def take_over(self, saved: dict[str, Any]) -> None:
+        vars(self).update(saved)
+
+    # Looking
+
+    def alive(self) -> list[int]:
+        """The numbers of all messages that are left: the position of each is its index."""
+        return [number for number in range(len(self.messages)) if number not in self.destroyed]
+
+    def number(self, index: int) -> int:
+        alive = self.alive()
+        if not 0 <= index < len(alive):
+            raise Refused("no such message")
+        return alive[index]
+
+    def indices(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        alive = self.alive()
+        return tuple(alive.index(number) for number in numbers)
+
+    def page_of(self, number: int) -> Page | None:
+        return self.state.pages.get(self.home[number])
+
+    def mark_of(self, number: int) -> Mark:
+        page = self.page_of(number)
+        if page is None:
+            return Mark.REMOVED
+        return page.mark or (Mark.NONE if number in page.numbers else Mark.REPLACED)
+
+    def attached(self, segment: str) -> list[Page]:
+        pages = (self.state.pages[index] for index in self.state.orders[segment])
+        return [page for page in pages if page.attached]
+
+    def in_place(self) -> list[int]:
+        """The numbers of all messages of the conversation in the order they stand."""
+        return [number for segment in ("sys", "usr") for page in self.attached(segment) for number in page.numbers]
+
+    def pending(self, page: Page) -> list[str]:
+        """The calls of an exchange that have no result."""
+        missing = [call for number in page.numbers for call in self.messages[number].calls]
+        for number in page.numbers:
+            if self.messages[number].answers in missing:
+                missing.remove(str(self.messages[number].answers))
+        return missing
+
+    def open_exchange(self) -> Page | None:
+        talk = [page for page in self.attached("usr") if page.form in ("user", "assistant")]
+        last = talk[-1] if talk else None
+        return last if last and self.pending(last) and not last.closed else None
+
+    def pending_calls(self) -> list[str]:
+        page = self.open_exchange()
+        return self.pending(page) if page else []
+
+    def boundaries(self) -> list[int]:
+        alive = [*self.alive(), len(self.messages)]
+        return [0, *(alive.index(batch.boundary) for batch in self.state.batches)]
+
+    # Changing one thing
+
+    def _set(self, page: Page) -> None:
+        self.state.pages[page.index] = page
+
+    def _change(self, page: Page, **fields: Any) -> None:
+        self._set(replace(self.state.pages[page.index], **fields))
+
+    def _drop(self, page: Page) -> None:
+        self.state.orders[page.segment].remove(page.index)
+        del self.state.pages[page.index]
+
+    def _next(self, segment: str) -> str:
+        self.counters[segment] += 1
+        return f"{segment}-{self.counters[segment] - 1}"
+
+    def _put(self, page: Page, before: str | None = None) -> None:
+        order = self.state.orders[page.segment]
+        order.insert(len(order) if before is None else order.index(before), page.index)
+        self._set(page)
+
+    def _store(self, said: Said, page: str) -> int:
+        self.messages.append(said)
+        self.home.append(page)
+        self.arrived.append(self.seq + 1)
+        return len(self.messages) - 1
+
+    def _add(self, said: Said, segment: str, before: str | None, **fields: Any) -> int:
+        index = self._next(segment)
+        number = self._store(said, index)
+        form = "prompt" if segment == "sys" else said.role
+        self._put(Page(index, form, (number,), **fields), before)
+        for call in said.calls:
+            self.callers[call] = (*self.callers.get(call, ()), index)
+        return number
+
+    # Arrivals
+
+    def receive(self, said: Said, before: str | None = None) -> int:
+        """A message arrives: a result goes to its call, a system message before all others is the prompt."""
+        if said.role == "tool":
+            return self._take_result(said)
+        if said.role == "system" and all(page.startswith("sys") for page in self.home):
+            return self._add(said, "sys", None, name=PROMPT, pinned=True)
+        return self._add(said, "usr", before)
+
+    def add(self, *said: Said) -> int:
+        return self.indices([self.receive(each) for each in said])[-1]
+
+    def _take_result(self, said: Said) -> int:
+        """A result belongs to the newest exchange awaiting it, in the conversation if there is one.
+
+        The same result again is nothing, another one is refused.
+        """
+        known = [self.state.pages.get(index) for index in reversed(self.callers.get(str(said.answers), ()))]
+        pages = sorted((page for page in known if page is not None), key=lambda page: bool(page.mark))
+        for page in pages:
+            if said.answers in self.pending(page):
+                number = self._store(said, page.index)
+                self._change(page, numbers=(*page.numbers, number))
+                return number
+        for number in (number for page in pages for number in page.numbers):
+            if self.messages[number].answers == said.answers:
+                if self.messages[number].content != said.content:
+                    raise Refused("it has another result")
+                return number
+        raise Refused("no such call")
+
+    def system(self, text: str, name: str | None) -> int:
+        called = name or PROMPT
+        page = next((page for page in self.attached("sys") if page.name == called), None)
+        said = Said("system", text, name=name)
+        if page is None:
+            return self.indices([self._add(said, "sys", None, name=called, pinned=True)])[0]
+        number = page.numbers[0]
+        if self.messages[number].content != text:
+            number = self._put_in_place(page, number, said)
+        return self.indices([number])[0]
+
+    def _put_in_place(self, page: Page, number: int, said: Said) -> int:
+        fresh = self._store(said, page.index)
+        self._change(page, numbers=tuple(fresh if old == number else old for old in page.numbers))
+        return fresh
+
+    def close_calls(self) -> list[str]:
+        page = self.open_exchange()
+        if page is None:
+            return []
+        self._change(page, closed=True)
+        return self.pending(page)
+
+    # Modifications
+
+    def insert(self, said: Sequence[Said], at: int | None) -> Change:
+        before = None
+        if at is not None:
+            before = None if at == len(self.alive()) else self._place_before(self.number(at))
+            self._with_their_calls(said)
+        return Change(inserted=self.indices([self.receive(each, before) for each in said]))
+
+    def _with_their_calls(self, said: Sequence[Said]) -> None:
+        """Refuse results whose calls do not come in before them."""
+        for place, each in enumerate(said):
+            if each.role == "tool" and not any(each.answers in earlier.calls for earlier in said[:place]):
+                raise Refused("a result stands with its call")
+
+    def _place_before(self, number: int) -> str | None:
+        """The page that a new one stands directly before; None is the end. Where a page was removed, the next one's."""
+        for at in range(number, len(self.messages)):
+            page = None if at in self.destroyed else self.page_of(at)
+            if page is None:
+                continue
+            following = self.attached("usr")
+            if page.segment == "usr":
+                if at not in page.numbers[1:]:
+                    return page.index
+                order = self.state.orders["usr"]
+                following = [other for other in following if order.index(other.index) > order.index(page.index)]
+            return following[0].index if following else None
+        return None
+
+    def delete(self, indices: Sequence[int]) -> Change:
+        pages = [page for page in self._covered(indices) if page.mark in (Mark.NONE, Mark.COMPRESSED)]
+        for page in pages:
+            self._change(page, mark=Mark.DELETED, standin=None, lifecycle=COLD)
+        for summary in {page.standin for page in pages if page.standin}:
+            self._write_anew(summary)
+        return Change(covered=self._indices_on(pages))
+
+    def replace(self, indices: Sequence[int], said: Sequence[Said]) -> Change:
+        numbers = [self.number(index) for index in dict.fromkeys(indices)]
+        if any(self.mark_of(number) for number in numbers):
+            raise Refused("out of the conversation")
+        pages = self._covered(indices)
+        if len(numbers) == len(said) == 1 and self._pairs_alike(self.messages[numbers[0]], said[0]):
+            fresh = self._put_in_place(pages[0], numbers[0], said[0])
+            return Change(covered=self.indices(numbers), inserted=self.indices([fresh]))
+        self._with_their_calls(said)
+        fresh_numbers = [self.receive(each, pages[0].index) for each in said]
+        if any(self.state.pages[page.index] != page for page in pages):
+            raise Refused("replaced by a result of its own call")
+        for page in pages:
+            self._change(page, mark=Mark.REPLACED, lifecycle=COLD)
+        return Change(covered=self._indices_on(pages), inserted=self.indices(fresh_numbers))
+
+    def _pairs_alike(self, old: Said, new: Said) -> bool:
+        """Whether a message of a tool exchange can be exchanged for another without touching its other half."""
+        pairs = bool(old.calls) or old.role == "tool"
+        return pairs and (old.role, old.calls, old.answers) == (new.role, new.calls, new.answers)
+
+    def compress(self, indices: Sequence[int], text: str | None) -> Change:
+        pages = [page for page in self._covered(indices) if not page.mark]
+        runs = self._runs(pages)
+        if text is not None and len(runs) > 1:
+            raise Refused("one summary for several runs")
+        summaries = []
+        for run in runs:
+            summary = Page(self._next("usr"), "summary")
+            self._put(summary, run[0].index)
+            for page in run:
+                self._change(page, mark=Mark.COMPRESSED, standin=summary.index, lifecycle=COLD)
+            self._write_anew(summary.index)
+            summaries.append(summary.index)
+        return Change(covered=self._indices_on(pages), summaries=tuple(summaries))
+
+    def _runs(self, pages: Sequence[Page]) -> list[list[Page]]:
+        """Neighbours in the conversation together; what is in the archive stands for itself."""
+        groups: dict[str, list[Page]] = {}
+        for page in pages:
+            groups.setdefault("" if page.attached else page.index, []).append(page)
+        runs: list[list[Page]] = []
+        standing = [page.index for page in self.attached("usr")]
+        for group in groups.values():
+            last = None
+            for page in sorted(group, key=lambda page: self.state.orders["usr"].index(page.index)):
+                if last is not None and standing.index(page.index) == standing.index(last) + 1:
+                    runs[-1].append(page)
+                else:
+                    runs.append([page])
+                last = page.index if page.attached else None
+        return runs
+
+    def _behind(self, summary: str) -> list[Page]:
+        return [page for page in self.state.pages.values() if page.mark and page.standin == summary]
+
+    def _write_anew(self, summary: str, *, pinned_too: bool = False) -> None:
+        """Let a summary say what is behind it; without anything there it goes."""
+        page, behind = self.state.pages.get(summary), self._behind(summary)
+        if page is None:
+            return
+        if behind:
+            count = sum(len(original.numbers) for original in behind)
+            self._change(page, summarises=count, written=page.written + self.seq + 1)
+        elif page.pinned and not pinned_too:
+            raise Refused("pinned")
+        else:
+            self._drop(page)
+
+    def _covered(self, indices: Sequence[int]) -> list[Page]:
+        """The pages of these messages, each once; a protected one refuses."""
+        if not indices:
+            raise Refused("nothing named")
+        found: dict[str, Page] = {}
+        for number in [self.number(index) for index in indices]:
+            page = self.page_of(number)
+            if page is None or (not page.mark and number not in page.numbers):
+                continue
+            if page.segment == "sys" or page.pinned or page == self.open_exchange():
+                raise Refused("protected")
+            found[page.index] = page
+        return list(found.values())
+
+    def _indices_on(self, pages: Sequence[Page]) -> tuple[int, ...]:
+        return tuple(sorted(self.indices(number for page in pages for number in page.numbers)))
+
+    # Batches
+
+    def batch_start(self, boundary: int | None) -> Change:
+        alive = [*self.alive(), len(self.messages)]
+        asked = len(alive) - 1 if boundary is None else boundary
+        if not 0 <= asked < len(alive):
+            raise Refused("no such place")
+        number = self._exchange_start(alive[asked])
+        if self.state.batches and number < self.state.batches[-1].boundary:
+            raise Refused("boundaries never decrease")
+        self.state.batches = (*self.state.batches, Batch(number, self.seq + 1))
+        return Change(batch=len(self.state.batches), boundary=alive.index(number))
+
+    def _exchange_start(self, number: int) -> int:
+        """The first message of the exchange that this one arrived in one go with."""
+        page = self.page_of(number) if number < len(self.messages) else None
+        if page is None or number not in page.numbers:
+            return number
+        first = page.numbers[0]
+        return first if first <= number and all(n in page.numbers for n in range(first, number)) else number
+
+    def batch_commit(self) -> Change:
+        if not self.state.batches:
+            raise Refused("no batch is open")
+        self.state.batches = self.state.batches[:-1]
+        return Change(batch=len(self.state.batches))
+
+    def batch_end(self, target: int) -> Change:
+        batches = self.state.batches
+        if not 0 <= target <= len(batches):
+            raise Refused("no such batch")
+        if target == len(batches):
+            return Change(batch=target)
+        return self.take_back(batches[target], batches[:target])
+
+    def take_back(self, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Change:
+        """What arrived from the boundary on leaves, and what was marked since the batch was opened is as it was."""
+        then, boundary = self.states[batch.seq], batch.boundary
+        left: set[int] = set()
+        restored: set[int] = set()
+        for page in [page for page in self.state.pages.values() if page.numbers]:
+            old = then.pages.get(page.index)
+            if page.numbers[0] >= boundary and not (old and old.numbers[0] < boundary):
+                left |= self._leave(page, pinned_too=pinned_too)
+            else:
+                left |= self._stay(page, old, boundary)
+                if page.mark and self.state.pages[page.index].mark is Mark.NONE:
+                    restored |= set(self.state.pages[page.index].numbers)
+        removed = [old for index, old in then.pages.items() if index not in self.state.pages]
+        back = [replace(old, pinned=False) for old in removed if old.numbers and old.numbers[0] < boundary]
+        back = [replace(old, numbers=tuple(n for n in old.numbers if n < boundary)) for old in back]
+        self._put_back(back, then)
+        restored |= {number for old in back if not old.mark for number in old.numbers}
+        self._settle_summaries(then, pinned_too=pinned_too)
+        self.state.batches = around
+        return Change(covered=self.indices(sorted(left)), restored=self.indices(sorted(restored)), batch=len(around))
+
+    def _leave(self, page: Page, *, pinned_too: bool) -> set[int]:
+        if page.mark is Mark.COMPRESSED:
+            self._change(page, mark=Mark.ENDED, standin=None)
+        if page.mark:
+            return set()
+        if page.pinned and page.segment == "usr" and not pinned_too:
+            raise Refused("pinned")
+        self._change(page, mark=Mark.ENDED, pinned=False, lifecycle=COLD)
+        return set(page.numbers)
+
+    def _stay(self, page: Page, old: Page | None, boundary: int) -> set[int]:
+        """An exchange from before the boundary: as it was, without what arrived from there on."""
+        marked_since = page.mark and old is not None and (page.mark, page.standin) != (old.mark, old.standin)
+        if page.mark and not marked_since:
+            return set()
+        late = {number for number in page.numbers if number >= boundary}
+        if late:
+            held = old.numbers if old is not None and old.numbers[0] < boundary else page.numbers
+            self._change(page, numbers=tuple(number for number in held if number < boundary))
+        if marked_since and old is not None:
+            self._change(page, mark=old.mark, standin=old.standin, lifecycle=old.lifecycle)
+            return set()
+        return late
+
+    def _settle_summaries(self, then: State, *, pinned_too: bool) -> None:
+        """A summary says what it said, if the same is behind it as then; else it is written anew or goes."""
+        old = {index: page for index, page in then.pages.items() if page.form == "summary"}
+        fresh = [page.index for page in self.state.pages.values() if page.form == "summary" and page.index not in old]
+        for index, page in old.items():
+            self._bring_back_summary(page, then)
+            before = {page.index for page in then.pages.values() if page.mark and page.standin == index}
+            if before != {page.index for page in self._behind(index)}:
+                self._write_anew(index, pinned_too=pinned_too)
+        for index in fresh:
+            self._write_anew(index, pinned_too=pinned_too)
+
+    def _bring_back_summary(self, old: Page, then: State) -> None:
+        now = self.state.pages.get(old.index)
+        if now is not None:
+            self._change(now, summarises=old.summarises, written=old.written)
+        else:
+            self._put_back([replace(old, pinned=False)], then)
+
+    # Pages
+
+    def _page(self, index: str) -> Page:
+        page = self.state.pages.get(index)
+        if page is None or page.mark or not page.attached:
+            raise Refused("not in the tree")
+        return page
+
+    def _loose(self, page: Page) -> None:
+        if page.pinned or page == self.open_exchange():
+            raise Refused("pinned or open")
+
+    def hide(self, index: str) -> None:
+        page = self._page(index)
+        if page.lifecycle is not ACTIVE:
+            raise Refused("archived already")
+        self._loose(page)
+        self._change(page, visibility=HIDDEN)
+
+    def archive(self, index: str, *, cold: bool) -> None:
+        page = self._page(index)
+        self._loose(page)
+        self._change(page, lifecycle=COLD if cold else HOT)
+
+    def recall(self, index: str) -> None:
+        page = self.state.pages.get(index)
+        if page is None or page.mark:
+            raise Refused("not in the archive")
+        if not page.attached:
+            self._change(page, lifecycle=ACTIVE)
+
+    def pin(self, index: str) -> None:
+        self._change(self._page(index), pinned=True, lifecycle=ACTIVE, visibility=EXPANDED)
+
+    def unpin(self, index: str) -> None:
+        self._change(self._page(index), pinned=False)
+
+    # History
+
+    def checkpoint(self, name: str) -> int:
+        if name in self.state.checkpoints.values():
+            raise Refused("exists already")
+        self.state.checkpoints[self.seq + 1] = name
+        return self.seq + 1
+
+    def undo(self, seq: int) -> None:
+        """Bring back what an entry touched, if nothing touched it since. Pins stay."""
+        entry = self.entries.get(seq)
+        if entry is None or seq <= self.horizon:
+            raise Refused("no such entry")
+        later = {self.changed[record] for record in entry.touched} - {seq}
+        if later:
+            raise Refused("changed later", *(f"entry {number} " for number in later))
+        present, then = self.state.copy(), self.states[seq - 1]
+        for kind, key in entry.touched:
+            if kind == "batches":
+                self.state.batches = then.batches
+            elif kind == "checkpoint" and isinstance(key, int):
+                self.state.checkpoints.pop(key, None)
+                self.state.checkpoints |= {s: name for s, name in then.checkpoints.items() if s == key}
+        pages = [str(key) for kind, key in entry.touched if kind == "page"]
+        self._revert([(index, then.pages.get(index)) for index in pages], then)
+        if self.state == present:
+            raise Refused("pins are not brought back")
+        self._keeps_pins(present, pages)
+
+    def _keeps_pins(self, present: State, pages: Iterable[str]) -> None:
+        """What is pinned stays, and is shown."""
+        for index in pages:
+            page = self.state.pages.get(index)
+            if page is None and index in present.pages and present.pages[index].pinned:
+                raise Refused("pinned")
+            if page is not None and page.pinned and not (page.lifecycle is ACTIVE and page.visibility is EXPANDED):
+                raise Refused("pinned and not shown")
+
+    def _revert(self, pages: Sequence[tuple[str, Page | None]], then: State) -> None:
+        back: list[Page] = []
+        for index, old in pages:
+            now = self.state.pages.get(index)
+            if old is None:
+                if now is not None:
+                    self._drop(now)
+            elif now is None:
+                back.append(replace(old, pinned=old.pinned and self._last_pinned(index)))
+            else:
+                self._set(replace(old, pinned=now.pinned))
+        self._put_back(back, then)
+
+    def _last_pinned(self, index: str) -> bool:
+        """Whether a page that is gone was pinned when it was last there."""
+        last = max(seq for seq, state in self.states.items() if index in state.pages)
+        return self.states[last].pages[index].pinned
+
+    def _put_back(self, pages: Sequence[Page], then: State) -> None:
+        """Put pages back among the siblings they had; where newcomers stand between those, any place will do."""
+        for segment in {page.segment for page in pages}:
+            order = self.state.orders[segment]
+            kept = [index for index in order if index not in (page.index for page in pages)]
+            back = {page.index: page for page in pages if page.segment == segment}
+            stable = [i for i in then.orders[segment] if i in back or (i in kept and self._stands_since(i, then))]
+            for place, index in enumerate(stable):
+                if index in back:
+                    left = [i for i in stable[:place] if i in order]
+                    order.insert(order.index(left[-1]) + 1 if left else 0, index)
+                    self._set(back[index])
+            earlier = self.unsettled.get(segment)
+            self.unsettled[segment] = earlier or Unsettled(kept, stable)
+            if earlier:  # several steps at once: what holds is what was there before all of them
+                self.unsettled[segment] = Unsettled([i for i in earlier.kept if i in kept], [])
+
+    def _stands_since(self, index: str, then: State) -> bool:
+        """Whether a page never left the conversation's tree since."""
+        seq = next(seq for seq, state in self.states.items() if state is then)
+        later = (entry.touched for number, entry in self.entries.items() if number > seq)
+        return all(touched[("page", index)] is not None for touched in later if ("page", index) in touched)
+
+    def settle(self, actual: Orders) -> None:
+        """Take over the order the system chose for pages that came back, if it is a right one."""
+        for segment, must in self.unsettled.items():
+            order = actual[segment]
+            assert sorted(order) == sorted(self.state.orders[segment]), segment
+            assert [i for i in order if i in must.kept] == [i for i in must.kept if i in order], "others were disturbed"
+            assert [i for i in order if i in must.before] == [i for i in must.before if i in order], "not where it was"
+            self.state.orders[segment] = list(order)
+            self.states[self.seq].orders[segment] = list(order)
+        self.unsettled.clear()
+
+    def moment(self, to: "str | int") -> int:
+        if isinstance(to, str):
+            found = [seq for seq, name in self.state.checkpoints.items() if name == to]
+            if not found:
+                raise Refused("no such checkpoint")
+            to = found[0]
+        if not max(self.horizon, 1) <= to <= self.seq:
+            raise Refused("no such moment")
+        return to
+
+    def rollback(self, to: "str | int") -> None:
+        """Bring everything back as it was; what is pinned now stays where it is and says what it said then."""
+        then = self.states[self.moment(to)]
+        present = self.state.pages
+        kept = {page.index: page for page in present.values() if page.pinned}
+        indices = [index for index in {**present, **then.pages} if index not in kept]
+        self._revert([(index, then.pages.get(index)) for index in indices], then)
+        for index in kept.keys() & then.pages.keys():
+            old = then.pages[index]
+            fields = {name: getattr(old, name) for name in ("numbers", "closed", "summarises", "written")}
+            self._change(old, **fields)
+        self.state.batches = then.batches
+
+    def fork(self, at: "str | int | None") -> "Model":
+        """Another context as this one is, or would be after a rollback; its journal starts here, no batch is open."""
+        seq = self.seq if at is None else self.moment(at)
+        fork = Model()
+        fork.take_over(self._saved())
+        if at is not None:
+            fork.rollback(seq)
+        fork.seq = fork.horizon = self.seq + 1
+        fork.entries, fork.changed = {}, {}
+        fork.state.batches, fork.state.checkpoints = (), {}
+        shown = [number for page in fork.state.pages.values() if page.pinned for number in page.numbers]
+        count = max([len([moment for moment in self.arrived if moment <= seq]), *(number + 1 for number in shown)])
+        fork.messages, fork.home, fork.arrived = self.messages[:count], self.home[:count], self.arrived[:count]
+        fork.states = {fork.seq: fork.state.copy()}
+        return fork
+
+    def cleanup(self) -> dict[int, int]:
+        """Destroy what is out of the conversation; the others are numbered anew."""
+        if self.state.batches:
+            raise Refused("a batch is open")
+        alive = self.alive()
+        kept = {number for page in self.state.pages.values() if not page.mark for number in page.numbers}
+        gone = [number for number in alive if number not in kept]
+        if gone:
+            for page in [page for page in self.state.pages.values() if page.mark]:
+                self._drop(page)
+            self.destroyed |= frozenset(gone)
+        return {alive.index(number): place for place, number in enumerate(self.alive())}

@@ -1,0 +1,264 @@
+"""Three backends and the model side by side: one conversation and its forks, compared after every step."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from heapq import merge
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import note
+from hypothesis.stateful import RuleBasedStateMachine
+
+import quire
+from quire import Context, DetailPage, FileStorage, MemoryStorage, QuireError, SQLiteStorage, Storage
+from quire.conversation import Modification
+from quire.reader import slot
+from quire.records import page_key
+from tests.books import WordCounter
+from tests.conversation.model import Batch, Change, Model, Orders, Refused, Said
+from tests.sidebyside import FAST
+
+
+class Failure(Exception):
+    """What a temporary block raises on purpose."""
+
+
+class Outcome(NamedTuple):
+    """What an operation gave: a value, or an error's code and text."""
+
+    value: object
+    code: str = ""
+    text: str = ""
+
+
+class Backend:
+    """One storage under test with the handles that are open on it."""
+
+    def __init__(self, name: str, opener: Callable[[], Storage]) -> None:
+        self.name = name
+        self.opener = opener
+        self.storage = opener()
+        self.contexts = {"book": self.open("book")}
+
+    def open(self, context: str) -> Context:
+        return quire.open(self.storage, context, counter=WordCounter())
+
+    def reopen(self) -> None:
+        self.storage.close()
+        self.storage = self.opener()
+        self.contexts = {name: self.open(name) for name in self.contexts}
+
+
+class SideBySide(RuleBasedStateMachine):
+    """The models of all forks, and memory, file and SQLite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="quire-talk-", dir=FAST if FAST.exists() else None))
+        memory = MemoryStorage()
+        self.backends = [
+            Backend("memory", lambda: memory),
+            Backend("file", lambda: FileStorage(self.folder / "file")),
+            Backend("sqlite", lambda: SQLiteStorage(self.folder / "sqlite")),
+        ]
+        self.models = {"book": Model()}
+        self.turn = "book"
+        self.depth = 0
+        self._since: list[int] = []
+
+    @property
+    def model(self) -> Model:
+        return self.models[self.turn]
+
+    @property
+    def contexts(self) -> list[Context]:
+        return [backend.contexts[self.turn] for backend in self.backends]
+
+    def teardown(self) -> None:
+        """At the end of a trace, every fork still says what its model says, on every backend."""
+        try:
+            for turn in self.models:
+                self.turn = turn
+                self.compare()
+                for context in self.contexts:
+                    _compare_history(self.model, context)
+        finally:
+            for backend in self.backends:
+                backend.storage.close()
+            shutil.rmtree(self.folder)
+
+    def step(
+        self, operation: str, wanted: Callable[[], object], call: Callable[[Context], object], *what: object
+    ) -> None:
+        """One operation on the model and on every backend: all refuse it or none, with the same result."""
+        self.act(operation, lambda: self.model.do(operation, wanted), call, *what)
+
+    def act(
+        self, operation: str, wanted: Callable[[], object], call: Callable[[Context], object], *what: object
+    ) -> bool:
+        """The same, where the model makes its entries itself; whether it was accepted."""
+        note(f"{self.turn}: {operation}{what!r}")
+        names: tuple[str, ...] = ()
+        try:
+            expected = Outcome(wanted())
+        except Refused as refusal:
+            expected, names = Outcome(None, "refused", str(refusal)), refusal.names
+        outcomes = [_outcome(context, call) for context in self.contexts]
+        assert outcomes[0] == outcomes[1] == outcomes[2]
+        found = outcomes[0]
+        if expected.code:
+            assert found.code, f"{operation}{what!r} was accepted; the model refuses it: {expected.text}"
+            assert not names or any(name in found.text for name in names), f"{found.text!r} names none of {names!r}"
+        else:
+            assert not found.code, f"{operation}{what!r} was refused: {found.text}"
+            assert found.value == expected.value
+        self.compare()
+        return not expected.code
+
+    @contextmanager
+    def temporary(self, *, raising: bool) -> Iterator[None]:
+        """A temporary block on the model and on every backend; no other handle sees anything of it."""
+        model, contexts = self.model, self.contexts
+        outside = self.depth == 0
+        shown = [_texts(context) for context in contexts]
+        saved, start = model._saved(), model.seq
+        whole, around = Batch(len(model.messages), model.seq), model.state.batches
+        model.do("batch_start", lambda: model.batch_start(None))
+        blocks = [_Block(context) for context in contexts]
+        self.depth += 1
+        self._since.append(start)
+        yield
+        self._since.pop()
+        self.depth -= 1
+        if outside:
+            assert [_texts(backend.open(self.turn)) for backend in self.backends] == shown
+        for block in blocks:
+            block.leave(raising=raising)
+        if model.seq > start + 1:
+            model.do("temporary", lambda: model.take_back(whole, around, pinned_too=True))
+        else:
+            model.take_over(saved)
+        self.compare()
+
+    def first_undoable(self) -> int:
+        """Inside a temporary block only what was done there is undone."""
+        return self._since[-1] + 1 if self._since else 1
+
+    def compare(self) -> None:
+        """Every backend says what the model says, and finds nothing wrong with itself."""
+        model = self.model
+        model.settle(_orders(self.contexts[0]))
+        numbers, alive = model.in_place(), model.alive()
+        shown = list(zip(model.indices(numbers), (model.messages[n] for n in numbers), strict=True))
+        stored = list(enumerate(model.messages[number] for number in alive))
+        marks = [model.mark_of(number) for number in alive]
+        boundaries = model.boundaries()
+        for backend, context in zip(self.backends, self.contexts, strict=True):
+            talk = context.conversation
+            assert context.check() == [], backend.name
+            assert context.seq == model.seq
+            assert [_said(message) for message in context.messages()] == shown, backend.name
+            assert [_said(message) for message in context.messages(all=True)] == stored, backend.name
+            assert [talk.mark_of(index) for index in range(len(alive))] == marks, backend.name
+            assert [talk.is_modified(index) for index in range(len(alive))] == [bool(mark) for mark in marks]
+            assert [call.id for call in context.pending_calls()] == model.pending_calls()
+            found = talk.mark_map()
+            assert found.original_indices == list(range(len(alive)))
+            assert found.batch_boundaries == boundaries
+            assert found.boundary_to_batch == list(range(len(boundaries)))
+            assert found.current_batch == len(boundaries) - 1
+            assert _orders(context) == model.state.orders
+            assert _pages(context) == _expected_pages(model), backend.name
+            assert context.pages.checkpoints() == {n: s for s, n in sorted(model.state.checkpoints.items())}
+
+
+class _Block:
+    """A temporary block that is entered now and left later."""
+
+    def __init__(self, context: Context) -> None:
+        self._stack = ExitStack()
+        self._stack.enter_context(context.temporary())
+
+    def leave(self, *, raising: bool) -> None:
+        if not raising:
+            self._stack.close()
+            return
+        try:
+            with self._stack:
+                raise Failure
+        except Failure:
+            return
+        raise AssertionError("a temporary block swallowed an error")
+
+
+def change(modification: Modification) -> Change:
+    """What a modification says it did, as far as the model says it too."""
+    return Change(*(getattr(modification, field) for field in Change._fields))
+
+
+def provider_form(said: Said) -> dict[str, Any]:
+    """A message as OpenAI writes it."""
+    form: dict[str, Any] = {"role": said.role, "content": said.content}
+    if said.calls:
+        form["tool_calls"] = [call_form(call) for call in said.calls]
+    if said.answers is not None:
+        form["tool_call_id"] = said.answers
+    return form
+
+
+def call_form(call: str) -> dict[str, Any]:
+    return {"id": call, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+def _outcome(context: Context, call: Callable[[Context], object]) -> Outcome:
+    try:
+        return Outcome(call(context))
+    except QuireError as error:
+        return Outcome(None, error.code, str(error))
+
+
+def _said(message: quire.Message) -> tuple[int, Said]:
+    calls = tuple(call.id for call in message.tool_calls)
+    content = message.content if message.content is None else str(message.content)
+    return message.index, Said(message.role, content, calls, message.tool_call_id, message.name)
+
+
+def _texts(context: Context) -> list[tuple[int, Said]]:
+    return [_said(message) for message in context.messages(all=True)]
+
+
+def _orders(context: Context) -> Orders:
+    """The pages of both segments in order, those in the archive at the places they would return to."""
+    state = context.pages._engine.state
+    found: Orders = {}
+    for segment in ("sys", "usr"):
+        root = page_key(state.live_segment(segment), 0)
+        both = merge(state.members(root), state.members(root, cold=True), key=slot)
+        found[segment] = [state.index(page.key) for page in both]
+    return found
+
+
+def _pages(context: Context) -> dict[str, tuple[object, ...]]:
+    return {
+        page.index: (page.mark, page.lifecycle, page.visibility, page.pinned, page.message_count)
+        for page in context.pages.list_pages()
+        if isinstance(page, DetailPage)
+    }
+
+
+def _expected_pages(model: Model) -> dict[str, tuple[object, ...]]:
+    return {
+        index: (page.mark, page.lifecycle, page.visibility, page.pinned, len(page.numbers) or page.summarises)
+        for index, page in model.state.pages.items()
+    }
+
+
+def _compare_history(model: Model, context: Context) -> None:
+    entries = {entry.seq: entry for entry in context.history() if entry.seq in model.entries}
+    assert entries.keys() == model.entries.keys()
+    for seq, expected in model.entries.items():
+        entry = entries[seq]
+        assert (entry.operation, entry.undoes) == (expected.operation, expected.undoes), seq
+        assert set(entry.pages) == expected.pages, (seq, entry.operation)

@@ -1,0 +1,432 @@
+"""Everything that can happen to a conversation in any order, on three backends and on a plain model at once.
+
+Each step is applied to the model and to memory, file and SQLite: all refuse it and nothing changes, or all agree with
+the model on every message, mark, batch and page. Forks go on beside the context they came from.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.strategies import SearchStrategy
+
+from quire import Context
+from tests.conversation.model import Change, Refused, Said
+from tests.conversation.sidebyside import SideBySide, call_form, change, provider_form
+
+T = TypeVar("T")
+Draw = Callable[[SearchStrategy[T]], T]
+
+MAX_MESSAGES = 22
+"""So many show every rule; more only take longer to compare."""
+MAX_FORKS = 3
+
+CALLS = ("c1", "c2", "c3")
+often = st.sampled_from((True, True, True, False))
+numbers = st.integers(0, 99)
+calls = st.lists(st.sampled_from(CALLS), min_size=1, max_size=3, unique=True).map(tuple)
+names = st.sampled_from((None, None, "rules"))
+summaries = st.sampled_from((None, None, "They talked."))
+
+TALK = ("user", "user", "assistant", "calls", "calls", "late system", "several", "prompt", "prompt", "close")
+EDIT = ("insert", "delete", "delete", "replace", "replace", "half", "compress", "compress")
+BATCH = ("start", "start", "end", "commit")
+PAGE = ("hide", "pin", "unpin", "cold", "hot", "recall", "recall")
+INSIDE = (*TALK, *EDIT, *BATCH, *PAGE, "result", "result", "undo", "checkpoint", "modify", "temporary")
+"""What can happen in a temporary block."""
+
+
+class Machine(SideBySide):
+    """The rules; within one the operations are weighted."""
+
+    @initialize(data=st.data(), prompt=st.booleans())
+    def begin(self, data: st.DataObject, prompt: bool) -> None:
+        """A short conversation, mostly with a prompt."""
+        if prompt:
+            self._system("Be brief.", None)
+        for what in ("user", "calls", "result"):
+            self._do(what, data.draw)
+
+    def has_room(self) -> bool:
+        return len(self.model.messages) < MAX_MESSAGES
+
+    @precondition(has_room)
+    @rule(data=st.data(), what=st.sampled_from(TALK))
+    def talk(self, data: st.DataObject, what: str) -> None:
+        """New messages."""
+        self._do(what, data.draw)
+
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        """Results: in any order, late, twice, to calls nobody made."""
+        self._do("result", data.draw)
+
+    @rule(data=st.data(), what=st.sampled_from((*EDIT, "modify", "modify")))
+    def edit(self, data: st.DataObject, what: str) -> None:
+        """Edits of the record."""
+        self._do(what, data.draw)
+
+    @rule(data=st.data(), what=st.sampled_from(BATCH))
+    def batch(self, data: st.DataObject, what: str) -> None:
+        """Batches, nested."""
+        self._do(what, data.draw)
+
+    @rule(data=st.data(), what=st.sampled_from(PAGE))
+    def page(self, data: st.DataObject, what: str) -> None:
+        """The pages of exchanges, and of summaries and prompts."""
+        self._do(what, data.draw)
+
+    @rule(data=st.data(), what=st.sampled_from(("undo",) * 5 + ("checkpoint", "rollback", "rollback")))
+    def go_back(self, data: st.DataObject, what: str) -> None:
+        """History."""
+        self._do(what, data.draw)
+
+    @rule(data=st.data())
+    def block(self, data: st.DataObject) -> None:
+        """A temporary block."""
+        self._do("temporary", data.draw)
+
+    @rule(data=st.data(), what=st.sampled_from(("cleanup", "refresh", "reopen", "fork", "fork", "turn", "turn")))
+    def around(self, data: st.DataObject, what: str) -> None:
+        """What happens to a whole context."""
+        self._do(what, data.draw)
+
+    # Choosing
+
+    def _do(self, what: str, draw: Draw[Any]) -> None:
+        method = getattr(self, "_" + what.replace(" ", "_"))
+        method(draw)
+
+    def _text(self, word: str) -> str:
+        """A text that no other message has."""
+        return f"{word} {len(self.model.messages)} of {self.turn}"
+
+    def _index(self, draw: Draw[Any]) -> int:
+        """A message, mostly one that exists and is in the conversation."""
+        model = self.model
+        shown, length = sorted(model.indices(model.in_place())), len(model.alive())
+        number: int = draw(numbers)
+        if draw(often) and shown:
+            return shown[number % len(shown)]
+        return number % length if length and number < 90 else length + number - 91
+
+    def _indices(self, draw: Draw[Any]) -> list[int]:
+        first, count = self._index(draw), draw(st.integers(0, 3))
+        return [*range(first, first + count), *([first] if count < 2 else []), *([self._index(draw)] if count else [])]
+
+    def _page_index(self, draw: Draw[Any], *wanted: str) -> str:
+        pages = list(self.model.state.pages.values())
+        chosen = [page.index for page in pages if not wanted or getattr(page, wanted[0])] if draw(often) else []
+        some = chosen or [page.index for page in pages] or ["usr-1"]
+        return some[draw(numbers) % len(some)] if draw(numbers) < 96 else "usr-99"
+
+    def _any_message(self, draw: Draw[Any]) -> Said:
+        match draw(st.sampled_from(("user", "assistant", "calls", "system", "tool"))):
+            case "user":
+                return Said("user", self._text("Asked"))
+            case "assistant":
+                return Said("assistant", self._text("Told"))
+            case "calls":
+                return Said("assistant", draw(st.sampled_from((None, "Looking."))), draw(calls))
+            case "system":
+                return Said("system", self._text("Noted"))
+            case _:
+                return self._any_result(draw)
+
+    def _any_result(self, draw: Draw[Any]) -> Said:
+        waiting = self.model.pending_calls()
+        known = draw(st.sampled_from((*CALLS, *waiting * 4, "nobody")))
+        return Said("tool", draw(st.sampled_from(("sunny", "sunny", "rain"))), answers=known)
+
+    # Talking
+
+    def _add(self, said: Said, call: Callable[[Context], object]) -> None:
+        self.step(said.role, lambda: self.model.add(said), call, said)
+
+    def _user(self, draw: Draw[Any]) -> None:
+        said = Said("user", self._text("Asked"))
+        self._add(said, lambda context: context.user(said.content))
+
+    def _assistant(self, draw: Draw[Any]) -> None:
+        said = Said("assistant", self._text("Told"))
+        self._add(said, lambda context: context.assistant(said.content))
+
+    def _calls(self, draw: Draw[Any]) -> None:
+        said = Said("assistant", self._text("Looked") if draw(st.booleans()) else None, draw(calls))
+        self._add(said, lambda context: context.assistant(said.content, [call_form(call) for call in said.calls]))
+
+    def _late_system(self, draw: Draw[Any]) -> None:
+        said = Said("system", self._text("Noted"))
+        self._add(said, lambda context: context.add(provider_form(said)))
+
+    def _several(self, draw: Draw[Any]) -> None:
+        """Some messages together: if one of them is refused, none is taken in."""
+        said = [self._any_message(draw) for _ in range(draw(st.integers(2, 3)))]
+        self.step("add", lambda: self.model.add(*said), lambda c: c.add([provider_form(s) for s in said]), said)
+
+    def _result(self, draw: Draw[Any]) -> None:
+        said = self._any_result(draw)
+        self._add(said, lambda context: context.tool_result(str(said.answers), said.content))
+
+    def _prompt(self, draw: Draw[Any]) -> None:
+        self._system(draw(st.sampled_from(("Be brief.", "Be kind."))), draw(names))
+
+    def _system(self, text: str, name: str | None) -> None:
+        self.step("system", lambda: self.model.system(text, name), lambda c: c.system(text, name), text, name)
+
+    def _close(self, draw: Draw[Any]) -> None:
+        self.step("close_calls", self.model.close_calls, lambda c: [call.id for call in c.close_calls()])
+
+    # Editing
+
+    def _insert(self, draw: Draw[Any]) -> None:
+        said = [self._any_message(draw) for _ in range(draw(st.sampled_from((1, 1, 1, 2))))]
+        at = self._index(draw) if draw(often) else None
+        self._modification("insert", lambda: self.model.insert(said, at), _insert(said, at), said, at)
+
+    def _delete(self, draw: Draw[Any]) -> None:
+        indices = self._indices(draw)
+        self._modification("delete", lambda: self.model.delete(indices), _delete(indices), indices)
+
+    def _replace(self, draw: Draw[Any]) -> None:
+        indices = self._indices(draw)[: draw(st.integers(1, 2))]
+        said = [self._any_message(draw) for _ in range(draw(st.sampled_from((1, 1, 1, 2))))]
+        self._modification("replace", lambda: self.model.replace(indices, said), _replace(indices, said), indices, said)
+
+    def _half(self, draw: Draw[Any]) -> None:
+        """Replace one message of a tool exchange, by one that pairs with the same calls."""
+        model = self.model
+        halves = [n for n in model.in_place() if model.messages[n].calls or model.messages[n].answers]
+        if not halves:
+            return
+        number = draw(st.sampled_from(halves))
+        said = [model.messages[number]._replace(content=self._text("Corrected"))]
+        indices = list(model.indices([number]))
+        self._modification("replace", lambda: model.replace(indices, said), _replace(indices, said), indices, said)
+
+    def _compress(self, draw: Draw[Any]) -> None:
+        indices, text = self._indices(draw), draw(summaries)
+        self._modification(
+            "compress", lambda: self.model.compress(indices, text), _compress(indices, text), indices, text
+        )
+
+    def _modify(self, draw: Draw[Any]) -> None:
+        """Several modifications as data; often one of them is refused, and then none takes place."""
+        steps = [self._modify_step(draw) for _ in range(draw(st.integers(1, 4)))]
+        model = self.model
+
+        def wanted() -> list[Change]:
+            with model.all_or_nothing():
+                return [model.do(str(form["operation"]), act) for form, act in steps]
+
+        forms = [form for form, _ in steps]
+        self.act("modify", wanted, lambda c: [change(done) for done in c.conversation.modify(forms)], forms)
+
+    def _modify_step(self, draw: Draw[Any]) -> tuple[dict[str, Any], Callable[[], Change]]:
+        model, indices = self.model, self._indices(draw)
+        said, text = [self._any_message(draw)], draw(summaries)
+        what = draw(st.sampled_from((*EDIT, *BATCH)))
+        match what:
+            case "insert":
+                at = indices[:1] if draw(often) else []
+                form: dict[str, Any] = {"indices": at, "data": provider_form(said[0])}
+                return {"operation": "insert"} | form, lambda: model.insert(said, at[0] if at else None)
+            case "delete":
+                return {"operation": "delete", "indices": indices}, lambda: model.delete(indices)
+            case "replace" | "half":
+                form = {"indices": indices[:1], "data": [provider_form(said[0])]}
+                return {"operation": "replace"} | form, lambda: model.replace(indices[:1], said)
+            case "compress":
+                form = {"indices": indices, "data": text}
+                return {"operation": "compress"} | form, lambda: model.compress(indices, text)
+            case "start":
+                boundary = indices[:1] if draw(st.booleans()) else []
+                form = {"operation": "batch_start", "indices": boundary}
+                return form, lambda: model.batch_start(boundary[0] if boundary else None)
+            case "end":
+                target = draw(st.integers(0, 2))
+                form = {"batch": target} if draw(st.booleans()) else {"indices": [target]}
+                return {"operation": "batch_end"} | form, lambda: model.batch_end(target)
+            case _:
+                return {"operation": "batch_commit"}, model.batch_commit
+
+    def _modification(
+        self, operation: str, wanted: Callable[[], Change], call: Callable[[Context], object], *what: object
+    ) -> None:
+        self.step(operation, wanted, call, *what)
+
+    # Batches and blocks
+
+    def _start(self, draw: Draw[Any]) -> None:
+        boundary = self._index(draw) if draw(st.booleans()) else None
+        self.step(
+            "batch_start",
+            lambda: self.model.batch_start(boundary),
+            lambda c: change(c.conversation.batch_start(boundary)),
+            boundary,
+        )
+
+    def _end(self, draw: Draw[Any]) -> None:
+        target = draw(st.integers(-1, len(self.model.state.batches)))
+        self.step(
+            "batch_end",
+            lambda: self.model.batch_end(target),
+            lambda c: change(c.conversation.batch_end(target)),
+            target,
+        )
+
+    def _commit(self, draw: Draw[Any]) -> None:
+        self.step("batch_commit", self.model.batch_commit, lambda c: change(c.conversation.batch_commit()))
+
+    def _temporary(self, draw: Draw[Any]) -> None:
+        if self.depth > 1:
+            return
+        raising, inside = draw(st.booleans()), draw(st.lists(st.sampled_from(INSIDE), max_size=5))
+        note(f"temporary {{ raising={raising}")
+        with self.temporary(raising=raising):
+            for what in inside:
+                self._do(what, draw)
+        note("} temporary")
+
+    # Pages
+
+    def _hide(self, draw: Draw[Any]) -> None:
+        index = self._page_index(draw)
+        self.step("hide", lambda: self.model.hide(index), lambda c: c.pages.hide(index), index)
+
+    def _pin(self, draw: Draw[Any]) -> None:
+        index = self._page_index(draw)
+        self.step("pin", lambda: self.model.pin(index), lambda c: c.pages.pin(index), index)
+
+    def _unpin(self, draw: Draw[Any]) -> None:
+        index = self._page_index(draw, "pinned")
+        self.step("unpin", lambda: self.model.unpin(index), lambda c: c.pages.unpin(index), index)
+
+    def _cold(self, draw: Draw[Any]) -> None:
+        self._archive(self._page_index(draw, "attached"), cold=True)
+
+    def _hot(self, draw: Draw[Any]) -> None:
+        self._archive(self._page_index(draw, "attached"), cold=False)
+
+    def _archive(self, index: str, *, cold: bool) -> None:
+        self.step(
+            "archive",
+            lambda: self.model.archive(index, cold=cold),
+            lambda c: c.pages.archive(index, cold=cold),
+            index,
+            cold,
+        )
+
+    def _recall(self, draw: Draw[Any]) -> None:
+        pages = [p.index for p in self.model.state.pages.values() if not p.attached and not p.mark]
+        index = draw(st.sampled_from(pages)) if pages and draw(often) else self._page_index(draw)
+        self.step("recall", lambda: self.model.recall(index), lambda c: c.pages.recall(index) and None, index)
+
+    # History
+
+    def _undo(self, draw: Draw[Any]) -> None:
+        """Any entry, most often one of the last."""
+        seq = self.model.seq - draw(st.sampled_from((0,) * 6 + (1,) * 4) | st.integers(-1, 40))
+        if seq < self.first_undoable():
+            return
+        model = self.model
+
+        def wanted() -> int:
+            model.do("undo", lambda: model.undo(seq), seq)
+            return model.seq
+
+        self.act("undo", wanted, lambda c: c.undo(seq), seq)
+
+    def _checkpoint(self, draw: Draw[Any]) -> None:
+        name = draw(st.sampled_from(("first", "second")))
+        self.step("checkpoint", lambda: self.model.checkpoint(name), lambda c: c.checkpoint(name), name)
+
+    def _rollback(self, draw: Draw[Any]) -> None:
+        to = self._moment(draw)
+        model = self.model
+
+        def wanted() -> int:
+            model.do("rollback", lambda: model.rollback(to))
+            return model.seq
+
+        self.act("rollback", wanted, lambda c: c.rollback(to), to)
+
+    def _moment(self, draw: Draw[Any]) -> "str | int":
+        if draw(numbers) < 40:
+            return str(draw(st.sampled_from((*self.model.state.checkpoints.values(), "never"))))
+        return int(self.model.seq - draw(st.integers(0, 12)))
+
+    # Whole contexts
+
+    def _cleanup(self, draw: Draw[Any]) -> None:
+        self.step("cleanup", self.model.cleanup, lambda c: dict(c.conversation.cleanup().renumbered))
+
+    def _refresh(self, draw: Draw[Any]) -> None:
+        assert [context.refresh() for context in self.contexts] == [False] * 3
+        self.compare()
+
+    def _reopen(self, draw: Draw[Any]) -> None:
+        note("reopen")
+        for backend in self.backends:
+            backend.reopen()
+        self.compare()
+
+    def _turn(self, draw: Draw[Any]) -> None:
+        """Go on with another fork; nothing happened to it meanwhile."""
+        self.turn = draw(st.sampled_from(sorted(self.models)))
+        note(f"on with {self.turn}")
+        self.compare()
+
+    def _fork(self, draw: Draw[Any]) -> None:
+        at = None if draw(st.booleans()) else self._moment(draw)
+        name = f"fork-{len(self.models)}" if len(self.models) <= MAX_FORKS else "book"
+        forked: list[Any] = []
+
+        def wanted() -> None:
+            if name in self.models:
+                raise Refused("exists already")
+            forked.append(self.model.fork(at))
+
+        opened: list[Context] = []
+        if self.act("fork", wanted, lambda c: opened.append(c.fork(name, at)), name, at):
+            for backend, context in zip(self.backends, opened, strict=True):
+                backend.contexts[name] = context
+            self.models[name] = forked[0]
+            here, self.turn = self.turn, name
+            self.compare()
+            self.turn = draw(st.sampled_from((here, name)))
+
+
+def _insert(said: Sequence[Said], at: int | None) -> Callable[[Context], Change]:
+    return lambda context: change(context.conversation.insert([provider_form(each) for each in said], at))
+
+
+def _delete(indices: list[int]) -> Callable[[Context], Change]:
+    return lambda context: change(context.conversation.delete(indices))
+
+
+def _replace(indices: list[int], said: Sequence[Said]) -> Callable[[Context], Change]:
+    return lambda context: change(context.conversation.replace(indices, [provider_form(each) for each in said]))
+
+
+def _compress(indices: list[int], text: str | None) -> Callable[[Context], Change]:
+    return lambda context: change(context.conversation.compress(indices, text))
+
+
+def test_the_same_talk_gives_the_same_state_everywhere(request: pytest.FixtureRequest) -> None:
+    long = bool(request.config.getoption("--long", default=False))
+    profile = settings(
+        max_examples=2_000 if long else 40,
+        stateful_step_count=80 if long else 40,
+        derandomize=not long,
+        deadline=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    run_state_machine_as_test(Machine, settings=profile)

@@ -1,0 +1,84 @@
+"""What the state machine of `test_machine.py` found, one by one."""
+
+import pytest
+
+from quire import InvalidOperation, Lifecycle
+from tests.talks import calling, new_talk, said, texts
+
+
+def test_the_end_of_a_batch_takes_a_late_result_off_a_deleted_exchange() -> None:
+    talk = new_talk()
+    talk.assistant(None, calling("a", "b"))
+    talk.tool_result("a", "early")
+    talk.user("Go on.")
+    talk.conversation.batch_start()
+    talk.tool_result("b", "late")
+    talk.conversation.delete(0)
+    done = talk.conversation.batch_end(0)
+    assert done.restored == (0, 1)
+    assert [index for index, _, _ in said(talk)] == [0, 1, 2]
+    assert talk.conversation.is_modified(3)
+    assert talk.check() == []
+
+
+def test_the_end_of_a_batch_brings_back_the_first_words_of_an_exchange_that_was_replaced_and_deleted() -> None:
+    talk = new_talk()
+    talk.assistant("Let me look.", calling("a"))
+    talk.tool_result("a", "found")
+    talk.user("Go on.")
+    talk.conversation.batch_start()
+    talk.conversation.replace(0, {"role": "assistant", "content": "Looking!", "tool_calls": _calls("a")})
+    talk.conversation.delete(1)
+    assert talk.conversation.batch_end(0).restored == (0, 1)
+    assert texts(talk) == ["Let me look.", "found", "Go on."]
+
+
+def test_the_end_of_a_batch_gives_messages_back_to_the_summary_they_stood_behind() -> None:
+    talk = new_talk()
+    talk.user("one")
+    talk.user("two")
+    talk.conversation.compress(0, "First summary.")
+    compression = talk.seq
+    talk.conversation.batch_start()
+    talk.undo(compression)
+    talk.conversation.compress(0, "Second summary.")
+    talk.conversation.batch_end(0)
+    assert [item.content for item in talk.items(active=True)] == ["two", "First summary."]
+    talk.conversation.delete(0)
+    assert [item.content for item in talk.items(active=True)] == ["two"]
+
+
+def test_a_summary_leaves_with_the_messages_it_stands_for() -> None:
+    talk = new_talk()
+    for word in ("one", "two", "three"):
+        talk.user(word)
+    talk.conversation.compress([1, 2])
+    talk.conversation.batch_start(2)
+    talk.conversation.batch_end(0)
+    assert [item.content for item in talk.items(active=True)] == ["one", "User: two"]
+    talk.conversation.batch_start(1)
+    talk.conversation.batch_end(0)
+    assert [item.content for item in talk.items(active=True)] == ["one"]
+
+
+def test_a_pinned_summary_stays_until_it_is_unpinned() -> None:
+    talk = new_talk()
+    talk.user("one")
+    talk.user("two")
+    talk.conversation.batch_start()
+    (summary,) = talk.conversation.compress(0).summaries
+    talk.pages.pin(summary)
+    before = talk.pages.marshal()
+    with pytest.raises(InvalidOperation, match="unpin"):
+        talk.conversation.delete(0)
+    with pytest.raises(InvalidOperation, match="unpin"):
+        talk.conversation.batch_end(0)
+    assert talk.pages.marshal() == before
+    talk.pages.unpin(summary)
+    talk.conversation.batch_end(0)
+    assert texts(talk) == ["one", "two"]
+    assert talk.pages.get_page("usr-1").lifecycle is Lifecycle.ACTIVE
+
+
+def _calls(*ids: str) -> list[dict[str, object]]:
+    return [{"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calling(*ids)]
