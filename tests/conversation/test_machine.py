@@ -31,11 +31,11 @@ calls = st.lists(st.sampled_from(CALLS), min_size=1, max_size=3, unique=True).ma
 names = st.sampled_from((None, None, "rules"))
 summaries = st.sampled_from((None, None, "They talked."))
 
-TALK = ("user", "user", "assistant", "calls", "calls", "late system", "several", "prompt", "prompt", "close")
+TALK = ("user", "assistant", "calls", "result") * 2 + ("late system", "several", "prompt", "close")
 EDIT = ("insert", "delete", "delete", "replace", "replace", "half", "compress", "compress")
 BATCH = ("start", "start", "end", "commit")
 PAGE = ("hide", "pin", "unpin", "cold", "hot", "recall", "recall")
-INSIDE = (*TALK, *EDIT, *BATCH, *PAGE, "result", "result", "undo", "checkpoint", "modify", "temporary")
+INSIDE = (*TALK, *EDIT, *EDIT, *BATCH, *PAGE, "undo", "undo", "checkpoint", "modify", "temporary")
 """What can happen in a temporary block."""
 
 
@@ -56,13 +56,13 @@ class Machine(SideBySide):
     @precondition(has_room)
     @rule(data=st.data(), what=st.sampled_from(TALK))
     def talk(self, data: st.DataObject, what: str) -> None:
-        """New messages."""
+        """New messages; results in any order, late, twice, to calls nobody made."""
         self._do(what, data.draw)
 
-    @rule(data=st.data())
-    def answer(self, data: st.DataObject) -> None:
-        """Results: in any order, late, twice, to calls nobody made."""
-        self._do("result", data.draw)
+    @rule(data=st.data(), what=st.sampled_from(EDIT))
+    def change(self, data: st.DataObject, what: str) -> None:
+        """Edits of the record, which are what the machine is about."""
+        self._do(what, data.draw)
 
     @rule(data=st.data(), what=st.sampled_from((*EDIT, "modify", "modify")))
     def edit(self, data: st.DataObject, what: str) -> None:
@@ -79,7 +79,12 @@ class Machine(SideBySide):
         """The pages of exchanges, and of summaries and prompts."""
         self._do(what, data.draw)
 
-    @rule(data=st.data(), what=st.sampled_from(("undo",) * 5 + ("checkpoint", "rollback", "rollback")))
+    @rule(data=st.data())
+    def take_back(self, data: st.DataObject) -> None:
+        """Undo, and undo of undo."""
+        self._do("undo", data.draw)
+
+    @rule(data=st.data(), what=st.sampled_from(("undo", "undo", "checkpoint", "rollback", "rollback")))
     def go_back(self, data: st.DataObject, what: str) -> None:
         """History."""
         self._do(what, data.draw)
@@ -104,24 +109,39 @@ class Machine(SideBySide):
         """A text that no other message has."""
         return f"{word} {len(self.model.messages)} of {self.turn}"
 
-    def _index(self, draw: Draw[Any]) -> int:
-        """A message, mostly one that exists and is in the conversation."""
+    def _editable(self) -> list[int]:
+        """The messages in the conversation that nothing protects."""
         model = self.model
-        shown, length = sorted(model.indices(model.in_place())), len(model.alive())
+        waiting = model.open_exchange()
+        pages = [page for page in model.attached("usr") if not page.pinned and page != waiting]
+        return sorted(model.indices(number for page in pages for number in page.numbers))
+
+    def _index(self, draw: Draw[Any]) -> int:
+        """A message, mostly one that can be edited, sometimes one that does not exist."""
+        usual, length = self._editable(), len(self.model.alive())
         number: int = draw(numbers)
-        if draw(often) and shown:
-            return shown[number % len(shown)]
-        return number % length if length and number < 90 else length + number - 91
+        if number < 80 and usual:
+            return usual[number % len(usual)]
+        return number % length if length and number < 97 else length + number - 98
 
     def _indices(self, draw: Draw[Any]) -> list[int]:
-        first, count = self._index(draw), draw(st.integers(0, 3))
-        return [*range(first, first + count), *([first] if count < 2 else []), *([self._index(draw)] if count else [])]
+        """Some messages, mostly neighbours."""
+        usual, count = self._editable(), draw(st.integers(1, 4))
+        first = draw(numbers) % max(len(usual), 1)
+        found = usual[first : first + count] if draw(numbers) < 90 else []
+        return found + ([self._index(draw)] if not found or draw(numbers) < 15 else [])
 
-    def _page_index(self, draw: Draw[Any], *wanted: str) -> str:
+    def _page_index(self, draw: Draw[Any], kind: str) -> str:
+        """A page, mostly one of this kind."""
         pages = list(self.model.state.pages.values())
-        chosen = [page.index for page in pages if not wanted or getattr(page, wanted[0])] if draw(often) else []
-        some = chosen or [page.index for page in pages] or ["usr-1"]
-        return some[draw(numbers) % len(some)] if draw(numbers) < 96 else "usr-99"
+        waiting = self.model.open_exchange()
+        chosen = {
+            "loose": lambda: [p for p in pages if p.attached and not p.pinned and p != waiting],
+            "pinned": lambda: [p for p in pages if p.pinned],
+            "archived": lambda: [p for p in pages if not p.attached and not p.mark],
+        }[kind]()
+        some = chosen if chosen and draw(often) else pages
+        return some[draw(numbers) % len(some)].index if some and draw(numbers) < 97 else "usr-99"
 
     def _any_message(self, draw: Draw[Any]) -> Said:
         match draw(st.sampled_from(("user", "assistant", "calls", "system", "tool"))):
@@ -168,7 +188,10 @@ class Machine(SideBySide):
         self.step("add", lambda: self.model.add(*said), lambda c: c.add([provider_form(s) for s in said]), said)
 
     def _result(self, draw: Draw[Any]) -> None:
-        said = self._any_result(draw)
+        if not draw(often) or self.model.pending_calls():
+            self._take_result(self._any_result(draw))
+
+    def _take_result(self, said: Said) -> None:
         self._add(said, lambda context: context.tool_result(str(said.answers), said.content))
 
     def _prompt(self, draw: Draw[Any]) -> None:
@@ -294,11 +317,11 @@ class Machine(SideBySide):
     # Pages
 
     def _hide(self, draw: Draw[Any]) -> None:
-        index = self._page_index(draw)
+        index = self._page_index(draw, "loose")
         self.step("hide", lambda: self.model.hide(index), lambda c: c.pages.hide(index), index)
 
     def _pin(self, draw: Draw[Any]) -> None:
-        index = self._page_index(draw)
+        index = self._page_index(draw, "loose")
         self.step("pin", lambda: self.model.pin(index), lambda c: c.pages.pin(index), index)
 
     def _unpin(self, draw: Draw[Any]) -> None:
@@ -306,10 +329,10 @@ class Machine(SideBySide):
         self.step("unpin", lambda: self.model.unpin(index), lambda c: c.pages.unpin(index), index)
 
     def _cold(self, draw: Draw[Any]) -> None:
-        self._archive(self._page_index(draw, "attached"), cold=True)
+        self._archive(self._page_index(draw, "loose"), cold=True)
 
     def _hot(self, draw: Draw[Any]) -> None:
-        self._archive(self._page_index(draw, "attached"), cold=False)
+        self._archive(self._page_index(draw, "loose"), cold=False)
 
     def _archive(self, index: str, *, cold: bool) -> None:
         self.step(
@@ -321,8 +344,7 @@ class Machine(SideBySide):
         )
 
     def _recall(self, draw: Draw[Any]) -> None:
-        pages = [p.index for p in self.model.state.pages.values() if not p.attached and not p.mark]
-        index = draw(st.sampled_from(pages)) if pages and draw(often) else self._page_index(draw)
+        index = self._page_index(draw, "archived")
         self.step("recall", lambda: self.model.recall(index), lambda c: c.pages.recall(index) and None, index)
 
     # History
@@ -355,9 +377,10 @@ class Machine(SideBySide):
         self.act("rollback", wanted, lambda c: c.rollback(to), to)
 
     def _moment(self, draw: Draw[Any]) -> "str | int":
-        if draw(numbers) < 40:
-            return str(draw(st.sampled_from((*self.model.state.checkpoints.values(), "never"))))
-        return int(self.model.seq - draw(st.integers(0, 12)))
+        model = self.model
+        if draw(numbers) < 5 + 25 * len(model.state.checkpoints):
+            return str(draw(st.sampled_from((*model.state.checkpoints.values(), "never"))))
+        return int(model.seq - draw(numbers) % (model.seq - model.horizon + 2))
 
     # Whole contexts
 
