@@ -441,6 +441,23 @@ def test_a_page_that_moved_and_was_pinned_there_is_not_doubled() -> None:
     assert talk.check() == []
 
 
+def test_a_pinned_page_that_stands_where_another_stood_stays_and_the_other_finds_its_place_beside_it() -> None:
+    talk = new_talk()
+    pages = talk.pages
+    first, second, third, fourth = leaves(pages, 4)
+    talk.checkpoint("here")
+    pages.remove_page(first)
+    pages.unmarshal(pages.marshal())  # ranks are given out anew
+    pages.pin(second)
+    talk.rollback("here")
+    order = listed(pages, "mem-0")
+    assert sorted(order) == [first, second, third, fourth]
+    assert [index for index in order if index != second] == [first, third, fourth]
+    talk.undo(talk.undo(talk.seq))
+    assert listed(pages, "mem-0") == order
+    assert talk.check() == []
+
+
 # Moves between segments
 
 

@@ -98,13 +98,16 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
     before = {t.key: page_before(t) for t in touched if t.family == PAGE_CODE}
     kept = _kept(plan)
     homes = _homes(plan, before)
+    leaving = before.keys() - kept.keys()
+    taken = {(page.parent, page.rank) for page in kept.values() if page.parent is not None}
+    touched.sort(key=lambda item: (item.group, item.order) in taken)  # these have to find room among the others
     for item in touched:
         if item.family == PAGE_CODE:
             if item.key in kept:
                 old = before[item.key]
                 _revert_content(plan, kept[item.key], old or before.get(homes.get(item.key, -1)))
             elif plan.state.moved(item.key) not in kept:
-                _revert_page(plan, item, homes, before.keys(), unpinned=item.key in unpinned)
+                _revert_page(plan, item, homes, leaving, unpinned=item.key in unpinned)
         elif item.family == SEGMENT_CODE:
             if page_key(item.key, 0) not in kept or _was_live(item):
                 _revert_segment(plan, item)
