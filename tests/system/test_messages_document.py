@@ -115,6 +115,32 @@ def test_a_document_after_a_cleanup_goes_around() -> None:
     assert (talk.check(), copy.check()) == ([], [])
 
 
+@pytest.mark.parametrize("standin", ["gone", "", "sys-0", "mem-1", "usr-1", "nope-1", 5])
+def test_what_was_compressed_behind_a_summary_that_is_none_can_be_deleted_all_the_same(standin: Any) -> None:
+    talk = full_talk()
+    if standin == "gone":
+        talk.pages.remove_page("usr-8")
+        talk.pages.unmarshal(talk.pages.marshal())
+    else:
+        document = parsed(talk)
+        for index in ("usr-6", "usr-7"):
+            document["pages"][index]["standin"] = standin
+        talk.pages.unmarshal(json.dumps(document))
+    before = parsed(talk)["pages"]
+    talk.conversation.delete([8, 9])
+    after = parsed(talk)["pages"]
+    assert {index for index in before if before[index] != after.get(index)} == {"usr-6", "usr-7"}
+    assert talk.check() == []
+
+
+def test_a_summary_that_moved_still_stands_for_its_messages_in_a_document() -> None:
+    talk, copy = full_talk(), new_talk()
+    new = talk.pages.move_page("usr-8", "mem-0")["usr-8"]
+    copy.pages.unmarshal(talk.pages.marshal())
+    assert parsed(copy)["pages"]["usr-6"]["standin"] == parsed(talk)["pages"]["usr-6"]["standin"] == new
+    assert copy.check() == []
+
+
 def test_open_batches_do_not_go_into_a_document_and_end_where_one_is_read() -> None:
     talk = new_talk()
     talk.user("one")

@@ -133,7 +133,7 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
     """Write the summary of compressed messages of a folder anew from those that are left; without any, it goes."""
     page = plan.page(plan.moved(key))
-    if not isinstance(page, PageRecord):
+    if not isinstance(page, PageRecord) or page.header.form is not Form.SUMMARY:
         return
     originals = list(_behind(plan, key, folder))
     if originals:

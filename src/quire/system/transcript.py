@@ -33,7 +33,7 @@ def write(reader: Reader, header: Header) -> dict[str, Any]:
     if header.closed:
         form["closed"] = True
     if header.standin:
-        form["standin"] = reader.index(header.standin)
+        form["standin"] = reader.index(reader.moved(header.standin))
     return form
 
 
