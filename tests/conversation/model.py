@@ -276,9 +276,13 @@ class Model:
         """A message arrives: a result goes to its call, a system message before all others is the prompt."""
         if said.role == "tool":
             return self._take_result(said)
-        if said.role == "system" and all(page.startswith("sys") for page in self.home):
+        if said.role == "system" and self._nothing_but_prompts():
             return self._add(said, "sys", None, name=PROMPT, pinned=True)
         return self._add(said, "usr", before)
+
+    def _nothing_but_prompts(self) -> bool:
+        """Whether no other message ever arrived here; what a cleanup destroyed counts as another."""
+        return self.counters["usr"] == 1 or not (self.destroyed or any(page.startswith("usr") for page in self.home))
 
     def add(self, *said: Said) -> int:
         return self.indices([self.receive(each) for each in said])[-1]
@@ -491,10 +495,12 @@ class Model:
         restored: set[int] = set()
         for page in [page for page in self.state.pages.values() if page.numbers]:
             old = then.pages.get(page.index)
-            if page.numbers[0] >= boundary and not (old and old.numbers[0] < boundary):
+            if page.numbers[0] < boundary and old is None:
+                left |= self._go_again(page, pinned_too=pinned_too)
+            elif page.numbers[0] >= boundary and not (old and old.numbers[0] < boundary):
                 left |= self._leave(page, pinned_too=pinned_too)
             else:
-                left |= self._stay(page, old, boundary)
+                left |= self._stay(page, old, boundary, pinned_too=pinned_too)
                 if page.mark and self.state.pages[page.index].mark is Mark.NONE:
                     restored |= set(self.state.pages[page.index].numbers)
         removed = [old for index, old in then.pages.items() if index not in self.state.pages]
@@ -511,24 +517,36 @@ class Model:
             self._change(page, mark=Mark.ENDED, standin=None)
         if page.mark:
             return set()
-        if page.pinned and page.segment == "usr" and not pinned_too:
-            raise Refused("pinned")
+        self._may_leave(page, pinned_too=pinned_too)
         self._change(page, mark=Mark.ENDED, pinned=False, lifecycle=COLD)
         return set(page.numbers)
 
-    def _stay(self, page: Page, old: Page | None, boundary: int) -> set[int]:
-        """An exchange from before the boundary: as it was, without what arrived from there on."""
-        marked_since = page.mark and old is not None and (page.mark, page.standin) != (old.mark, old.standin)
-        if page.mark and not marked_since:
+    def _go_again(self, page: Page, *, pinned_too: bool) -> set[int]:
+        """An exchange that was removed then and came back meanwhile."""
+        self._may_leave(page, pinned_too=pinned_too)
+        self._drop(page)
+        return set() if page.mark else set(page.numbers)
+
+    def _may_leave(self, page: Page, *, pinned_too: bool) -> None:
+        if page.pinned and page.segment == "usr" and not pinned_too:
+            raise Refused("pinned")
+
+    def _stay(self, page: Page, old: Page | None, boundary: int, *, pinned_too: bool) -> set[int]:
+        """An exchange from before the boundary: marked as it was, without what arrived from there on."""
+        marked_otherwise = old is not None and (page.mark, page.standin) != (old.mark, old.standin)
+        if page.mark and not marked_otherwise:
             return set()
         late = {number for number in page.numbers if number >= boundary}
         if late:
             held = old.numbers if old is not None and old.numbers[0] < boundary else page.numbers
             self._change(page, numbers=tuple(number for number in held if number < boundary))
-        if marked_since and old is not None:
-            self._change(page, mark=old.mark, standin=old.standin, lifecycle=old.lifecycle)
-            return set()
-        return late
+        if marked_otherwise and old is not None:
+            if not page.mark:  # it came back meanwhile and goes again
+                self._may_leave(page, pinned_too=pinned_too)
+                late |= set(self.state.pages[page.index].numbers)
+            pinned = page.pinned and old.attached
+            self._change(page, mark=old.mark, standin=old.standin, lifecycle=old.lifecycle, pinned=pinned)
+        return set() if page.mark else late
 
     def _settle_summaries(self, then: State, *, pinned_too: bool) -> None:
         """A summary says what it said, if the same is behind it as then; else it is written anew or goes."""

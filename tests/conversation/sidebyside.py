@@ -66,7 +66,6 @@ class SideBySide(RuleBasedStateMachine):
         self.models = {"book": Model()}
         self.turn = "book"
         self.depth = 0
-        self._since: list[int] = []
 
     @property
     def model(self) -> Model:
@@ -81,9 +80,7 @@ class SideBySide(RuleBasedStateMachine):
         try:
             for turn in self.models:
                 self.turn = turn
-                self.compare()
-                for context in self.contexts:
-                    _compare_history(self.model, context)
+                self.compare(since=0)
         finally:
             for backend in self.backends:
                 backend.storage.close()
@@ -128,9 +125,7 @@ class SideBySide(RuleBasedStateMachine):
         model.do("batch_start", lambda: model.batch_start(None))
         blocks = [_Block(context) for context in contexts]
         self.depth += 1
-        self._since.append(start)
         yield
-        self._since.pop()
         self.depth -= 1
         if outside:
             assert [_texts(backend.open(self.turn)) for backend in self.backends] == shown
@@ -142,11 +137,7 @@ class SideBySide(RuleBasedStateMachine):
             model.take_over(saved)
         self.compare()
 
-    def first_undoable(self) -> int:
-        """Inside a temporary block only what was done there is undone."""
-        return self._since[-1] + 1 if self._since else 1
-
-    def compare(self) -> None:
+    def compare(self, since: int | None = None) -> None:
         """Every backend says what the model says, and finds nothing wrong with itself."""
         model = self.model
         model.settle(_orders(self.contexts[0]))
@@ -172,6 +163,7 @@ class SideBySide(RuleBasedStateMachine):
             assert _orders(context) == model.state.orders
             assert _pages(context) == _expected_pages(model), backend.name
             assert context.pages.checkpoints() == {n: s for s, n in sorted(model.state.checkpoints.items())}
+            _compare_history(model, context, model.seq - 1 if since is None else since)
 
 
 class _Block:
@@ -255,10 +247,11 @@ def _expected_pages(model: Model) -> dict[str, tuple[object, ...]]:
     }
 
 
-def _compare_history(model: Model, context: Context) -> None:
-    entries = {entry.seq: entry for entry in context.history() if entry.seq in model.entries}
-    assert entries.keys() == model.entries.keys()
-    for seq, expected in model.entries.items():
-        entry = entries[seq]
-        assert (entry.operation, entry.undoes) == (expected.operation, expected.undoes), seq
-        assert set(entry.pages) == expected.pages, (seq, entry.operation)
+def _compare_history(model: Model, context: Context, since: int) -> None:
+    """The entries say what was done, and name every page that was touched and no other."""
+    expected = {seq: entry for seq, entry in model.entries.items() if seq > since}
+    entries = {entry.seq: entry for entry in context.history(since) if entry.seq in model.entries}
+    assert entries.keys() == expected.keys()
+    for seq, entry in entries.items():
+        assert (entry.operation, entry.undoes) == (expected[seq].operation, expected[seq].undoes), seq
+        assert not set(entry.pages) ^ expected[seq].pages, (seq, entry.operation, entry.pages)

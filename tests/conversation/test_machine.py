@@ -35,7 +35,7 @@ TALK = ("user", "assistant", "calls", "result") * 2 + ("late system", "several",
 EDIT = ("insert", "delete", "delete", "replace", "replace", "half", "compress", "compress")
 BATCH = ("start", "start", "end", "commit")
 PAGE = ("hide", "pin", "unpin", "cold", "hot", "recall", "recall")
-INSIDE = (*TALK, *EDIT, *EDIT, *BATCH, *PAGE, "undo", "undo", "checkpoint", "modify", "temporary")
+INSIDE = (*TALK, *EDIT, *EDIT, *BATCH, *PAGE, "undo", "undo", "rollback", "checkpoint", "modify", "temporary")
 """What can happen in a temporary block."""
 
 
@@ -352,8 +352,6 @@ class Machine(SideBySide):
     def _undo(self, draw: Draw[Any]) -> None:
         """Any entry, most often one of the last."""
         seq = self.model.seq - draw(st.sampled_from((0,) * 6 + (1,) * 4) | st.integers(-1, 40))
-        if seq < self.first_undoable():
-            return
         model = self.model
 
         def wanted() -> int:

@@ -48,6 +48,19 @@ def test_the_end_of_a_batch_gives_messages_back_to_the_summary_they_stood_behind
     assert [item.content for item in talk.items(active=True)] == ["two"]
 
 
+def test_what_an_undo_brought_back_in_a_temporary_block_is_gone_after_it() -> None:
+    talk = new_talk()
+    talk.user("one")
+    talk.user("two")
+    talk.conversation.delete(0)
+    with talk.temporary():
+        talk.undo(talk.seq - 1)
+        assert texts(talk) == ["one", "two"]
+        talk.pages.pin("usr-1")
+    assert texts(talk) == ["two"]
+    assert talk.check() == []
+
+
 def test_a_summary_leaves_with_the_messages_it_stands_for() -> None:
     talk = new_talk()
     for word in ("one", "two", "three"):
@@ -78,6 +91,17 @@ def test_a_pinned_summary_stays_until_it_is_unpinned() -> None:
     talk.conversation.batch_end(0)
     assert texts(talk) == ["one", "two"]
     assert talk.pages.get_page("usr-1").lifecycle is Lifecycle.ACTIVE
+
+
+def test_a_system_message_is_the_prompt_of_a_fork_in_which_nothing_was_said() -> None:
+    talk = new_talk()
+    empty = talk.seq
+    talk.user("Hello.")
+    fork = talk.fork("fresh", at=empty)
+    fork.add([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello."}])
+    fork.add({"role": "system", "content": "A later note."})
+    assert [fork.conversation.page_of(index) for index in range(3)] == ["sys-1", "usr-2", "usr-3"]
+    assert fork.pages.get_page("sys-1").pinned
 
 
 def _calls(*ids: str) -> list[dict[str, object]]:

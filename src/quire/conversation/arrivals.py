@@ -9,7 +9,7 @@ from quire.messages import Message, ToolCall
 from quire.pages import Form, Lifecycle, Mark, SegmentType
 from quire.plan import Plan
 from quire.reader import Reader, slot
-from quire.records import Header, PageRecord, call_key, page_key, segment_number
+from quire.records import GAPS, Header, PageRecord, call_key, page_key, segment_number
 from quire.text import MAX_NAME
 
 PROMPT = "System prompt"
@@ -199,7 +199,11 @@ def _prompt_name(message: Message) -> str:
 def _is_first(plan: Plan) -> bool:
     """Whether nothing but prompts has arrived so far."""
     conversation = plan.conversation()
-    return conversation is None or plan.counters[conversation].next == 1
+    if conversation is None or plan.counters[conversation].next == 1:
+        return True
+    if plan.note(GAPS) is not None:  # what was destroyed had arrived
+        return False
+    return all(segment_number(plan.message(number).page) != conversation for number in range(plan.next_message))
 
 
 def place_before(plan: Plan, number: int) -> Place:

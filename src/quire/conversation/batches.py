@@ -59,7 +59,7 @@ def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too
     """Take back what came with a batch and after it, so that the batches around it are left."""
     before = _pages_before(plan, batch.seq)
     left = _leave(plan, batch.boundary, before, pinned_too=pinned_too)
-    restored = _unmark(plan, batch.boundary, before)
+    restored = _turn_back_marks(plan, batch.boundary, before, left, pinned_too=pinned_too)
     _settle_summaries(plan, before, pinned_too=pinned_too)
     if plan.batches() != around:
         plan.put_note(BATCHES, batches=around)
@@ -147,37 +147,48 @@ def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone
     return plan.change(page, **exchange_fields(plan, [number for number in held if number < boundary]))
 
 
-def _unmark(plan: Plan, boundary: int, before: Before) -> set[int]:
-    """Undo every mark made on earlier messages; the numbers of those that are back."""
+def _turn_back_marks(plan: Plan, boundary: int, before: Before, left: set[int], *, pinned_too: bool) -> set[int]:
+    """Give every earlier exchange the mark it had; the numbers of the messages that are back.
+
+    An exchange that an undo brought back meanwhile is marked again, and its messages are added to `left`.
+    """
     restored: set[int] = set()
     for key, old in before.items():
         page = plan.page(key)
-        if not isinstance(old, PageRecord) or not old.header.numbers:
-            continue
-        if isinstance(page, Gone) and page.moved_to < 0:
+        if isinstance(page, PageRecord) and page.header.numbers:
+            if not _is_marked_otherwise(page, old, boundary):
+                continue
+            if page.header.mark is Mark.NONE:
+                _refuse_pinned(plan, page, pinned_too=pinned_too)
+                left.update(page.header.numbers)
+            if isinstance(old, PageRecord):
+                restored.update(_bring_back(plan, _go_back(plan, page, boundary, old), old))
+            else:
+                plan.remove(key)
+        elif isinstance(page, Gone) and page.moved_to < 0 and isinstance(old, PageRecord):
             restored.update(_stand_again(plan, boundary, before, old))
-        elif isinstance(page, PageRecord) and _marked_since(page, old, boundary):
-            page = _bring_back(plan, _go_back(plan, page, boundary, old), old)
-            restored.update(page.header.numbers if page.header.mark is Mark.NONE else ())
     return restored
 
 
-def _marked_since(page: PageRecord, old: PageRecord, boundary: int) -> bool:
-    """Whether an exchange from before the boundary was taken out of the conversation since."""
-    now, then = page.header, old.header
-    if min(now.numbers[0], then.numbers[0]) >= boundary:
-        return False
-    return now.mark is not Mark.NONE and (now.mark, now.standin) != (then.mark, then.standin)
+def _is_marked_otherwise(page: PageRecord, old: PageRecord | Gone | None, boundary: int) -> bool:
+    """Whether an exchange from before the boundary has another mark than it had, or was removed then."""
+    now = page.header
+    if not isinstance(old, PageRecord):
+        return now.numbers[0] < boundary
+    then = old.header
+    return min(now.numbers[0], then.numbers[0]) < boundary and (now.mark, now.standin) != (then.mark, then.standin)
 
 
-def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> PageRecord:
-    """Give a page the mark it had, and its place if it had none."""
+def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...]:
+    """Give a page the mark it had, and its place if it had none; its messages if they are back."""
     fields = {"mark": old.header.mark, "standin": old.header.standin, "lifecycle": old.header.lifecycle}
     if old.is_cold:
-        return plan.change(page, **fields)
-    home = plan.home_of(page)
-    rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
-    return plan.place(page, home, rank, **fields)
+        plan.change(page, **fields, pinned=False)
+    else:
+        home = plan.home_of(page)
+        rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
+        plan.place(page, home, rank, **fields)
+    return page.header.numbers if old.header.mark is Mark.NONE else ()
 
 
 def _stand_again(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
