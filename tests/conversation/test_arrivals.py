@@ -420,7 +420,7 @@ def test_what_is_no_message_is_refused(bad: Any) -> None:
         Message(role="assistant", tool_calls=("c",)),  # type: ignore[arg-type]
         Message(role="user", content="x", meta={"key": object()}),
     ],
-    ids=repr,
+    ids=["role", "number", "surrogate", "part", "user calls", "call", "meta"],
 )
 def test_a_message_of_ours_is_checked_too(bad: Message) -> None:
     ctx = talk_of("a")
