@@ -110,7 +110,7 @@ class SideBySide(RuleBasedStateMachine):
             assert not names or any(name in found.text for name in names), f"{found.text!r} names none of {names!r}"
         else:
             assert not found.code, f"{operation}{what!r} was refused: {found.text}"
-            assert found.value == expected.value
+            assert found.value == expected.value, f"{operation}{what!r} gave {found.value}, not {expected.value}"
         self.compare()
         return not expected.code
 

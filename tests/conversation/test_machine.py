@@ -74,6 +74,12 @@ class Machine(SideBySide):
         """Batches, nested."""
         self._do(what, data.draw)
 
+    @rule(data=st.data(), inside=st.lists(st.sampled_from((*EDIT, "result", "undo")), min_size=1, max_size=4))
+    def try_out(self, data: st.DataObject, inside: list[str]) -> None:
+        """A batch that is opened, worked in and ended."""
+        for what in ("start", *inside, "end"):
+            self._do(what, data.draw)
+
     @rule(data=st.data(), what=st.sampled_from(PAGE))
     def page(self, data: st.DataObject, what: str) -> None:
         """The pages of exchanges, and of summaries and prompts."""
@@ -440,7 +446,7 @@ def _compress(indices: list[int], text: str | None) -> Callable[[Context], Chang
 def test_the_same_talk_gives_the_same_state_everywhere(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
     profile = settings(
-        max_examples=2_000 if long else 40,
+        max_examples=2_000 if long else 36,
         stateful_step_count=80 if long else 40,
         derandomize=not long,
         deadline=None,

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from quire.conversation.edits import remake_summary
+from quire.conversation.edits import behind, remake_summary
 from quire.conversation.results import MarkMap, Modification
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import exchange_fields
@@ -223,7 +223,8 @@ def _settle_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
     for key, old in before.items():
         page = plan.page(key)
         if isinstance(old, PageRecord):
-            if old.header.form is Form.SUMMARY:
+            needed = key not in lost or isinstance(page, PageRecord) or any(behind(plan, key, lost[key]))
+            if old.header.form is Form.SUMMARY and needed:
                 _restore_summary(plan, before, page, old)
         elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:
             _refuse_pinned(plan, page, pinned_too=pinned_too)

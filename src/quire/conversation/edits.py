@@ -135,7 +135,7 @@ def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool
     page = plan.page(plan.moved(key))
     if not isinstance(page, PageRecord) or page.header.form is not Form.SUMMARY:
         return
-    originals = list(_behind(plan, key, folder))
+    originals = list(behind(plan, key, folder))
     if originals:
         plan.change(page, **_summary_fields(plan, originals, None))
     else:
@@ -268,7 +268,7 @@ def _one_line(text: str) -> str:
     return one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
 
 
-def _behind(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
+def behind(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
     """The compressed pages that a summary stands for: they kept their places, wherever the summary is now."""
     for page in () if folder is None else plan.members(folder, cold=True):
         if page.header.mark is Mark.COMPRESSED and page.header.standin == summary:
