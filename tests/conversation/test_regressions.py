@@ -21,6 +21,16 @@ def test_the_end_of_a_batch_takes_a_late_result_off_a_deleted_exchange() -> None
     assert talk.check() == []
 
 
+def test_the_end_of_a_batch_names_every_late_result_it_takes_back() -> None:
+    talk = new_talk()
+    talk.assistant(None, calling("a", "b"))
+    talk.conversation.batch_start()
+    talk.tool_result("a", "one")
+    talk.tool_result("b", "two")
+    assert talk.conversation.batch_end(0).covered == (1, 2)
+    assert [call.id for call in talk.pending_calls()] == ["a", "b"]
+
+
 def test_the_end_of_a_batch_brings_back_the_first_words_of_an_exchange_that_was_replaced_and_deleted() -> None:
     talk = new_talk()
     talk.assistant("Let me look.", calling("a"))

@@ -127,7 +127,7 @@ def _leave(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> se
             left.update(page.header.numbers)
             plan.change(page, mark=Mark.ENDED, pinned=False, lifecycle=Lifecycle.COLD_ARCHIVED)
         else:  # a late result, or a message that took another's place: the exchange goes back to what it was
-            left.add(number)
+            left.update(late for late in page.header.numbers if late >= boundary)
             _go_back(plan, page, boundary, before.get(page.key))
     return left
 
