@@ -77,6 +77,7 @@ class Entry:
     segments: dict[str, Segment | None]
     orders: Orders
     undoes: int | None = None
+    previous: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass
@@ -152,7 +153,9 @@ class Model:
         if not pages and not segments:
             self.state = before
             return result
-        self.entries.append(Entry(self.seq + 1, operation, pages, segments, before.orders, undoes))
+        touched = [*(("page", index) for index in pages), *(("segment", name) for name in segments)]
+        previous = {record: self.changed.get(record, 0) for record in touched}
+        self.entries.append(Entry(self.seq + 1, operation, pages, segments, before.orders, undoes, previous))
         self.changed |= {("page", index): self.seq for index in pages}
         self.changed |= {("segment", name): self.seq for name in segments}
         self.stored_counters = dict(self.counters)
@@ -540,7 +543,8 @@ class Model:
             raise Refused("no such entry")
         entry = self.entries[seq - 1]
         touched = [*(("page", index) for index in entry.pages), *(("segment", name) for name in entry.segments)]
-        later = {self.changed[key] for key in touched} - {seq}
+        standing = {key: self._standing(key, seq) for key in touched}
+        later = {now if now > seq else self.changed[key] for key, now in standing.items() if now != seq}
         if later:
             raise Refused("changed later", *(f"entry {number} " for number in later))
         present, conversation = self.state.copy(), self.conversation()
@@ -560,6 +564,17 @@ class Model:
         self._judge()
         if not whole:
             self._keeps_pins_and_conversation(present, conversation)
+
+    def _standing(self, record: tuple[str, str], wanted: int) -> int:
+        """The entry whose work on a record stands: an undo gives way to what it brought back."""
+        now = self.changed[record]
+        while now not in (wanted, 0):
+            entry = self.entries[now - 1]
+            undone = self.entries[entry.undoes - 1] if entry.undoes is not None else None
+            if undone is None or record not in undone.previous:
+                break
+            now = undone.previous[record]
+        return now
 
     def _unpin_what_is_not_shown(self, indices: Iterable[str]) -> None:
         """A document can always be undone: a pin it set on a page that was not shown before goes with it."""

@@ -57,6 +57,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "conversation.results",
         "conversation.summary",
+        "conversation.standins",
         "conversation.arrivals",
         "conversation.healing",
         "conversation.sequence",

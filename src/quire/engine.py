@@ -225,7 +225,7 @@ class Held:
         self._outer = engine.current()
         self._overlay = OverlayStorage(self._outer.storage, self._outer.context)
         if not self._outer.is_at(self._overlay.head(self._outer.context)):
-            raise Conflict(f"Context {self._outer.context!r} was changed by another writer: refresh() and retry.")
+            raise self._outer.outdated() or Conflict("Another writer changed the context: refresh() and retry.")
         engine.state = self._outer.over(self._overlay)
         engine.held.append(self)
 

@@ -27,15 +27,12 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
     for message in messages:
         if message.tool_call_id in pending:
             pending.remove(message.tool_call_id)
-    fields: dict[str, Any] = {
+    return {
         "numbers": tuple(numbers),
         "messages": len(messages),
         "pending": tuple(pending),
         "tokens": sum(message_tokens(plan, message) for message in messages),
     }
-    if messages and messages[0].role != "system":
-        fields["name"] = label(messages[0])
-    return fields
 
 
 def message_tokens(plan: Plan, message: Message) -> int:

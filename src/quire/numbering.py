@@ -19,7 +19,17 @@ class Numbering:
         for first, last in gaps:
             self._before.append(gone)
             gone += last - first + 1
+        self._gone = gone
         self.length = end - gone
+
+    def ending_at(self, end: int) -> "Numbering":
+        """The same gaps up to another end; shares what it knows of them."""
+        if end == self.end:
+            return self
+        other = object.__new__(Numbering)
+        other.__dict__.update(self.__dict__)
+        other.end, other.length = end, end - self._gone
+        return other
 
     def index(self, number: int) -> int | None:
         """The index of a message, or None if it is no more."""

@@ -88,6 +88,9 @@ class Mark(IntEnum):
     UNSHOWABLE = 5
     REMOVED = 6
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Segment(Struct, frozen=True, kw_only=True):
     """A part of the book with its own tree, permission and share of the view."""

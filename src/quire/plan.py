@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from quire import ranks
 from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
 from quire.messages import Message
+from quire.numbering import Numbering
 from quire.pages import MAX_NUMBER, MAX_SEGMENTS
 from quire.reader import Reader, Slot, slot
 from quire.records import (
+    GAPS,
     Counter,
     Gone,
     Header,
@@ -50,6 +52,8 @@ class Plan(Reader):
         self.calls: dict[int, tuple[int, ...]] = {}
         self.notes: dict[int, NoteRecord] = {}
         self.horizon = state.head.horizon
+        self._waiting: int | None = None
+        self._followed = False
         self.fresh: set[int] = set()
         """Keys taken from a counter: nothing is stored under them, so nobody need look."""
         self._actors = state.head.actors
@@ -155,6 +159,20 @@ class Plan(Reader):
 
     def note(self, key: int) -> NoteRecord | None:
         return self.notes.get(key) or self.state.note(key)
+
+    def numbering(self) -> Numbering:
+        if GAPS in self.notes:
+            return super().numbering()
+        return self.state.numbering().ending_at(self.next_message)
+
+    def waiting(self) -> int | None:
+        """The key of the exchange that waits for results, as far as arrivals go."""
+        return self._waiting if self._followed else self.state.waiting()
+
+    def wait_for(self, page: int | None) -> None:
+        """Note which exchange waits now."""
+        self._waiting = page
+        self._followed = True
 
     def callers(self, key: int) -> tuple[int, ...]:
         found = self.calls.get(key)

@@ -189,7 +189,10 @@ class Touched(Struct, frozen=True, array_like=True, gc=False):
 
 
 class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
-    """One journal entry; its key is its seq. `commit` tells whose write it was when an outcome was in doubt."""
+    """One journal entry; its key is its seq. `commit` tells whose write it was when an outcome was in doubt.
+
+    `undoes` is the entry that an undo undid, or the first one of a temporary block that this one ended.
+    """
 
     time: int
     actor: str

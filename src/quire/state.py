@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from quire.cache import SizedCache
 from quire.errors import Conflict, Corrupt, InvalidOperation, QuireError
+from quire.numbering import Numbering
 from quire.pages import MAX_NUMBER
 from quire.reader import Reader, Slot
 from quire.records import (
     CHECKPOINTS,
     COLD_GROUP,
     FORMAT,
+    GAPS,
     Counter,
     Gone,
     HeadRecord,
@@ -32,9 +34,13 @@ from quire.records import (
     decode_segment,
     decode_tally,
     page_key,
+    page_number,
+    segment_number,
 )
 from quire.storage.base import BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
+from quire.storage.overlay import OverlayStorage
 
+_UNKNOWN = -1
 _MESSAGE_OVERHEAD = 600  # what a decoded message takes beside its texts, measured roughly
 
 
@@ -81,8 +87,10 @@ class State(Reader):
         self._held: dict[int, PageRecord] = {}  # pinned pages stay
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
         self._notes: dict[int, NoteRecord | None] = {}
+        self._numbering: tuple[NoteRecord | None, Numbering] | None = None
         self._folders: OrderedDict[int, Folder] = OrderedDict()
         self._conversation = -1  # not looked for yet
+        self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
 
@@ -128,9 +136,14 @@ class State(Reader):
                 yield page
 
     def broken(self, text: str) -> QuireError:
-        if not self.is_at(self.storage.head(self.context)):
-            return Conflict(f"Context {self.context!r} was changed by another writer: refresh() and retry.")
-        return Corrupt(text)
+        return self.outdated() or Corrupt(text)
+
+    def outdated(self) -> Conflict | None:
+        """The error for a state that another writer went on from; None if it is the newest."""
+        held_back = isinstance(self.storage, OverlayStorage) and self.storage.is_outdated()
+        if not held_back and self.is_at(self.storage.head(self.context)):
+            return None
+        return Conflict(f"Context {self.context!r} was changed by another writer: refresh() and retry.")
 
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
         """All pages of a segment, or of the context, by key, archived ones included. Streams."""
@@ -202,6 +215,30 @@ class State(Reader):
             found = decode_message(number, record.value)
             self._bodies.put(~number, found, len(record.value) + _MESSAGE_OVERHEAD)
         return found
+
+    def numbering(self) -> Numbering:
+        gaps = self.note(GAPS)
+        if self._numbering is None or self._numbering[0] is not gaps:
+            self._numbering = (gaps, Numbering(gaps.gaps if gaps else ()))
+        return self._numbering[1].ending_at(self.next_message)
+
+    def waiting(self) -> int | None:
+        """The key of the open exchange, if there is one; looked for once and then followed through the commits."""
+        if self._waiting == _UNKNOWN:
+            page = self.open_exchange()
+            self._waiting = None if page is None else page.key
+        return self._waiting
+
+    def _follow_waiting(self, version: int, page: PageRecord | Gone) -> None:
+        """Keep up with a changed page of the conversation: which exchange waits after it."""
+        if not isinstance(page, PageRecord) or page.is_cold:
+            self._waiting = _UNKNOWN
+        elif page.key == self._waiting and not page.header.pending:
+            self._waiting = None
+        elif page.header.pending:
+            folder = self._folders.get(page.parent or 0)
+            newest = folder is not None and folder.last == page.rank and page.header.born == version
+            self._waiting = page.key if newest and page_number(page.parent or 0) == 0 else _UNKNOWN
 
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
         """The messages with these numbers, by number, past the cache. Streams."""
@@ -277,10 +314,13 @@ class State(Reader):
             self._segments.update(segments)
             self._conversation = -1
         self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
-        for key, page in pages.items():
-            self._keep_page(key, page)
         for key, folder in folders.items():
             self._keep_folder(key, folder)
+        conversation = self.conversation()
+        for key, page in pages.items():
+            self._keep_page(key, page)
+            if segment_number(key) == conversation:
+                self._follow_waiting(version, page)
         if pins or moved:
             self._above_pins = None
         if self._pins is not None:

@@ -101,6 +101,7 @@ class Entry:
     operation: str
     touched: dict[Record, object]
     undoes: int | None = None
+    previous: dict[Record, int] = field(default_factory=dict)
 
     @property
     def pages(self) -> set[object]:
@@ -139,6 +140,7 @@ class Model:
         self.callers: dict[str, tuple[str, ...]] = {}
         self.seq = seq
         self.horizon = 0
+        self.in_block = 0
         self.entries: dict[int, Entry] = {}
         self.changed: dict[Record, int] = {}
         self.states: dict[int, State] = {seq: self.state.copy()}
@@ -155,7 +157,8 @@ class Model:
         touched = {key: old.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
         if touched or destroyed != self.destroyed:
             self.seq += 1
-            self.entries[self.seq] = Entry(operation, touched, undoes)
+            previous = {record: self.changed.get(record, 0) for record in touched}
+            self.entries[self.seq] = Entry(operation, touched, undoes, previous)
             self.changed |= dict.fromkeys(touched, self.seq)
             self.states[self.seq] = self.state.copy()
             if destroyed != self.destroyed:
@@ -278,6 +281,10 @@ class Model:
             return self._take_result(said)
         if said.role == "system" and self._nothing_but_prompts():
             return self._add(said, "sys", None, name=PROMPT, pinned=True)
+        if before is None and said.role != "system":
+            waiting = self.open_exchange()
+            if waiting is not None:  # the next message closes it, for good
+                self._change(waiting, closed=True)
         return self._add(said, "usr", before)
 
     def _nothing_but_prompts(self) -> bool:
@@ -503,6 +510,8 @@ class Model:
                 left |= self._stay(page, old, boundary, pinned_too=pinned_too)
                 if page.mark and self.state.pages[page.index].mark is Mark.NONE:
                     restored |= set(self.state.pages[page.index].numbers)
+        for page in [page for page in self.state.pages.values() if page.index in then.pages and not page.mark]:
+            self._change(page, closed=then.pages[page.index].closed)
         removed = [old for index, old in then.pages.items() if index not in self.state.pages]
         back = [replace(old, pinned=False) for old in removed if old.numbers and old.numbers[0] < boundary]
         back = [replace(old, numbers=tuple(n for n in old.numbers if n < boundary)) for old in back]
@@ -607,6 +616,8 @@ class Model:
     # History
 
     def checkpoint(self, name: str) -> int:
+        if self.in_block:
+            raise Refused("a temporary block does not stay")
         if name in self.state.checkpoints.values():
             raise Refused("exists already")
         self.state.checkpoints[self.seq + 1] = name
@@ -617,7 +628,10 @@ class Model:
         entry = self.entries.get(seq)
         if entry is None or seq <= self.horizon:
             raise Refused("no such entry")
-        later = {self.changed[record] for record in entry.touched} - {seq}
+        if entry.operation == "temporary":
+            raise Refused("what a temporary block took back stays away")
+        standing = {record: self._standing(record, seq) for record in entry.touched}
+        later = {now if now > seq else self.changed[record] for record, now in standing.items() if now != seq}
         if later:
             raise Refused("changed later", *(f"entry {number} " for number in later))
         present, then = self.state.copy(), self.states[seq - 1]
@@ -694,6 +708,17 @@ class Model:
             self.states[self.seq].orders[segment] = list(order)
         self.unsettled.clear()
 
+    def _standing(self, record: Record, wanted: int) -> int:
+        """The entry whose work on a record stands: an undo gives way to what it brought back."""
+        now = self.changed[record]
+        while now != wanted and now > self.horizon:
+            entry = self.entries[now]
+            undone = self.entries[entry.undoes or 0] if entry.operation == "undo" else None
+            if undone is None or record not in undone.previous:
+                break
+            now = undone.previous[record]
+        return now
+
     def moment(self, to: "str | int") -> int:
         if isinstance(to, str):
             found = [seq for seq, name in self.state.checkpoints.items() if name == to]
@@ -702,6 +727,9 @@ class Model:
             to = found[0]
         if not max(self.horizon, 1) <= to <= self.seq:
             raise Refused("no such moment")
+        for end, entry in self.entries.items():
+            if entry.operation == "temporary" and (entry.undoes or 0) <= to < end:
+                raise Refused("it lies in a temporary block")
         return to
 
     def rollback(self, to: "str | int") -> None:

@@ -125,14 +125,16 @@ class SideBySide(RuleBasedStateMachine):
         model.do("batch_start", lambda: model.batch_start(None))
         blocks = [_Block(context) for context in contexts]
         self.depth += 1
+        model.in_block += 1
         yield
+        model.in_block -= 1
         self.depth -= 1
         if outside:
             assert [_texts(backend.open(self.turn)) for backend in self.backends] == shown
         for block in blocks:
             block.leave(raising=raising)
         if model.seq > start + 1:
-            model.do("temporary", lambda: model.take_back(whole, around, pinned_too=True))
+            model.do("temporary", lambda: model.take_back(whole, around, pinned_too=True), start + 1)
         else:
             model.take_over(saved)
         self.compare()

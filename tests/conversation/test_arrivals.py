@@ -429,7 +429,7 @@ def test_a_message_of_ours_is_checked_too(bad: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call_id", "content"), [(5, "x"), (None, "x"), ("c1", None), ("c1", 5), ("c1", {"a": 1}), ("c1", "\udc00")]
+    ("call_id", "content"), [(5, "x"), (None, "x"), ("c1", None), ("c1", 5), ("c1", {"a": object()}), ("c1", "\udc00")]
 )
 def test_a_result_is_text_or_parts(call_id: Any, content: Any) -> None:
     ctx = talk_of("a")
@@ -661,7 +661,7 @@ def test_indices_never_shift() -> None:
     ctx.conversation.replace([1], [said("user", "c"), said("user", "d")])
     with ctx.temporary():
         ctx.user("e")
-    ctx.rollback(ctx.seq - 2)
+    ctx.rollback(ctx.seq - 3)
     ctx.user("f")
     now = {message.index: message.text for message in ctx.messages(all=True)}
     assert known.items() <= now.items()
@@ -682,3 +682,13 @@ def test_the_anthropic_prompt_and_its_messages_keep_their_shapes() -> None:
     ctx.system("Be careful.")
     ctx.add(ANTHROPIC["thinking and parallel calls"])
     assert format_messages(list(ctx.messages()), "anthropic") == ANTHROPIC["thinking and parallel calls"]
+
+
+def test_a_dict_is_taken_as_json_where_a_tool_speaks() -> None:
+    ctx = talk_of("a")
+    ctx.assistant(None, [ToolCall("c1", "f", {"城市": 1})])  # type: ignore[arg-type]
+    ctx.tool_result("c1", {"余票": 3})
+    call, result = ctx.messages()[1:]
+    assert call.tool_calls[0].arguments == '{"城市": 1}'
+    assert result.content == '{"余票": 3}'
+    assert format_messages([call], "openai")[0]["tool_calls"][0]["function"]["arguments"] == '{"城市": 1}'

@@ -25,7 +25,7 @@ CALLS: dict[str, Call] = {
         content="new",
         tool_calls=[ToolCall("x", "look")],
     ),
-    "tool_result": Call(("content", SAYABLE | OPTIONAL), call_id="open", content="done"),
+    "tool_result": Call(("content", SAYABLE | OPTIONAL | {"dict"}), call_id="open", content="done"),
     "add": Call(message=USER),
     "import_messages": Call(("messages", {"list"}), ("progress", CODE), messages=[USER], progress=None),
     "messages": Call(("all", {"bool"}), all=True),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Conflict, Context, InvalidOperation, Mark, MemoryStorage, QuireError
-from tests.books import everything
+from quire import Conflict, Context, InvalidOperation, Mark, MemoryStorage, Permission, QuireError
+from tests.books import everything, refused
 from tests.conversation.talks import calls, exchange, indices, names, new_talk, result, said, talk_of, texts
 
 each_store = pytest.mark.parametrize("kind", ["file", "sqlite"])
@@ -294,9 +294,25 @@ def test_the_block_reads_as_batch_and_end_in_the_history() -> None:
     with ctx.temporary():
         ctx.user("b")
     assert [entry.operation for entry in ctx.history()][-3:] == ["batch_start", "user", "temporary"]
-    ctx.undo(ctx.seq)
-    assert texts(ctx) == ["a", "b"]
-    assert ctx.check() == []
+    assert list(ctx.history())[-1].undoes == ctx.seq - 2
+
+
+def test_the_work_of_a_block_is_not_brought_back_by_any_route() -> None:
+    ctx = talk_of("a")
+    with ctx.temporary():
+        ctx.user("b")
+        with refused(ctx.pages, InvalidOperation, "temporary block"):
+            ctx.checkpoint("inside")
+        inside = ctx.seq
+    with refused(ctx.pages, InvalidOperation, "temporary block"):
+        ctx.undo(ctx.seq)
+    with refused(ctx.pages, InvalidOperation, "temporary block"):
+        ctx.rollback(inside)
+    with refused(ctx.pages, InvalidOperation, "temporary block"):
+        ctx.fork("branch", at=inside)
+    assert texts(ctx) == ["a"]
+    ctx.rollback(inside - 2)
+    assert texts(ctx) == ["a"]
 
 
 def test_work_held_back_is_neither_forked_nor_moved_elsewhere() -> None:
@@ -371,12 +387,16 @@ def test_messages_are_kept_marked_when_another_wrote_meanwhile() -> None:
 @pytest.mark.parametrize("mine", [0, 1])
 def test_the_others_messages_are_not_taken_for_those_of_the_block(mine: int) -> None:
     ctx, other = two()
-    with ctx.temporary():
-        ctx.pages.hide("usr-1")
-        for _ in range(mine):
-            ctx.user("temporary")
-        for text in ("x", "y", "z"):
-            other.user(text)
+    block = ctx.temporary()
+    block.__enter__()
+    ctx.pages.hide("usr-1")
+    ctx.pages.set_segment_permission("mem", Permission.PRIVATE)
+    for _ in range(mine):
+        ctx.user("temporary")
+    for text in ("x", "y", "z"):
+        other.user(text)
+    with pytest.raises(Conflict, match="'usr-1', segment 'mem' could not be stored"):
+        block.__exit__(None, None, None)
     assert texts(ctx) == ["a", "x", "y", "z"]
     assert texts(ctx, all_of_them=True) == ["a", "x", "y", "z", *["temporary"] * mine]
 

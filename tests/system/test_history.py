@@ -217,6 +217,7 @@ def test_no_undo_takes_a_prompt_away_but_its_change_can_be_undone() -> None:
 
 def test_undoing_an_arrival_marks_the_message_as_removed_and_redo_brings_it_back() -> None:
     talk = short_talk()
+    talk.close_calls()
     talk.user("three")
     undone = talk.undo(talk.seq)
     assert talk.conversation.mark_of(5).name == "REMOVED"

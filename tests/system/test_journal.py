@@ -179,11 +179,28 @@ def test_a_later_change_of_the_same_page_is_named() -> None:
     book.hide(index)
     with refused(book, InvalidOperation, repr(index), "entry 6", "hide"):
         book.undo(5)
-    book.undo(6)
-    with refused(book, InvalidOperation, "entry 7", "undo"):
-        book.undo(5)
-    book.undo(7)
-    book.expand(index)
+
+
+def test_undone_changes_do_not_stand_in_the_way_of_earlier_ones() -> None:
+    book = new_book()
+    index = leaf(book, name="first")
+    for name in ("second", "third", "fourth"):
+        book.update_page(index, name=name)
+    made = book.seq
+    book.undo(made)
+    book.undo(made - 1)
+    assert book.get_page(index).name == "second"
+    with refused(book, InvalidOperation, f"entry {made - 2}", "update_page"):
+        book.undo(made - 3)
+    book.undo(book.seq)  # redo
+    assert book.get_page(index).name == "third"
+    with refused(book, InvalidOperation, f"entry {made - 1}", "update_page"):
+        book.undo(made - 2)
+    book.undo(made - 1)
+    book.undo(made - 2)
+    assert book.get_page(index).name == "first"
+    book.undo(made - 3)
+    assert book.children("mem-0") == []
 
 
 def test_a_later_change_of_the_same_segment_is_named() -> None:

@@ -40,7 +40,7 @@ def run_demo(paint: Paint) -> None:
         context.undo(hidden)
         print(f"   undo({hidden.seq}): {flights} is open again")
 
-        _say(paint, "5", "Work that leaves no trace, and the whole context back at once")
+        _say(paint, "5", "Words that are gone when a block ends, and the whole context back at once")
         with context.temporary():
             context.user("Only for this step: answer in French.")
             print(f"   in the block {len(context.messages())} messages,", end=" ")

@@ -3,11 +3,13 @@
 import re
 from typing import NamedTuple
 
+from quire.conversation.standins import remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import FORMS, exchange_fields, label, message_tokens
 from quire.messages import Message, ToolCall
 from quire.pages import Form, Lifecycle, Mark, SegmentType
 from quire.plan import Plan
+from quire.providers import format_messages, parse
 from quire.reader import Reader, slot
 from quire.records import GAPS, Header, PageRecord, call_key, page_key, segment_number
 from quire.text import MAX_NAME
@@ -26,13 +28,26 @@ class Place(NamedTuple):
 def receive(plan: Plan, message: Message, place: Place | None = None) -> int:
     """Take in a message, at the end of the conversation or at a place in it; its number.
 
-    A result joins the exchange that made the call. A system message that comes before all others is the prompt.
+    A result joins the exchange that made the call. A system message that comes before all others is the prompt. At the
+    end, the next user or assistant message closes the exchange that waits for results.
     """
     if message.role == "tool":
         return take_result(plan, message)
     if message.role == "system" and (segment := _prompt_segment(plan)) is not None and _is_first(plan):
         return _add(plan, message, Place(page_key(segment, 0)), name=_prompt_name(message), pinned=True)
-    return _add(plan, message, place or tail(plan))
+    end = tail(plan)
+    if place not in (None, end) or message.role == "system":
+        return _add(plan, message, place or end)
+    if message.origin == "responses" and (page := _same_go(plan, message)) is not None:
+        return _join(plan, page, message)
+    waiting = plan.waiting()
+    if waiting is not None:
+        open_page = plan.page(plan.moved(waiting))
+        if isinstance(open_page, PageRecord):
+            plan.change(open_page, closed=True)
+    number = _add(plan, message, end)
+    plan.wait_for(plan.message(number).page if message.tool_calls else None)
+    return number
 
 
 def keep_aside(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
@@ -47,7 +62,8 @@ def set_prompt(plan: Plan, message: Message) -> int:
         raise InvalidOperation("This context has no SYSTEM segment for a prompt: add_segment() makes one.")
     name = _prompt_name(message)
     root = page_key(segment, 0)
-    page = next((page for page in plan.members(root) if is_prompt(page) and page.header.name == name), None)
+    prompts = ((page, plan.message(page.header.numbers[0]).message) for page in plan.members(root) if is_prompt(page))
+    page = next((page for page, said in prompts if said.name == message.name), None)
     if page is None:
         return _add(plan, message, Place(root), name=name, pinned=True)
     number = page.header.numbers[0]
@@ -61,7 +77,10 @@ def put_in_place(plan: Plan, page: PageRecord, number: int, message: Message) ->
     """Let another message stand where one of a page's messages stood, on the same page; its number."""
     fresh = plan.add_message(page.key, message)
     numbers = tuple(fresh if old == number else old for old in page.header.numbers)
-    plan.change(page, **exchange_fields(plan, numbers))
+    fields = exchange_fields(plan, numbers)
+    if page.header.name == label(plan.message(number).message):  # not a name that someone gave it
+        fields["name"] = label(message)
+    plan.change(page, **fields)
     return fresh
 
 
@@ -84,6 +103,10 @@ def take_result(plan: Plan, message: Message) -> int:
                 pending=tuple(pending),
                 tokens=page.header.tokens + message_tokens(plan, message),
             )
+            if not pending and plan.waiting() == page.key:
+                plan.wait_for(None)
+            if page.header.mark is Mark.COMPRESSED:
+                remake_summary(plan, page.header.standin, page.parent)
             return number
     for page in exchanges:
         for number in page.header.numbers:
@@ -98,7 +121,8 @@ def take_result(plan: Plan, message: Message) -> int:
                 )
     waiting = plan.open_exchange()
     ids = ", ".join(map(repr, waiting.header.pending)) if waiting else "none"
-    raise InvalidValue(f"No message made the call {shown(call_id)}; calls that wait for a result: {ids}.")
+    unknown = InvalidValue(f"No message made the call {shown(call_id)}; calls that wait for a result: {ids}.")
+    raise plan.state.outdated() or unknown  # another writer may just have added the call
 
 
 def pending_calls(reader: Reader) -> list[ToolCall]:
@@ -122,6 +146,7 @@ def close_calls(plan: Plan) -> list[ToolCall]:
     page = plan.open_exchange()
     if page is not None:
         plan.change(page, closed=True)
+        plan.wait_for(None)
     return calls
 
 
@@ -179,6 +204,29 @@ def _add(
     for call in calls:
         plan.add_caller(call.id, key)
     return number
+
+
+def _same_go(plan: Plan, message: Message) -> PageRecord | None:
+    """The exchange that an item of the Responses API continues: what the model says in one go comes item by item."""
+    page = plan.last_exchange() if message.role == "assistant" else None
+    if page is None or page.header.form is not Form.ASSISTANT or len(page.header.numbers) != 1:
+        return None
+    said = plan.message(page.header.numbers[0]).message
+    return page if said.origin == "responses" and not page.header.closed else None
+
+
+def _join(plan: Plan, page: PageRecord, message: Message) -> int:
+    """Let one message stand for what was said so far and what is said now; its number."""
+    number = page.header.numbers[0]
+    said = plan.message(number).message
+    whole = parse([*format_messages([said], "responses"), *format_messages([message], "responses")])
+    if len(whole) != 1:
+        return _add(plan, message, tail(plan))
+    fresh = put_in_place(plan, page, number, whole[0])
+    for call in message.tool_calls:
+        plan.add_caller(call.id, page.key)
+    plan.wait_for(page.key if whole[0].tool_calls else None)
+    return fresh
 
 
 def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:

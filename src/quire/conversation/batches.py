@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from quire.conversation.edits import behind, remake_summary
 from quire.conversation.results import MarkMap, Modification
+from quire.conversation.standins import behind, remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import exchange_fields
 from quire.pages import Form, Lifecycle, Mark, SegmentType
@@ -60,6 +60,7 @@ def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too
     before = _pages_before(plan, batch.seq)
     left = _leave(plan, batch.boundary, before, pinned_too=pinned_too)
     restored = _turn_back_marks(plan, batch.boundary, before, left, pinned_too=pinned_too)
+    _wait_again(plan, before)
     _settle_summaries(plan, before, pinned_too=pinned_too)
     if plan.batches() != around:
         plan.put_note(BATCHES, batches=around)
@@ -168,6 +169,14 @@ def _turn_back_marks(plan: Plan, boundary: int, before: Before, left: set[int], 
         elif isinstance(page, Gone) and page.moved_to < 0 and isinstance(old, PageRecord):
             restored.update(_stand_again(plan, boundary, before, old))
     return restored
+
+
+def _wait_again(plan: Plan, before: Before) -> None:
+    """Open exchanges again that a message closed which has left."""
+    for key, old in before.items():
+        page = plan.page(key)
+        if isinstance(page, PageRecord) and isinstance(old, PageRecord) and page.header.mark is Mark.NONE:
+            plan.change(page, closed=old.header.closed)
 
 
 def _is_marked_otherwise(page: PageRecord, old: PageRecord | Gone | None, boundary: int) -> bool:

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from quire.conversation.arrivals import Place, place_before, put_in_place, receive, tail
 from quire.conversation.results import Modification
-from quire.conversation.summary import summarise
+from quire.conversation.standins import add_summary, remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.messages import Message
-from quire.pages import Form, Lifecycle, Mark, PageIndex, SegmentType
+from quire.pages import Lifecycle, Mark, PageIndex, SegmentType
 from quire.plan import Plan
 from quire.reader import Reader, slot
-from quire.records import Header, PageRecord, segment_number
+from quire.records import PageRecord, segment_number
 from quire.system.rules import settled, unpinned
-from quire.text import MAX_DESCRIPTION, body_text, one_line
+from quire.text import body_text
 
 
 def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
@@ -21,9 +21,7 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
     notes: list[str] = []
     place: Place | None = None
     if at is not None:
-        if at == numbering.length and type(at) is int:
-            place = tail(plan)
-        else:
+        if at != numbering.length or type(at) is not int:
             number = numbering.number(check_index(plan, at))
             place = place_before(plan, number)
             page = plan.page_of(number)
@@ -116,7 +114,7 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
         )
     summaries: list[PageRecord] = []
     for run in runs:
-        page = _add_summary(plan, run, text)
+        page = add_summary(plan, run, text)
         summaries.append(page)
         for original in run:
             plan.change(original, mark=Mark.COMPRESSED, standin=page.key, lifecycle=Lifecycle.COLD_ARCHIVED)
@@ -128,20 +126,6 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
         summaries=_pages(plan, summaries),
         notes=result.notes,
     )
-
-
-def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
-    """Write the summary of compressed messages of a folder anew from those that are left; without any, it goes."""
-    page = plan.page(plan.moved(key))
-    if not isinstance(page, PageRecord) or page.header.form is not Form.SUMMARY:
-        return
-    originals = list(behind(plan, key, folder))
-    if originals:
-        plan.change(page, **_summary_fields(plan, originals, None))
-    else:
-        if not pinned_too:
-            unpinned(plan, page, "remove")
-        plan.remove(page.key)
 
 
 def check_index(reader: Reader, index: object) -> int:
@@ -229,50 +213,6 @@ def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]
                 yield run
                 run = [page]
         yield run
-
-
-def _add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> PageRecord:
-    first = run[0]
-    folder = plan.home_of(first) if first.is_cold or first.parent is None else first.parent
-    rank = plan.rank_before(folder, first.key) if folder == first.parent else plan.append_rank(folder)
-    header = Header(
-        folder=False,
-        name="",
-        description="",
-        author=plan.author(),
-        created=plan.now,
-        age=0,
-        born=plan.seq,
-        seq=plan.seq,
-        form=Form.SUMMARY,
-    )
-    page = plan.create(plan.next_key(segment_number(folder)), folder, rank, header)
-    return plan.change(page, **_summary_fields(plan, run, text))
-
-
-def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
-    messages = [plan.message(number).message for page in originals for number in page.header.numbers]
-    short, detail = summarise(messages) if text is None else (_one_line(text), text)
-    many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
-    return {
-        "name": f"Summary of {many}",
-        "description": short,
-        "summary_tokens": plan.count(short),
-        "tokens": plan.count(detail),
-        "body": plan.add_body(detail),
-        "messages": len(messages),
-    }
-
-
-def _one_line(text: str) -> str:
-    return one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
-
-
-def behind(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
-    """The compressed pages that a summary stands for: they kept their places, wherever the summary is now."""
-    for page in () if folder is None else plan.members(folder, cold=True):
-        if page.header.mark is Mark.COMPRESSED and page.header.standin == summary:
-            yield page
 
 
 def _result(plan: Plan, operation: str, asked: Sequence[int], pages: Sequence[PageRecord]) -> Modification:

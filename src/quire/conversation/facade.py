@@ -1,5 +1,6 @@
 """Conversation: the message face of a context."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,13 +13,15 @@ from quire.conversation.modify import messages_of, planner_of
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
 from quire.conversation.sequence import Messages, handed_out
 from quire.conversation.temporary import Temporary
-from quire.errors import InvalidValue, QuireError, shown
+from quire.errors import Conflict, InvalidValue, QuireError, shown
 from quire.messages import Message, ToolCall
 from quire.pages import Mark, PageIndex
 from quire.plan import Plan
 from quire.providers import parse
 from quire.system.face import Face
 from quire.text import MAX_NAME, body_text, one_line
+
+_TRIES = 20
 
 
 class Conversation(Face):
@@ -51,7 +54,12 @@ class Conversation(Face):
         return self.add({"role": "assistant", "content": content, "tool_calls": calls})
 
     def tool_result(self, call_id: str, content: Any) -> int:
-        """Add the result of a tool call, early or late; its message index. The same result again changes nothing."""
+        """Add the result of a tool call, early or late; its message index. The same result again changes nothing.
+
+        The content is text, a list of parts, or a dict, which is kept as JSON.
+        """
+        if isinstance(content, Mapping):
+            content = _as_json(content)
         if isinstance(content, str):
             message = Message(role="tool", content=body_text(content), tool_call_id=body_text(call_id, "call_id"))
             return self.run("tool", _indexed, arrivals.receive, message)
@@ -80,7 +88,8 @@ class Conversation(Face):
             raise InvalidValue(f"progress is {shown(progress)}; a function that takes an ImportReport is needed.")
         importer = Importer(messages)
         for part in importer.parts():
-            self.run("import_messages", importer.take, part)
+            self._patiently("import_messages", importer.take, part)
+            importer.keep()
             if progress is not None:
                 progress(self._read(importer.report))
         return self._read(importer.finish)
@@ -205,6 +214,15 @@ class Conversation(Face):
             raise
         block.end()
 
+    def _patiently(self, operation: str, planner: Callable[[Plan, Any], None], part: Any) -> None:
+        """Plan and commit what only adds, again if another writer was first."""
+        for _ in range(_TRIES):
+            try:
+                return self.run(operation, planner, part)
+            except Conflict:
+                self._engine.refresh()
+        return self.run(operation, planner, part)
+
     @contextmanager
     def _together(self) -> Iterator[None]:
         """Operations that reach the storage as one commit, or not at all."""
@@ -236,7 +254,16 @@ def _receive_all(plan: Plan, messages: Sequence[Message]) -> int:
 
 def _as_call(call: Any) -> Any:
     if isinstance(call, ToolCall):
+        arguments: Any = call.arguments
+        text = _as_json(arguments) if isinstance(arguments, Mapping) else arguments
         if call.custom:
-            return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
-        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": text}}
+        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}}
     return call
+
+
+def _as_json(value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"{shown(value)} cannot be written as JSON: {error}.") from None

@@ -20,7 +20,7 @@ CHUNK = 500
 class Importer:
     """One import under way: parts of the history in, findings out.
 
-    A part is planned, then either `keep` or, if its commit failed, forgotten with the importer.
+    A part is planned, as often as that takes, and kept once it is committed.
     """
 
     def __init__(self, values: Iterable[object]) -> None:
@@ -29,13 +29,8 @@ class Importer:
             raise InvalidValue(f"import_messages takes an iterable of messages, not {shown(values)}.")
         self._healer = Healer()
         self._messages = parse_each(self._healer.healed(values))
-        self._numbers: list[int] = []
-        self._marked: list[int] = []
-        self._findings: list[Finding] = []
-        self._callers: dict[int, int] = {}
-        self._pages: set[int] = set()
-        self._prompts = 0
-        self._spoken = False
+        self._kept = _Taken()
+        self._taken = _Taken()
 
     def parts(self) -> Iterator[list[Message]]:
         """The history in parts, each for one commit. If it fails, that is raised after what came before."""
@@ -46,20 +41,24 @@ class Importer:
 
     def take(self, plan: Plan, part: list[Message]) -> None:
         """Plan the arrival of one part."""
+        self._taken = self._kept.next_part()
         for message in part:
             number = self._arrive(plan, message)
-            self._numbers.append(number)
-            page = plan.message(number).page
-            self._pages.add(page)
+            self._taken.add(number, plan.message(number).page)
             if message.tool_calls:
-                self._callers[page] = number
+                self._taken.callers[plan.message(number).page] = number
                 ids = [call.id for call in message.tool_calls]
                 if len(set(ids)) < len(ids):
                     self._find(plan, "duplicate call id", number, f"Calls of one message share an id: {ids}.")
 
+    def keep(self) -> None:
+        """Note that the part that was planned last is committed."""
+        self._kept.merge(self._taken)
+
     def finish(self, reader: Reader) -> ImportReport:
         """What was taken in, with the calls that never got a result."""
-        for key, number in self._callers.items():
+        self._taken = self._kept
+        for key, number in self._kept.callers.items():
             page = reader.page(reader.moved(key))
             if isinstance(page, PageRecord) and page.header.pending:
                 ids = ", ".join(map(repr, page.header.pending))
@@ -68,15 +67,15 @@ class Importer:
 
     def report(self, reader: Reader) -> ImportReport:
         """What was taken in so far."""
-        numbering = reader.numbering()
+        numbering, kept = reader.numbering(), self._kept
         healed = (Finding(kind=kind, item=item, index=None, text=text) for item, kind, text in self._healer.told)
         return ImportReport(
-            messages=len(self._numbers),
-            pages=len(self._pages),
-            first=numbering.index(self._numbers[0]) if self._numbers else None,
-            last=numbering.index(self._numbers[-1]) if self._numbers else None,
-            marked=tuple(index for number in self._marked if (index := numbering.index(number)) is not None),
-            findings=(*healed, *self._findings),
+            messages=kept.messages,
+            pages=kept.pages,
+            first=None if kept.first is None else numbering.index(kept.first),
+            last=None if kept.last is None else numbering.index(kept.last),
+            marked=tuple(index for number in kept.marked if (index := numbering.index(number)) is not None),
+            findings=(*healed, *kept.findings),
         )
 
     def _arrive(self, plan: Plan, message: Message) -> int:
@@ -90,11 +89,11 @@ class Importer:
             return number
         number = receive(plan, message)
         if message.role == "system":
-            self._prompts += 1
-            if self._prompts > 1:
+            self._taken.prompts += 1
+            if self._taken.prompts > 1:
                 self._find(plan, "further system prompt", number, "There is more than one system message.")
-        elif not self._spoken:
-            self._spoken = True
+        elif not self._taken.spoken:
+            self._taken.spoken = True
             if message.role == "assistant":
                 self._find(plan, "assistant first", number, "The history begins with the assistant.")
         return number
@@ -116,9 +115,50 @@ class Importer:
 
     def _aside(self, plan: Plan, message: Message) -> int:
         number = keep_aside(plan, message)
-        self._marked.append(number)
+        self._taken.marked.append(number)
         return number
 
     def _find(self, reader: Reader, kind: str, number: int, text: str) -> None:
         index = reader.numbering().index(number)
-        self._findings.append(Finding(kind=kind, item=None, index=index, text=text))
+        self._taken.findings.append(Finding(kind=kind, item=None, index=index, text=text))
+
+
+class _Taken:
+    """What was taken in, of the whole history or of one part."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.pages = 0
+        self.first: int | None = None
+        self.last: int | None = None
+        self.marked: list[int] = []
+        self.findings: list[Finding] = []
+        self.callers: dict[int, int] = {}
+        self.prompts = 0
+        self.spoken = False
+        self.newest_page = -1
+
+    def next_part(self) -> "_Taken":
+        """An empty one that goes on from here."""
+        part = _Taken()
+        part.prompts, part.spoken, part.newest_page = self.prompts, self.spoken, self.newest_page
+        return part
+
+    def add(self, number: int, page: int) -> None:
+        """Count a message and, if it is another one, its page."""
+        self.messages += 1
+        self.pages += page > self.newest_page
+        self.newest_page = max(page, self.newest_page)
+        self.first = number if self.first is None else self.first
+        self.last = number
+
+    def merge(self, part: "_Taken") -> None:
+        """Add what a part took in."""
+        self.messages += part.messages
+        self.pages += part.pages
+        self.first = part.first if self.first is None else self.first
+        self.last = self.last if part.last is None else part.last
+        self.marked += part.marked
+        self.findings += part.findings
+        self.callers |= part.callers
+        self.prompts, self.spoken, self.newest_page = part.prompts, part.spoken, part.newest_page

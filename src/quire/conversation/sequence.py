@@ -39,7 +39,10 @@ class Messages(Sequence[Message]):
     @overload
     def __getitem__(self, place: slice) -> list[Message]: ...
     def __getitem__(self, place: int | slice) -> Message | list[Message]:
-        found = self._numbers()[place]
+        try:
+            found = self._numbers()[place]
+        except IndexError:
+            raise IndexError(f"No message at position {place}; there are {len(self)}.") from None
         if isinstance(found, int):
             return self._messages([found])[0]
         return self._messages(found)

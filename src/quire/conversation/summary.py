@@ -10,8 +10,8 @@ _SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SENTENCE = re.compile(r"(?<=[。！？!?])|(?<=[.;:])\s")
 _FACT = re.compile(
     r"https?://[^\s<>\"')\]]+"  # addresses
-    r"|(?:[\w.~-]*/){2,}[\w.-]+"  # paths
-    r"|\b[A-Za-z_][\w]*(?:Error|Exception)\b"  # names of errors
+    r"|(?<![\w.~/-])(?:[\w.~-]{0,80}/){2,40}[\w.-]{1,80}"  # paths
+    r"|\b[A-Za-z_]\w{0,80}(?:Error|Exception)\b"  # names of errors
     r"|\b\d{4}-\d{2}-\d{2}(?:T[\d:.Z+-]+)?"  # dates
     r"|\b[A-Z]{2,}-?\d[\w-]*\b"  # identifiers such as HAT136
     r"|\b\d[\d,.:]*\d\b"  # numbers of two digits and more

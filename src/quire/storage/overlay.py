@@ -100,6 +100,13 @@ class OverlayStorage:
                 self._apply(write, patched)
             self._head = Head(commit.version, commit.head)
 
+    def is_outdated(self) -> bool:
+        """Whether someone else wrote below since this overlay began."""
+        below = self.below
+        if isinstance(below, OverlayStorage) and below.is_outdated():
+            return True
+        return below.head(self.context) != self._start
+
     def poured(self) -> Commit | None:
         """Everything as one commit for the storage below, or None if nothing was done."""
         with self._lock:

@@ -363,7 +363,7 @@ class _Guard:
                 return Busy(f"{self._path!r} is locked by another writer: retry.")
             case apsw.CorruptError() | apsw.NotADBError():
                 return Corrupt(f"{self._path!r} is damaged or no SQLite file: {error}.")
-            case apsw.ConnectionClosedError():
+            case apsw.ConnectionClosedError() | apsw.CursorClosedError():
                 return StorageClosed(f"The storage {self._path!r} is closed: open it again.")
             case _:
                 return StorageFailure(f"{self._path!r}: {error}.")

@@ -37,7 +37,10 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One journal entry: who did what when, to which pages and segments. `undoes` names the entry an undo undid."""
+    """One journal entry: who did what when, to which pages and segments.
+
+    `undoes` names the entry an undo undid, or the first one of the temporary block that ended here.
+    """
 
     seq: int
     time: datetime

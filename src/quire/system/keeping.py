@@ -2,12 +2,13 @@
 
 import os
 
-from quire.errors import Conflict, InvalidValue, StorageFailure, shown
+from quire.errors import InvalidOperation, InvalidValue, StorageFailure, shown
 from quire.pages import PageIndex
 from quire.state import State
 from quire.storage.base import Storage, check_path, check_storage
 from quire.storage.migrate import Progress, Report
 from quire.storage.migrate import migrate as copy_context
+from quire.storage.overlay import OverlayStorage
 from quire.system.face import Face
 from quire.system.marshalling import marshal
 from quire.system.rules import whole_number
@@ -53,8 +54,8 @@ class Keeping(Face):
             raise InvalidValue(f"migrate is {shown(migrate)}; True or False is needed.")
         with self._engine.lock:
             state = self._engine.current()
-            if migrate and not state.is_at(state.storage.head(state.context)):
-                raise Conflict(f"Context {state.context!r} was changed by another writer: refresh() and retry.")
+            if migrate and (outdated := state.outdated()):
+                raise outdated
             if migrate:
                 self.migrate(target, progress=progress)
             self._engine.switch(target)
@@ -64,6 +65,8 @@ class Keeping(Face):
         with self._engine.lock:
             state = self._engine.current()
             check_storage(target)
+            if isinstance(state.storage, OverlayStorage):
+                raise InvalidOperation("Work is held back here: leave temporary() first, then migrate.")
             if not state.version:  # nothing was ever written
                 return Progress(context=state.context, phase="done", records=0, bytes=0)
             return copy_context(state.storage, target, state.context, progress=progress)

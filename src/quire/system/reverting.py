@@ -14,6 +14,7 @@ from quire.reader import slot
 from quire.records import (
     CHECKPOINTS,
     GAPS,
+    NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
     EntryRecord,
@@ -28,6 +29,7 @@ from quire.records import (
 )
 from quire.state import State
 from quire.storage.base import JOURNAL, NOTE
+from quire.storage.overlay import OverlayStorage
 from quire.system.journal import Entry, page_before, stored_entry
 from quire.system.rules import verify, verify_conversation, verify_pins, verify_segments
 from quire.system.segments import check_conversation
@@ -43,7 +45,9 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
     record = stored_entry(plan.state, seq)
     try:
         if seq <= plan.horizon:
-            raise InvalidOperation(f"what came before entry {plan.horizon + 1} cannot be brought back.")
+            raise InvalidOperation(f"entry {plan.horizon} (a cleanup, or the making of a fork) ended undo up to there.")
+        if record.operation == "temporary":
+            raise InvalidOperation("what a temporary block took back stays away; messages(all=True) still has it.")
         _revert(plan, seq, record)
     except InvalidOperation as error:
         raise InvalidOperation(f"Cannot undo entry {seq} ({record.operation}): {error}") from None
@@ -53,6 +57,8 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
 def checkpoint(plan: Plan, name: str) -> int:
     """Give the state of the context a name to roll back to; the seq of the entry that does."""
     label = one_line(name, "name", MAX_NAME, empty=False)
+    if isinstance(plan.state.storage, OverlayStorage):
+        raise InvalidOperation(f"Cannot set checkpoint {label!r} in a temporary block, whose work does not stay.")
     seq = checkpoints(plan.state).get(label)
     if seq is not None:
         raise InvalidOperation(f"Checkpoint {label!r} exists already, at entry {seq}; choose another name.")
@@ -139,7 +145,13 @@ def _since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
     found: dict[tuple[int, int], Touched] = {}
     unpinned: set[int] = set()
     for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
-        for touched in decode_entry(record.key, record.value).touched:
+        entry = decode_entry(record.key, record.value)
+        if entry.operation == "temporary" and 0 < entry.undoes <= seq:
+            raise InvalidOperation(
+                f"Cannot go back to entry {seq}: it lies in a temporary block, whose work stays away. Entry"
+                f" {entry.undoes - 1} is the one before it, {record.key} the one after."
+            )
+        for touched in entry.touched:
             found.setdefault((touched.family, touched.key), touched)
             if touched.family == PAGE_CODE and isinstance(page := page_before(touched), PageRecord):
                 (unpinned.discard if page.header.pinned else unpinned.add)(touched.key)
@@ -202,26 +214,56 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
 
 
 def _untouched_since(plan: Plan, seq: int, touched: Touched) -> None:
+    state = plan.state
     if touched.family == PAGE_CODE:
-        page = plan.state.page(touched.key)
+        page = state.page(touched.key)
         now = page.header.seq if isinstance(page, PageRecord) else page.seq if page else 0
         name = repr(plan.index(touched.key))
     elif touched.family == SEGMENT_CODE:
-        segment = plan.state.segment(touched.key)
+        segment = state.segment(touched.key)
         now = segment.seq if segment else 0
         name = f"segment {plan.counters[touched.key].segment!r}"
     else:
-        note = plan.state.note(touched.key)
+        note = state.note(touched.key)
         now = note.seq if note else 0
-        name = "the list of batches"
-    if now != seq:
-        later = stored_entry(plan.state, now).operation
-        raise InvalidOperation(f"{name} was changed later by entry {now} ({later}). Undo that first.")
+        name = "the checkpoint" if touched.key >= CHECKPOINTS else "the list of batches"
+    later = _standing(state, now, seq, touched)
+    if later != seq:
+        named = later if later > seq else now
+        did = stored_entry(state, named).operation
+        raise InvalidOperation(f"{name} was changed later by entry {named} ({did}). Undo that first.")
+
+
+def _standing(state: State, now: int, wanted: int, touched: Touched) -> int:
+    """The entry whose work on a record stands there: an undo gives way to what it brought back, back to the wanted."""
+    while now != wanted and now > state.head.horizon:
+        entry = stored_entry(state, now)
+        if entry.operation != "undo":
+            break
+        undone = stored_entry(state, entry.undoes)
+        same = (t for t in undone.touched if (t.family, t.key) == (touched.family, touched.key))
+        before = next(same, None)
+        if before is None:
+            break
+        now = _seq_before(before)
+    return now
+
+
+def _seq_before(touched: Touched) -> int:
+    """The entry that had changed a record last when another one touched it; 0 if there was nothing."""
+    if touched.before is None:
+        return 0
+    if touched.family == SEGMENT_CODE:
+        return decode_segment(touched.key, touched.before).seq
+    if touched.family == NOTE_CODE:
+        return decode_note(touched.key, touched.before).seq
+    page = page_before(touched)
+    return page.header.seq if isinstance(page, PageRecord) else page.seq if page else 0
 
 
 def _original(state: State, record: EntryRecord) -> EntryRecord:
     """The operation that an undo, or a chain of undos and redos, is about."""
-    while record.undoes:
+    while record.operation == "undo":
         record = stored_entry(state, record.undoes)
     return record
 

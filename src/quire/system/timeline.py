@@ -71,8 +71,9 @@ class Timeline(Face):
 
         Permissions and pins stay as they are. What came since stays readable, and `undo` brings it back.
         """
-        self.run("rollback", rollback, to)
-        return self.seq
+        with self._engine.lock:
+            self.run("rollback", rollback, to)
+            return self._engine.state.version
 
     def fork(self, new_name: str, at: str | int | Entry | None = None) -> None:
         """Make another context of this one in the same storage, as it is or as it was at a checkpoint or an entry.

@@ -63,7 +63,6 @@ def fields(
         first, *results = (plan.message(number).message for number in numbers)
         _check_exchange(first, results, f"{place}.messages", marked=form.get("mark", 0) != Mark.NONE)
         known = {**exchange_fields(plan, numbers), "form": FORMS[first.role], "closed": form.get("closed") is True}
-        known.pop("name", None)
     elif form.get("form") == Form.SUMMARY:
         known["form"] = Form.SUMMARY
     mark = choice(Mark, form.get("mark", 0), f"{place}.mark")
