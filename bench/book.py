@@ -164,12 +164,22 @@ class _Subject:
         self._chance = random.Random(3)
         self._storage = CountingStorage(file)
         self._system = ContextSystem(self._storage, "bench", counter=NoTokens())
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Note how many bytes the commits carry, before any clock runs."""
+        self._storage.counts = True
+        self._system.hide("usr-1")
+        self.carried["hide"] = self._storage.carried
+        self._system.expand("usr-1")
+        self._system.create_detail_page("Page", "What it is about", prose(self._chance, 1_024), "usr-0")
+        self.carried["append"] = self._storage.carried
+        self._storage.counts = False
 
     def hide_some(self) -> None:
         for _ in range(BATCH):
             index = f"usr-{self._chance.randrange(self._pages) + 1}"
             self._timer.time(f"hide {self._name}", self._system.hide, index)
-            self.carried["hide"] = self._storage.carried
             self._system.expand(index)
 
     def append_some(self) -> None:
@@ -177,4 +187,3 @@ class _Subject:
             text = prose(self._chance, 1_024)
             create = self._system.create_detail_page
             self._timer.time(f"append {self._name}", create, "Page", "What it is about", text, "usr-0")
-            self.carried["append"] = self._storage.carried
