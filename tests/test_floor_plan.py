@@ -9,7 +9,7 @@ import quire
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
-    ("text", "pages", "ranks", "tokens", "messages", "cache", "numbering"),
+    ("text", "pages", "ranks", "tokens", "messages", "cache", "numbering", "legal"),
     (
         "storage",
         "storage.base",
@@ -71,6 +71,21 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "conversation.facade",
         "conversation",
     ),
+    (
+        "view",
+        "view.options",
+        "view.folded",
+        "view.preamble",
+        "view.clip",
+        "view.lines",
+        "view.parts",
+        "view.maker",
+        "view.draw",
+        "view.scene",
+        "view.view",
+    ),
+    ("fold", "fold.facts", "fold.summaries", "fold.folding", "fold.fitting"),
+    ("rendering.explain", "rendering.renderer", "rendering.drawing", "rendering"),
     ("context",),
     (
         "library",

@@ -20,6 +20,7 @@ from quire.errors import (
     StorageClosed,
     StorageFailure,
 )
+from quire.legal import IllegalMessage, check_legal
 from quire.library import Library
 from quire.messages import Message, ToolCall
 from quire.pages import (
@@ -35,6 +36,7 @@ from quire.pages import (
     SegmentType,
     Visibility,
 )
+from quire.rendering import CompressionConfig, Price, RenderOptions, Stats, View, Why
 from quire.storage.base import Storage
 from quire.storage.file import FileStorage
 from quire.storage.memory import MemoryStorage
@@ -50,6 +52,7 @@ __all__ = [
     "Busy",
     "Change",
     "Cleanup",
+    "CompressionConfig",
     "Conflict",
     "ContentsPage",
     "Context",
@@ -63,6 +66,7 @@ __all__ = [
     "Finding",
     "Form",
     "Hit",
+    "IllegalMessage",
     "ImportReport",
     "InvalidOperation",
     "InvalidValue",
@@ -86,19 +90,25 @@ __all__ = [
     "PageStorage",
     "Permission",
     "PermissionDenied",
+    "Price",
     "Problem",
     "Progress",
     "QuireError",
+    "RenderOptions",
     "SQLiteStorage",
     "Segment",
     "SegmentType",
+    "Stats",
     "Storage",
     "StorageClosed",
     "StorageFailure",
     "TokenCounter",
     "ToolCall",
+    "View",
     "Visibility",
     "VocabularyCounter",
+    "Why",
+    "check_legal",
     "migrate",
     "open_storage",
 ]

@@ -12,12 +12,14 @@ from quire.errors import Conflict, InvalidValue, shown
 from quire.messages import ToolCall
 from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
+from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, View, Why
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem, Entry, Hit, Problem
 from quire.system.rules import whole_number
 from quire.system.segments import add_segment
 from quire.tokens import TokenCounter
+from quire.view.folded import Folded
 
 DEFAULT_BUDGET = 128_000
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
@@ -41,9 +43,17 @@ class Context:
     `conversation` is the message face; its everyday operations are here too.
     """
 
-    def __init__(self, pages: ContextSystem, *, budget: int = DEFAULT_BUDGET, owned: Storage | None = None) -> None:
+    def __init__(
+        self,
+        pages: ContextSystem,
+        *,
+        budget: int = DEFAULT_BUDGET,
+        compression: CompressionConfig | None = None,
+        owned: Storage | None = None,
+    ) -> None:
         self.pages = pages
         self.conversation = Conversation.beside(pages)
+        self._drawing = Drawing.beside(pages, CompressionConfig() if compression is None else compression)
         self.budget = whole_number(budget, "budget")
         self._owned = owned
 
@@ -112,6 +122,33 @@ class Context:
         """A block whose messages and edits are gone when it ends, however it ends."""
         return self.conversation.temporary()
 
+    # The view
+
+    def render(self, options: RenderOptions | None = None, **changes: Any) -> View:
+        """What the model is to see: never above the budget, always legal, the same bytes for the same state.
+
+        Options are those of `RenderOptions`, as one or by name. At the context's own budget it may first commit one
+        fold; as a `preview` or with another `max_tokens` it writes nothing. Raises `IrreducibleFloor` if what must be
+        shown does not fit.
+        """
+        return self._drawing.render(options, changes, self.budget)
+
+    def why(self, index: PageIndex) -> Why:
+        """Why a page is shown as it is, or not at all, and the call that would bring it in."""
+        return self._drawing.why(index)
+
+    def stats(self) -> Stats:
+        """How many items there are, what they cost, and what each segment holds."""
+        return self._drawing.stats()
+
+    def dump(self) -> str:
+        """One line for every item: whether it counts, its seq, its type and the beginning of what it says."""
+        return self._drawing.dump()
+
+    def on_fold(self, listener: Callable[[Folded], None]) -> Callable[[], None]:
+        """Have a function called after every fold; what is returned ends that."""
+        return self._drawing.on_fold(listener)
+
     # History
 
     def history(
@@ -149,7 +186,7 @@ class Context:
         Bodies are shared, both go their own ways, and each survives the other. It shares this one's connection.
         """
         self.pages.fork(new_name, at)
-        return Context(self.pages.opened(new_name), budget=self.budget)
+        return Context(self.pages.opened(new_name), budget=self.budget, compression=self._drawing.config)
 
     # Housekeeping
 
@@ -182,17 +219,20 @@ def open(  # noqa: A001 - quire.open is the name users expect
     budget: int = DEFAULT_BUDGET,
     durability: Durability = "normal",
     counter: TokenCounter | None = None,
+    compression: CompressionConfig | None = None,
     segments: Sequence[Segment] | None = None,
 ) -> Context:
     """Open a context, creating it with its segments if it is new.
 
     `where` is `memory:`, `file:DIR`, `sqlite:FILE`, a path (SQLite), or a storage object, which stays the caller's to
-    close. `segments` replaces the usual four at creation.
+    close. `compression` says when the conversation folds. `segments` replaces the usual four at creation.
     """
     storage, owns = storage_at(where, durability=durability)
     try:
         owned = storage if owns else None
-        return open_in(storage, context, budget=budget, counter=counter, segments=segments, owned=owned)
+        return open_in(
+            storage, context, budget=budget, counter=counter, compression=compression, segments=segments, owned=owned
+        )
     except BaseException:
         if owns:
             storage.close()
@@ -205,11 +245,13 @@ def open_in(
     *,
     budget: int = DEFAULT_BUDGET,
     counter: TokenCounter | None = None,
+    compression: CompressionConfig | None = None,
     segments: Sequence[Segment] | None = None,
     owned: Storage | None = None,
 ) -> Context:
     """Open a context in an open storage."""
-    opened = Context(ContextSystem(storage, context, counter=counter), budget=budget, owned=owned)
+    system = ContextSystem(storage, context, counter=counter)
+    opened = Context(system, budget=budget, compression=compression, owned=owned)
     if opened.seq == 0:
         try:
             opened.pages.run("create", _create, DEFAULT_SEGMENTS if segments is None else segments)

@@ -8,6 +8,7 @@ from typing import Self
 from quire.context import DEFAULT_BUDGET, Context, open_in
 from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
+from quire.rendering import CompressionConfig
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem
@@ -28,10 +29,11 @@ class Library:
         *,
         budget: int = DEFAULT_BUDGET,
         counter: TokenCounter | None = None,
+        compression: CompressionConfig | None = None,
         segments: Sequence[Segment] | None = None,
     ) -> Context:
         """Open a context, creating it if it is new."""
-        return open_in(self.storage, name, budget=budget, counter=counter, segments=segments)
+        return open_in(self.storage, name, budget=budget, counter=counter, compression=compression, segments=segments)
 
     def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
         """Make another context of one, as it is or as it was at a checkpoint or a seq. Raises `NoSuchContext`."""

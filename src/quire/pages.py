@@ -60,9 +60,10 @@ class Permission(IntEnum):
 
 
 class Form(IntEnum):
-    """What the body of a leaf is: a text, a summary of compressed messages, or an exchange, by who opens it.
+    """What a page holds: a text, a summary of compressed messages, or an exchange, by who opens it.
 
-    `TOOL` is a result whose call is not known; it came with a broken history and is never shown.
+    `TOOL` is a result whose call is not known; it came with a broken history and is never shown. `CHAPTER` is a folder
+    that folding made.
     """
 
     TEXT = 0
@@ -71,6 +72,7 @@ class Form(IntEnum):
     ASSISTANT = 3
     SYSTEM = 4
     TOOL = 5
+    CHAPTER = 6
 
 
 class Mark(IntEnum):

@@ -59,6 +59,8 @@ class Plan(Reader):
         self._actors = state.head.actors
         self._counter = counter
         self._pages: dict[int, PageRecord | Gone] = {}
+        self._groups: dict[tuple[int, bool], dict[int, None]] = {}
+        self._turns: dict[int, int] = {}
         self._segments: dict[int, SegmentRecord] = {}
         self._counters: list[Counter] | None = None
         self._added = 0
@@ -113,17 +115,14 @@ class Plan(Reader):
         if not self._pages:
             yield from theirs
             return
-        planned = dict(self._pages)
-        mine = [
-            page
-            for page in planned.values()
-            if isinstance(page, PageRecord) and page.parent == folder and page.is_cold is cold
-        ]
+        here = self._groups.get((folder, cold), ())
+        mine = [page for key in here if isinstance(page := self._pages[key], PageRecord)]
         if after is not None:
             place = after
             mine = [page for page in mine if (slot(page) < place if reverse else slot(page) > place)]
         mine.sort(key=slot, reverse=reverse)
-        others = (page for page in theirs if page.key not in planned)
+        planned, turns = len(self._turns), self._turns  # what is planned from here on does not change this walk
+        others = (page for page in theirs if turns.get(page.key, planned) >= planned)
         yield from merge(mine, others, key=slot, reverse=reverse)
 
     def broken(self, text: str) -> QuireError:
@@ -217,7 +216,7 @@ class Plan(Reader):
         record = PageRecord(key, parent, rank, header)
         if header.pinned or key not in self.fresh:
             return self._write(record)
-        self._pages[key] = record
+        self._set(key, record)
         return record
 
     def remove(self, key: int, moved_to: int = -1) -> None:
@@ -225,7 +224,7 @@ class Plan(Reader):
         old = self.page(key)
         if isinstance(old, PageRecord) and old.header.pinned:
             self._pins[key] = False
-        self._pages[key] = Gone(self.seq, moved_to)
+        self._set(key, Gone(self.seq, moved_to))
 
     def restore(self, record: PageRecord) -> PageRecord:
         """Write a page as it was in an earlier state; only its seq and time are new."""
@@ -234,6 +233,14 @@ class Plan(Reader):
     def put_segment(self, number: int, segment: SegmentRecord) -> None:
         """Write a segment."""
         self._segments[number] = replace(segment, seq=self.seq)
+
+    def forget(self) -> None:
+        """Drop every change of a page: the plan is as if nothing had been planned for them."""
+        for index in (self._pages, self._groups, self._turns):
+            index.clear()
+        self._pins.clear()
+        self._last.clear()
+        self.bodies.clear()
 
     def next_position(self) -> int:
         """A place in the display order after every segment that was ever added."""
@@ -350,8 +357,18 @@ class Plan(Reader):
         pinned = isinstance(old, PageRecord) and old.header.pinned
         if record.header.pinned is not pinned:
             self._pins[record.key] = record.header.pinned
-        self._pages[record.key] = record
+        self._set(record.key, record)
         return record
+
+    def _set(self, key: int, page: PageRecord | Gone) -> None:
+        """Write a page into the plan, and note in which folder it stands."""
+        old = self._pages.get(key)
+        if isinstance(old, PageRecord) and old.parent is not None:
+            self._groups[old.parent, old.is_cold].pop(key, None)
+        self._pages[key] = page
+        self._turns.setdefault(key, len(self._turns))
+        if isinstance(page, PageRecord) and page.parent is not None:
+            self._groups.setdefault((page.parent, page.is_cold), {})[key] = None
 
     def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:
         return replace(header, **fields, seq=self.seq, age=self.now - header.created)

@@ -48,7 +48,8 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
     Small, because a fork copies it: `author` is a number among the head's actors, `age` the milliseconds from `created`
     to the last change, `born` and `seq` the journal entries that made it and changed it last. An exchange holds the
     `numbers` of its messages and the ids of calls without a result; one that was given up is `closed`. What was
-    compressed knows the summary that stands for it as its `standin`.
+    compressed knows the summary that stands for it as its `standin`. A chapter has a `level`; `line_tokens` is what a
+    folded page's line takes, `clip` the tokens that a page too large for the view is shown in.
     """
 
     folder: bool
@@ -73,6 +74,9 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
     mark: Mark = Mark.NONE
     closed: bool = False
     standin: int = 0
+    level: int = 0
+    clip: int = 0
+    line_tokens: int = 0
 
 
 class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -174,8 +178,10 @@ class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
 
 BATCHES: Final = 0
 GAPS: Final = 1
+KEY: Final = 2
+HELD: Final = 3
 CHECKPOINTS: Final = 1 << 32
-"""Keys of notes; a checkpoint's is this and its seq."""
+"""Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone; checkpoints by seq."""
 
 
 class Touched(Struct, frozen=True, array_like=True, gc=False):

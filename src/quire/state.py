@@ -3,7 +3,7 @@
 Pages and bodies load when touched and leave again, least recently used first; pinned pages stay.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from sys import getsizeof
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ from quire.storage.base import BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TA
 from quire.storage.overlay import OverlayStorage
 
 _UNKNOWN = -1
+_REMEMBERED = 256
 _MESSAGE_OVERHEAD = 600  # what a decoded message takes beside its texts, measured roughly
 
 
@@ -89,6 +90,7 @@ class State(Reader):
         self._notes: dict[int, NoteRecord | None] = {}
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
         self._folders: OrderedDict[int, Folder] = OrderedDict()
+        self._log: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_REMEMBERED)
         self._conversation = -1  # not looked for yet
         self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
@@ -305,6 +307,7 @@ class State(Reader):
     ) -> None:
         """Take over what was committed."""
         self.version = version
+        self._log.append((version, (*pages, *(page_key(number, 0) for number in segments))))
         self.head = head
         self.head_value = head_value
         for number in range(len(self._counters), len(head.counters)):
@@ -326,6 +329,19 @@ class State(Reader):
         if self._pins is not None:
             for key, pinned in pins.items():
                 (self._pins.add if pinned else self._pins.discard)(key)
+
+    def changed_since(self, version: int) -> list[int] | None:
+        """The keys of the pages changed after a version, as far as this handle remembers; None if it does not."""
+        if version == self.version:
+            return []
+        found: list[int] = []
+        for changed, keys in reversed(self._log):
+            if changed <= version:
+                return found
+            found.extend(reversed(keys))
+            if changed == version + 1:
+                return found[::-1]
+        return None
 
     def is_at(self, head: Head | None) -> bool:
         """Whether this is the state of that head."""

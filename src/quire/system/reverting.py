@@ -14,6 +14,7 @@ from quire.reader import slot
 from quire.records import (
     CHECKPOINTS,
     GAPS,
+    HELD,
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
@@ -203,6 +204,8 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
             if record.touched
             else "it changed nothing here."
         )
+    if record.operation == "fold":
+        plan.put_note(HELD, name="undone")  # it is not made again until the budget forces it
     if whole:
         _unpin_what_is_not_shown(plan)
     verify(plan)

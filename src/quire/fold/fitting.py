@@ -1,0 +1,160 @@
+"""Planning whatever it takes for a view to fit: fold what is old, then what is less old, then clip.
+
+The order is the contract's: old exchanges first, then notes, then the last turns; the system prompt, pinned pages and
+the last user message never go, and the newest message is clipped only when nothing else helps.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from quire.fold.folding import Standing, choose, fold, gather_all, protected
+from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
+from quire.plan import Plan
+from quire.records import PageRecord, page_key
+from quire.view.draw import draw_leaf, shown_pages
+from quire.view.folded import Folded
+from quire.view.maker import Maker
+from quire.view.options import LINES_SHARE, CompressionConfig
+from quire.view.scene import Scene
+
+_LEAST_CLIP = 48
+_BARE_CLIP = 26
+
+
+class Fitting:
+    """One attempt to make a view fit, as changes in a plan."""
+
+    def __init__(self, plan: Plan, maker: Maker, scene: Scene, *, budget: int, config: CompressionConfig) -> None:
+        self.plan = plan
+        self.done = Folded()
+        self._maker = maker
+        self._scene = scene
+        self._budget = budget
+        self._config = config
+        self._settled = plan.state.version
+
+    def total(self) -> int:
+        """What the view would cost now."""
+        self._scene.draw(self.plan, self._settled)
+        return self._scene.fixed() + self._scene.spoken
+
+    def fold_to(self, target: int) -> None:
+        """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
+        turns = self._config.sliding_window if self._config.sliding_window is not None else self._config.keep_turns
+        room = self._budget if self._config.sliding_window is not None else target // 2
+        excess = self.total() - target
+        batches = self.plan.batches()
+        limit = batches[0].boundary if batches else None
+        self._fold(turns, room, self._budget * 4 if self._config.sliding_window is not None else excess, limit)
+
+    def press(self) -> int:
+        """Go on, step by step, until the view is within the budget; what it costs then."""
+        steps: Sequence[Callable[[], None]] = (
+            lambda: self._fold(self._config.keep_turns, self._budget // 4, self.total() - self._budget, None),
+            self._hide_notes,
+            lambda: self._fold(1, self._budget // 4, self.total() - self._budget, None),
+            lambda: self._fold(0, 0, self.total() - self._budget, None),
+            lambda: self._clip(newest=False),
+            self._gather_lines,
+            lambda: self._clip(newest=False, least=_BARE_CLIP),
+            lambda: self._clip(newest=True),
+        )
+        total = self.total()
+        for step in steps:
+            if total <= self._budget:
+                break
+            step()
+            total = self.total()
+        return total
+
+    def keep_capacities(self) -> None:
+        """Hide the oldest pages of segments that hold more than they may, down to half of it."""
+        for number, segment in self.plan.live_segments():
+            if segment.max_capacity and number != self.plan.conversation():
+                self._shrink(number, segment.max_capacity)
+
+    def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
+        row = list(self._row())
+        chosen = choose(row, protected(row, self.plan, turns, room), excess, limit)
+        if chosen:
+            lines = int(self._budget * LINES_SHARE)
+            self.done += fold(self.plan, row, chosen, self._maker.size, lines)
+
+    def _row(self) -> Iterator[Standing]:
+        """The conversation's first row as it is shown."""
+        plan, conversation = self.plan, self.plan.conversation()
+        for page in () if conversation is None else plan.members(page_key(conversation, 0)):
+            header = page.header
+            if header.lifecycle is not Lifecycle.ACTIVE:
+                continue
+            if header.visibility is Visibility.HIDDEN:
+                yield Standing(page, self._maker.line(plan, page)[1], is_line=True)
+            elif header.folder:
+                inner = shown_pages(plan, page.key)
+                yield Standing(page, sum(self._cost(leaf) for leaf in inner), is_line=False)
+            else:
+                yield Standing(page, self._cost(page), is_line=False)
+
+    def _cost(self, page: PageRecord) -> int:
+        if page.header.visibility is Visibility.HIDDEN:
+            return self._maker.line(self.plan, page)[1]
+        part = draw_leaf(self.plan, self._maker, page, self._settled)
+        return part.tokens if part is not None else 0
+
+    def _shrink(self, number: int, capacity: int) -> None:
+        pages = list(self._open_notes(number))
+        used = sum(page.header.tokens for page in pages)
+        if used <= capacity:
+            return
+        for page in sorted(pages, key=lambda page: page.header.born):
+            if used <= capacity // 2:
+                break
+            self.plan.change(page, visibility=Visibility.HIDDEN)
+            used -= page.header.tokens
+
+    def _hide_notes(self) -> None:
+        """Show notes as lines, oldest first, until the view fits."""
+        excess = self.total() - self._budget
+        segments = [n for n, segment in self.plan.live_segments() if segment.permission is not Permission.PRIVATE]
+        pages = [page for number in segments for page in self._open_notes(number)]
+        for page in sorted(pages, key=lambda page: (page.header.born, page.key)):
+            if excess <= 0:
+                return
+            hidden = self.plan.change(page, visibility=Visibility.HIDDEN)
+            excess -= page.header.tokens - self._maker.line(self.plan, hidden)[1]
+
+    def _open_notes(self, number: int) -> Iterator[PageRecord]:
+        segment = self.plan.segment(number)
+        if segment is None or segment.type is SegmentType.SYSTEM or number == self.plan.conversation():
+            return
+        for page in shown_pages(self.plan, page_key(number, 0)):
+            if page.header.visibility is Visibility.EXPANDED and not page.header.pinned:
+                yield page
+
+    def _gather_lines(self) -> None:
+        conversation = self.plan.conversation()
+        if conversation is not None:
+            gather_all(self.plan, page_key(conversation, 0), self._maker.size)
+
+    def _clip(self, *, newest: bool, least: int = _LEAST_CLIP) -> None:
+        """Shorten what is still shown whole, the largest most; the newest exchange only when asked to."""
+        rows = [s for s in self._row() if not s.is_line and not s.page.header.folder and not s.page.header.pinned]
+        if not newest:
+            last = next((s.page.key for s in reversed(rows) if s.page.header.form is not Form.SYSTEM), None)
+            rows = [standing for standing in rows if standing.page.key != last]
+        total = self.total()
+        room = self._budget - (total - sum(standing.tokens for standing in rows))
+        room = max(room, least * len(rows))
+        for standing, allowed in zip(rows, levelled([s.tokens for s in rows], room), strict=True):
+            if allowed < standing.tokens:
+                self.plan.change(standing.page, clip=max(allowed, 1))
+
+
+def levelled(sizes: Sequence[int], total: int) -> list[int]:
+    """What each may take so that all together take no more than the total: the small ones whole, the large alike."""
+    allowed = [0] * len(sizes)
+    left = total
+    order = sorted(range(len(sizes)), key=lambda n: sizes[n])
+    for place, n in enumerate(order):
+        allowed[n] = min(sizes[n], max(0, left) // (len(order) - place))
+        left -= allowed[n]
+    return allowed

@@ -1,0 +1,205 @@
+"""Whether a list of messages may be sent: the rules each provider holds a request to, checked before it is sent.
+
+A rule is checked where breaking it makes the provider refuse the request, or where the model would be misled: a call
+without its result, a result without its call, an empty message, a list that starts with the wrong side.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from quire.errors import InvalidValue, shown
+
+Values = Mapping[str, Any]
+
+
+class IllegalMessage(Struct, frozen=True, kw_only=True):
+    """One broken rule: at which message (its position), which rule, and in words."""
+
+    position: int
+    rule: str
+    text: str
+
+
+def check_legal(messages: Sequence[Values], provider: str) -> list[IllegalMessage]:
+    """Every rule that the list breaks for `openai` (chat), `responses` or `anthropic`; empty if it may be sent."""
+    check = _CHECKS.get(provider) if isinstance(provider, str) else None
+    if check is None:
+        raise InvalidValue(f"provider is {shown(provider)}; known are {', '.join(_CHECKS)}.")
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise InvalidValue(f"messages is {shown(messages)}; a list of dicts is needed.")
+    if not messages:
+        return [IllegalMessage(position=0, rule="empty list", text="There is no message at all.")]
+    broken = [
+        IllegalMessage(position=position, rule="not a message", text=f"It is {shown(message)}; a dict is needed.")
+        for position, message in enumerate(messages)
+        if not isinstance(message, Mapping)
+    ]
+    return broken or list(check(messages))
+
+
+def _found(position: int, rule: str, text: str) -> IllegalMessage:
+    return IllegalMessage(position=position, rule=rule, text=text)
+
+
+# OpenAI chat
+
+
+def _check_openai(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
+    waiting: dict[str, int] = {}
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role not in ("system", "developer", "user", "assistant", "tool", "function"):
+            yield _found(position, "unknown role", f"Its role is {shown(role)}.")
+            continue
+        if role == "tool":
+            yield from _take_result(position, message.get("tool_call_id"), waiting)
+            continue
+        if waiting and role != "function":
+            yield from _unanswered(position, waiting)
+            waiting = {}
+        calls = message.get("tool_calls") or []
+        if role == "assistant":
+            yield from _openai_calls(position, calls, waiting)
+        says_more = calls or any(message.get(field) for field in ("function_call", "refusal", "audio"))
+        if _is_empty(message.get("content")) and not says_more and role != "function":
+            yield _found(position, "empty content", f"A {role} message without content.")
+    if waiting:
+        yield from _unanswered(len(messages) - 1, waiting)
+    spoken = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
+    if spoken is None:
+        yield _found(len(messages) - 1, "nobody speaks", "There is nothing but system messages.")
+
+
+def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+    for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
+        called = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
+        if not isinstance(called, Mapping) or not called.get("name") or not call.get("id"):
+            yield _found(position, "malformed call", f"A call without id or name: {shown(call)}.")
+        elif call["id"] in waiting:
+            yield _found(position, "duplicate call id", f"Two calls have the id {call['id']!r}.")
+        else:
+            waiting[call["id"]] = position
+
+
+def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+    if call_id in waiting:
+        del waiting[str(call_id)]
+    else:
+        yield _found(position, "orphaned result", f"No open call has the id {shown(call_id)}.")
+
+
+def _unanswered(position: int, waiting: Mapping[str, int]) -> Iterator[IllegalMessage]:
+    for call_id in waiting:
+        yield _found(position, "unanswered call", f"The call {call_id!r} has no result before this point.")
+
+
+# OpenAI Responses
+
+
+def _check_responses(items: Sequence[Values]) -> Iterator[IllegalMessage]:
+    waiting: dict[str, int] = {}
+    answered: set[str] = set()
+    for position, item in enumerate(items):
+        match item.get("type", "message"):
+            case "function_call" | "custom_tool_call":
+                call_id = str(item.get("call_id"))
+                if call_id in waiting:
+                    yield _found(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
+                waiting[call_id] = position
+            case "function_call_output" | "custom_tool_call_output":
+                yield from _take_output(position, str(item.get("call_id")), waiting, answered)
+            case "reasoning":
+                yield from _reasoning(position, items)
+            case "message":
+                yield from _message_item(position, item)
+    yield from _unanswered(len(items) - 1, waiting)
+
+
+def _take_output(position: int, call_id: str, waiting: dict[str, int], answered: set[str]) -> Iterator[IllegalMessage]:
+    if call_id in answered and call_id not in waiting:
+        yield _found(position, "duplicate result", f"The call {call_id!r} has a result already.")
+        return
+    yield from _take_result(position, call_id, waiting)
+    answered.add(call_id)
+
+
+def _reasoning(position: int, items: Sequence[Values]) -> Iterator[IllegalMessage]:
+    following = items[position + 1] if position + 1 < len(items) else {"type": "function_call_output"}
+    theirs = following.get("type", "message") == "message" and following.get("role") != "assistant"
+    if theirs or following.get("type") in ("function_call_output", "custom_tool_call_output"):
+        yield _found(position, "lonely reasoning", "A reasoning item without the item it belongs to.")
+
+
+def _message_item(position: int, item: Values) -> Iterator[IllegalMessage]:
+    if item.get("role") not in ("system", "developer", "user", "assistant"):
+        yield _found(position, "unknown role", f"Its role is {shown(item.get('role'))}.")
+    elif _is_empty(item.get("content")):
+        yield _found(position, "empty content", f"A {item.get('role')} message without content.")
+
+
+# Anthropic
+
+
+def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
+    if messages[0].get("role") != "user":
+        yield _found(0, "first role", f"The first message is the {shown(messages[0].get('role'))}'s, not the user's.")
+    waiting: dict[str, int] = {}
+    for position, message in enumerate(messages):
+        role, content = message.get("role"), message.get("content")
+        if role not in ("user", "assistant", "system"):
+            yield _found(position, "unknown role", f"Its role is {shown(role)}.")
+            continue
+        if _is_empty(content):
+            yield _found(position, "empty content", f"A {role} message without content.")
+        blocks = content if isinstance(content, list) else []
+        yield from _blank_texts(position, blocks)
+        yield from _take_results(position, blocks, waiting)
+        if waiting:
+            yield from _unanswered(position, waiting)
+            waiting = {}
+        yield from _make_calls(position, blocks, waiting)
+    if waiting:
+        yield from _unanswered(len(messages) - 1, waiting)
+
+
+def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+    results = [block for block in blocks if _kind(block) == "tool_result"]
+    if any(_kind(block) != "tool_result" for block in blocks[: len(results)]):
+        yield _found(position, "results first", "Results of tools come before everything else in a message.")
+    for block in results:
+        yield from _take_result(position, block.get("tool_use_id"), waiting)
+
+
+def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+    for block in blocks:
+        if _kind(block) == "tool_use":
+            if block.get("id") in waiting:
+                yield _found(position, "duplicate call id", f"Two calls have the id {block.get('id')!r}.")
+            waiting[str(block.get("id"))] = position
+        elif _kind(block) == "thinking" and not block.get("signature"):
+            yield _found(position, "unsigned thinking", "A thinking block without its signature.")
+
+
+def _blank_texts(position: int, blocks: Sequence[Any]) -> Iterator[IllegalMessage]:
+    for block in blocks:
+        if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+            yield _found(position, "malformed block", f"A block without a type: {shown(block)}.")
+        elif block["type"] == "text" and not str(block.get("text") or "").strip():
+            yield _found(position, "empty content", "A text block without text.")
+
+
+def _kind(block: object) -> object:
+    return block.get("type") if isinstance(block, Mapping) else None
+
+
+def _is_empty(content: object) -> bool:
+    return not content.strip() if isinstance(content, str) else not content
+
+
+_CHECKS: Mapping[str, Callable[[Sequence[Values]], Iterator[IllegalMessage]]] = {
+    "openai": _check_openai,
+    "responses": _check_responses,
+    "anthropic": _check_anthropic,
+}

@@ -1,0 +1,102 @@
+"""Explaining a view: why a page is in it or not, and what the context holds."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from quire.conversation.items import items
+from quire.pages import Lifecycle, Mark, PageIndex, Permission, Visibility
+from quire.records import PageRecord, segment_number
+from quire.state import State
+from quire.view.scene import Scene
+
+_WIDTH = 50
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """Why a page is shown as it is: the rule, the tokens it takes or would take, and the call that changes it."""
+
+    index: PageIndex
+    shown: str
+    rule: str
+    tokens: int
+    call: str = ""
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """How much there is: items that count and that do not, what they cost, and the tokens of each segment."""
+
+    total_items: int = 0
+    active_items: int = 0
+    obsolete_items: int = 0
+    window_items: int = 0
+    estimated_tokens: int = 0
+    segments: Mapping[str, int] = field(default_factory=dict)
+
+
+def why(state: State, scene: Scene, index: PageIndex) -> Why:
+    """The rule that decides how a page is shown. Raises `NoSuchPage`."""
+    page = state.live(index)
+    shown = next((s for part in scene.parts() for s in part.pages if s.key == page.key), None)
+    if shown is not None:
+        rule, call = _why_shown(state, page, shown.granularity)
+        return Why(index=index, shown=shown.granularity, rule=rule, tokens=shown.tokens, call=call)
+    rule, call = _why_not(state, page)
+    return Why(index=index, shown="no", rule=rule, tokens=page.header.tokens, call=call)
+
+
+def stats(state: State) -> Stats:
+    """What the context holds, counted."""
+    found = list(items(state))
+    obsolete = sum(item.obsolete for item in found)
+    tokens: dict[str, int] = {}
+    for number, _ in state.live_segments():
+        pages = (page for page in state.segment_pages(number) if not page.header.folder)
+        live = (page.header.tokens for page in pages if page.header.mark is Mark.NONE)
+        tokens[state.counters[number].segment] = sum(live)
+    return Stats(
+        total_items=len(found),
+        active_items=len(found) - obsolete,
+        obsolete_items=obsolete,
+        estimated_tokens=sum(tokens.values()),
+        segments=tokens,
+    )
+
+
+def dump(state: State) -> str:
+    """One line for every item, as the design document prints them."""
+    lines = []
+    for item in items(state):
+        text = " ".join(item.content.split())
+        said = text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
+        lines.append(f"[{'X' if item.obsolete else '✓'}] [{item.seq:04d}] {item.type}: {said}")
+    return "\n".join(lines)
+
+
+def _why_shown(state: State, page: PageRecord, granularity: str) -> tuple[str, str]:
+    index = state.index(page.key)
+    if granularity == "whole":
+        return (
+            ("pinned: shown whole, always", f"unpin({index!r})") if page.header.pinned else ("open", f"hide({index!r})")
+        )
+    if granularity == "clipped":
+        return f"too large for the view: clipped to {page.header.clip} tokens", f"detail({index!r}) reads all of it"
+    folded = page.header.line_tokens > 0
+    return "folded: shown as one line" if folded else "hidden: shown as one line", f"expand({index!r})"
+
+
+def _why_not(state: State, page: PageRecord) -> tuple[str, str]:
+    index, header = state.index(page.key), page.header
+    segment = state.segment(segment_number(page.key))
+    if header.mark is not Mark.NONE:
+        return f"out of the conversation: {header.mark.name.lower()} by entry {header.seq}", f"undo({header.seq})"
+    if segment is not None and segment.permission is Permission.PRIVATE:
+        return "its segment is PRIVATE: never drawn", "set_segment_permission(…)"
+    if state.cold_top(page) is not None:
+        return "in the cold archive", f"recall({index!r})"
+    if header.lifecycle is Lifecycle.HOT_ARCHIVED:
+        return "archived", f"restore({index!r})"
+    for above in state.ancestors(page):
+        if above.header.lifecycle is not Lifecycle.ACTIVE or above.header.visibility is Visibility.HIDDEN:
+            return f"below {state.index(above.key)!r}, which is not open", f"expand({index!r})"
+    return "there is nothing in it to show", ""

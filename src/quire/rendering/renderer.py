@@ -1,0 +1,143 @@
+"""Rendering: fold if that is needed, then draw. The only part of the view that writes."""
+
+from collections.abc import Callable
+
+from quire.engine import Engine
+from quire.errors import Conflict, IrreducibleFloor
+from quire.fold.fitting import Fitting
+from quire.plan import Plan
+from quire.records import HELD, KEY
+from quire.state import State
+from quire.view.draw import preamble_part
+from quire.view.folded import Folded
+from quire.view.maker import Maker
+from quire.view.options import TARGET_SHARE, CompressionConfig, RenderOptions
+from quire.view.parts import Part
+from quire.view.preamble import derived_key, preamble
+from quire.view.scene import Scene, shared_tokens
+from quire.view.view import View
+
+ACTOR = "renderer"
+_WORTHWHILE = 0.05
+
+
+class Renderer:
+    """Draws the views of one handle, each from what the last one left."""
+
+    def __init__(self, engine: Engine, config: CompressionConfig, on_fold: Callable[[Folded], None]) -> None:
+        self.config = config
+        self._engine = engine
+        self._on_fold = on_fold
+        self._maker: Maker | None = None
+        self._scene: Scene | None = None
+        self._previous: list[Part] = []
+
+    def render(self, options: RenderOptions, budget: int) -> View:
+        """A view within the budget; at the context's own budget it may commit one fold first."""
+        with self._engine.lock:
+            wanted = budget if options.max_tokens is None else options.max_tokens
+            room = max(0, wanted - options.reserve)
+            own = wanted == budget and not options.preview
+            scene, folded = self._current(), None
+            if own and self.config.enabled and self._is_due(self._engine.state, scene, room):
+                folded = self._fold(room)
+                scene = self._current()
+            if scene.fixed() + scene.spoken > room:
+                scene = self._shortened(room)
+            parts = scene.parts(system=options.include_system_prompt)
+            shared = shared_tokens(self._previous, parts)
+            if own:
+                self._previous = parts
+            return View(parts, budget=wanted, shared_prefix=shared, fold=folded, seq=self._engine.state.version)
+
+    def scene(self) -> Scene:
+        """What would be drawn now, whatever it costs."""
+        with self._engine.lock:
+            return self._current()
+
+    def _current(self) -> Scene:
+        state = self._engine.current()
+        if self._scene is None or self._maker is None:
+            self._maker = self._new_maker(state)
+            self._scene = self._new_scene(self._maker)
+        self._scene.update(state)
+        return self._scene
+
+    def _new_maker(self, state: State) -> Maker:
+        note = state.note(KEY)
+        return Maker(self._engine.counter.count, note.name if note and note.name else derived_key(state.head.identity))
+
+    def _new_scene(self, maker: Maker) -> Scene:
+        return Scene(maker, preamble_part(maker, preamble(maker.key)))
+
+    def _is_due(self, state: State, scene: Scene, room: int) -> bool:
+        total = scene.fixed() + scene.spoken
+        threshold = room if self.config.threshold is None else min(self.config.threshold, room)
+        held = state.note(HELD)
+        if total > room:
+            return True
+        if total > threshold and not (held and held.name):
+            return True
+        return any(self._is_full(state, number) for number, _ in state.live_segments())
+
+    def _is_full(self, state: State, number: int) -> bool:
+        segment = state.segment(number)
+        if segment is None or not segment.max_capacity or number == state.conversation() or self._scene is None:
+            return False
+        inside = (s.tokens for part in self._scene.segments for s in part.pages if _in(state, s.key, number))
+        return sum(inside) > segment.max_capacity
+
+    def _fold(self, room: int) -> Folded | None:
+        """Commit one fold, if it saves anything worth it; another writer who was first is no reason to fail."""
+        engine = self._engine
+        plan = engine.begin(ACTOR)
+        fitting, total = self._fitted(plan, room)
+        if total > room:
+            return None  # the view says so
+        held = plan.note(HELD)
+        if plan.pages and held and held.name:
+            plan.put_note(HELD)
+        try:
+            engine.commit(plan, "fold")
+        except Conflict:
+            return None
+        if plan.pages:
+            self._on_fold(fitting.done)
+        return fitting.done if plan.pages else None
+
+    def _fitted(self, plan: Plan, room: int) -> tuple[Fitting, int]:
+        maker = self._maker or self._new_maker(plan.state)
+        fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config)
+        before = fitting.total()
+        fitting.keep_capacities()
+        threshold = room if self.config.threshold is None else min(self.config.threshold, room)
+        if before > threshold:
+            target = int(room * TARGET_SHARE) if self.config.target_tokens is None else self.config.target_tokens
+            fitting.fold_to(min(target, room))
+            if before <= room and fitting.done.saved < room * _WORTHWHILE:
+                plan.forget()
+                return fitting, before
+        return fitting, fitting.press()
+
+    def _shortened(self, room: int) -> Scene:
+        """A view that is made to fit for itself alone, without a commit. Raises `IrreducibleFloor`."""
+        plan = self._engine.begin(ACTOR)
+        _, total = self._fitted(plan, room)
+        scene = self._new_scene(self._maker or self._new_maker(plan.state))
+        scene.draw(plan, plan.state.version)
+        if total > room:
+            raise _floor(scene, total, room)
+        return scene
+
+
+def _in(state: State, key: int, number: int) -> bool:
+    return state.index(key).rpartition("-")[0] == state.counters[number].segment
+
+
+def _floor(scene: Scene, total: int, room: int) -> IrreducibleFloor:
+    shown = sorted((s for part in scene.parts() for s in part.pages), key=lambda s: -s.tokens)
+    named = ", ".join(f"{s.index} ({s.tokens:,})" for s in shown[:6])
+    return IrreducibleFloor(
+        f"What must be shown takes {total:,} tokens, the budget has {room:,}: {named}. Raise the budget, shorten the"
+        " system prompt, or unpin pages."
+    )

@@ -1,0 +1,1 @@
+"""The view: what the model sees, drawn from pages. It writes nothing."""

@@ -1,0 +1,159 @@
+"""Drawing: from pages to the pieces of a view. A pure function of what a reader sees; it writes nothing."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from quire.messages import PER_MESSAGE, Message
+from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
+from quire.reader import Reader
+from quire.records import PageRecord, SegmentRecord, page_key
+from quire.view.maker import Maker
+from quire.view.parts import Granularity, Part, Shown
+
+OPENING = "[The conversation begins here.]"
+
+
+class Node:
+    """One thing that stands in the conversation: a page with the piece that shows it, or a run of lines."""
+
+    __slots__ = ("pages", "part")
+
+    def __init__(self, part: Part, pages: list[PageRecord]) -> None:
+        self.part = part
+        self.pages = pages
+
+
+def draw_conversation(reader: Reader, maker: Maker, settled: int) -> list[Node]:
+    """The conversation in order: blocks of lines, exchanges, notes."""
+    number = reader.conversation()
+    if number is None:
+        return []
+    nodes: list[Node] = []
+    shown = shown_pages(reader, page_key(number, 0))
+    for generation, group in groupby(shown, key=_generation):
+        if generation is not None:
+            pages = list(group)
+            nodes.append(Node(maker.lines(reader, pages, settled), pages))
+            continue
+        for page in group:
+            part = draw_leaf(reader, maker, page, settled)
+            if part is not None:
+                nodes.append(Node(part, [page]))
+    return nodes
+
+
+def draw_leaf(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> Part | None:
+    """A leaf of the conversation that is shown whole."""
+    if page.header.numbers:
+        return maker.exchange(reader, page, settled)
+    return maker.note(reader, page, settled)
+
+
+def draw_system(reader: Reader, maker: Maker, settled: int) -> list[Part]:
+    """The prompts: what the SYSTEM segments hold, the only pages that speak with the system's voice."""
+    parts: list[Part] = []
+    for number, segment in reader.live_segments():
+        if segment.type is SegmentType.SYSTEM and segment.permission is not Permission.PRIVATE:
+            for page in shown_pages(reader, page_key(number, 0)):
+                part = _draw_prompt(reader, maker, page, settled)
+                if part is not None:
+                    parts.append(part)
+    return parts
+
+
+def draw_segments(reader: Reader, maker: Maker) -> list[Part]:
+    """One block of text for every other segment with something to show, in display order."""
+    conversation = reader.conversation()
+    parts = []
+    for number, segment in reader.live_segments():
+        if segment.type is SegmentType.SYSTEM or number == conversation or segment.permission is Permission.PRIVATE:
+            continue
+        part = _draw_segment(reader, maker, number, segment)
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
+def opening(maker: Maker) -> Part:
+    """A first word of the user's for a conversation that begins with the assistant."""
+    return Part("opening", [Message(role="user", content=OPENING)], maker.size(OPENING) + PER_MESSAGE)
+
+
+def preamble_part(maker: Maker, text: str) -> Part:
+    """The few lines that tell a model how to read the view."""
+    return Part("preamble", [Message(role="system", content=text)], maker.size(text) + PER_MESSAGE)
+
+
+def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
+    """The pages shown below a folder: open folders stand for what is in them."""
+    for page in reader.members(folder):
+        header = page.header
+        if header.lifecycle is not Lifecycle.ACTIVE:
+            continue
+        if header.folder and header.visibility is Visibility.EXPANDED:
+            yield from shown_pages(reader, page.key)
+        else:
+            yield page
+
+
+def _generation(page: PageRecord) -> int | None:
+    """Which lines stand in one block: those that one fold made, so that a later fold leaves their block as it is."""
+    header = page.header
+    if header.visibility is Visibility.EXPANDED:
+        return None
+    return header.born if header.folder else header.seq
+
+
+def _draw_prompt(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> Part | None:
+    header = page.header
+    if header.visibility is Visibility.HIDDEN:
+        text, tokens = maker.line(reader, page)
+        granularity: Granularity = "line"
+    elif header.numbers:
+        part = maker.exchange(reader, page, settled)
+        return part and Part("system", part.messages, part.tokens, part.pages)
+    else:
+        text = maker.text(reader, page)
+        tokens = maker.size(text)
+        granularity = "clipped" if header.clip else "whole"
+    if not text.strip():
+        return None
+    shown = Shown(page.key, reader.index(page.key), granularity, tokens + PER_MESSAGE)
+    return Part("system", [Message(role="system", content=text)], tokens + PER_MESSAGE, [shown])
+
+
+def _draw_segment(reader: Reader, maker: Maker, number: int, segment: SegmentRecord) -> Part | None:
+    title = f"{segment.name}: {segment.description}" if segment.description else segment.name
+    text = maker.head(title)[0]
+    shown: list[Shown] = []
+    for piece, page, granularity in _segment_lines(reader, maker, page_key(number, 0)):
+        text += piece
+        if page is not None:
+            tokens = page.header.tokens if granularity == "whole" else maker.size(piece)
+            shown.append(Shown(page.key, reader.index(page.key), granularity, tokens))
+    if not shown:
+        return None
+    return Part("segment", [Message(role="user", content=text)], maker.size(text) + PER_MESSAGE, shown)
+
+
+def _segment_lines(reader: Reader, maker: Maker, folder: int) -> Iterator[tuple[str, PageRecord | None, Granularity]]:
+    archived = 0
+    for page in reader.members(folder):
+        header, index = page.header, reader.index(page.key)
+        if header.lifecycle is not Lifecycle.ACTIVE:
+            archived += 1
+        elif header.visibility is Visibility.HIDDEN:
+            yield maker.line(reader, page)[0], page, "line"
+        elif header.folder:
+            yield f"[{index}] {header.name}/\n", page, "line"
+            yield from _segment_lines(reader, maker, page.key)
+        elif header.form in (Form.TEXT, Form.SUMMARY):
+            body = maker.text(reader, page)
+            granularity: Granularity = "clipped" if header.clip else "whole"
+            yield f"[{index}] {header.name}\n{body}\n", page, granularity
+        else:  # an exchange that was moved here
+            part = maker.exchange(reader, page, -1)
+            body = "\n".join(message.text for message in part.messages) if part else ""
+            yield f"[{index}] {header.name}\n{body}\n", page, "whole"
+    if archived:
+        yield f"({archived} archived)\n", None, "line"

@@ -1,0 +1,154 @@
+"""Making the pieces of a view from pages, and remembering them as long as the pages stay as they are."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from quire.messages import PER_MESSAGE, Message
+from quire.reader import Reader
+from quire.records import PageRecord
+from quire.view.clip import clip_exchange, clip_text, message_size
+from quire.view.lines import FOLDED, block_head, page_line
+from quire.view.parts import Granularity, Part, Shown
+
+NO_RESULT = "[no result]"
+_MOST = 20_000
+
+
+class Maker:
+    """Draws single pages. `count` counts tokens; `key` is the word that tells blocks of ours from look-alikes."""
+
+    def __init__(self, count: Callable[[str], int], key: str) -> None:
+        self.count = count
+        self.key = key
+        self._parts: OrderedDict[tuple[Any, ...], Part] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+
+    def exchange(self, reader: Reader, page: PageRecord, settled: int) -> Part | None:
+        """An exchange with all its messages; None if there is nothing in it to show.
+
+        What was changed by an entry above `settled` is not remembered: that entry may never be made.
+        """
+        header = page.header
+        known = (page.key, header.seq)
+        part = self._parts.get(known)
+        if part is None:
+            part = self._exchange(reader, page)
+            if header.seq <= settled:
+                self._keep(known, part)
+        return part if part.messages else None
+
+    def lines(self, reader: Reader, pages: Sequence[PageRecord], settled: int) -> Part:
+        """A block of lines for pages that are folded or hidden."""
+        known = ("lines", *((page.key, page.header.seq) for page in pages))
+        part = self._parts.get(known)
+        if part is None:
+            part = self._lines(reader, pages)
+            if all(page.header.seq <= settled for page in pages):
+                self._keep(known, part)
+        return part
+
+    def note(self, reader: Reader, page: PageRecord, settled: int) -> Part:
+        """A text page that stands in the conversation: a summary, or a note of the developer's."""
+        known = (page.key, page.header.seq)
+        part = self._parts.get(known)
+        if part is None:
+            index = reader.index(page.key)
+            text = f"[{index}] {page.header.name}\n{self.text(reader, page)}"
+            tokens = self.size(text) + PER_MESSAGE
+            granularity: Granularity = "clipped" if page.header.clip else "whole"
+            shown = Shown(page.key, index, granularity, tokens)
+            part = Part("note", [Message(role="user", content=text)], tokens, [shown])
+            if page.header.seq <= settled:
+                self._keep(known, part)
+        return part
+
+    def text(self, reader: Reader, page: PageRecord) -> str:
+        """The body of a text page, clipped if that was decided."""
+        body = reader.body(page.header.body)
+        limit = page.header.clip
+        return clip_text(body, limit, reader.index(page.key), self.count) if limit else body
+
+    def block(self, text: str) -> int:
+        """What a message with this text costs."""
+        return self.size(text) + PER_MESSAGE
+
+    def size(self, text: str) -> int:
+        """The tokens of a text, counted once."""
+        found = self._sizes.get(text)
+        if found is None:
+            found = self.count(text)
+            if len(self._sizes) > _MOST:
+                self._sizes.clear()
+            self._sizes[text] = found
+        return found
+
+    def line(self, reader: Reader, page: PageRecord) -> tuple[str, int]:
+        """The line of a page and its tokens; those of a folded chapter were counted when it was folded."""
+        text = page_line(reader.index(page.key), page.header)
+        return text, page.header.line_tokens or self.size(text)
+
+    def head(self, title: str) -> tuple[str, int]:
+        """The first line of a block of ours and its tokens."""
+        text = block_head(self.key, title)
+        return text, self.size(text)
+
+    def _exchange(self, reader: Reader, page: PageRecord) -> Part:
+        header, index = page.header, reader.index(page.key)
+        messages = [_numbered(reader, number) for number in header.numbers]
+        if not any(message.says_something or message.role == "tool" for message in messages):
+            return Part("exchange", (), 0)
+        tokens = header.tokens
+        if header.pending:
+            messages += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
+            tokens += len(header.pending) * (self.size(NO_RESULT) + PER_MESSAGE)
+        if len(header.numbers) > 1 or header.pending:
+            messages = _with_distinct_ids(messages)
+        granularity: Granularity = "whole"
+        if header.clip and tokens > header.clip:
+            messages = clip_exchange(messages, header.clip, index, self.count)
+            tokens = sum(message_size(message, self.count) for message in messages)
+            granularity = "clipped"
+        return Part("exchange", messages, tokens, [Shown(page.key, index, granularity, tokens)])
+
+    def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> Part:
+        text, tokens = self.head(FOLDED)
+        shown = []
+        for page in pages:
+            line, size = self.line(reader, page)
+            text += line
+            tokens += size
+            shown.append(Shown(page.key, reader.index(page.key), "line", size))
+        return Part("folded", [Message(role="user", content=text)], tokens + PER_MESSAGE, shown)
+
+    def _keep(self, known: tuple[Any, ...], part: Part) -> None:
+        self._parts[known] = part
+        if len(self._parts) > _MOST:
+            self._parts.popitem(last=False)
+
+
+def _numbered(reader: Reader, number: int) -> Message:
+    return replace(reader.message(number).message, index=reader.message_index(number))
+
+
+def _with_distinct_ids(messages: list[Message]) -> list[Message]:
+    """The messages with call ids that differ from one another: a provider refuses two calls of one id."""
+    ids = [call.id for message in messages for call in message.tool_calls]
+    if len(set(ids)) == len(ids) and all(ids):
+        return messages
+    fresh: dict[str, list[str]] = {}
+    changed: list[Message] = []
+    for message in messages:
+        if message.tool_calls:
+            calls = []
+            for call in message.tool_calls:
+                used = fresh.setdefault(call.id, [])
+                used.append(call.id if call.id and not used else f"{call.id or 'call'}_{len(used) + 1}")
+                calls.append(replace(call, id=used[-1]))
+            message = replace(message, tool_calls=tuple(calls), raw=None)
+        elif message.role == "tool" and fresh.get(message.tool_call_id or ""):
+            message = replace(message, tool_call_id=fresh[message.tool_call_id or ""].pop(0), raw=None)
+        changed.append(message)
+    return changed

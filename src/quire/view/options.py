@@ -1,0 +1,79 @@
+"""How a view is to be drawn, and when the conversation is folded."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from quire.errors import InvalidValue, shown
+
+KEPT_TURNS = 3
+TARGET_SHARE = 0.4
+LINES_SHARE = 0.2
+
+
+class RenderOptions(Struct, frozen=True, kw_only=True):
+    """What one view is to be like. Everything has a default; `max_tokens` is the context's budget.
+
+    `reserve` keeps so many tokens free, for the reply and for tool schemas. A `preview`, like a view at another
+    `max_tokens`, writes nothing.
+    """
+
+    max_tokens: int | None = None
+    include_system_prompt: bool = True
+    include_obsolete: bool = False
+    windows: Literal["tail", "inline"] = "tail"
+    recall: None = None
+    reserve: int = 0
+    preview: bool = False
+
+
+class CompressionConfig(Struct, frozen=True, kw_only=True):
+    """When the conversation folds and how far. An explicit threshold or target is binding.
+
+    By default it folds when the view would exceed the budget, down to 0.4 of it, and keeps the last three turns as far
+    as they fit half of that. `keep_turns` changes how many; `sliding_window` folds whatever is older than the last so
+    many turns, whenever it folds at all. Disabled, nothing is ever folded for good: a view that would be too large is
+    shortened for itself alone.
+    """
+
+    enabled: bool = True
+    threshold: int | None = None
+    target_tokens: int | None = None
+    keep_turns: int = KEPT_TURNS
+    sliding_window: int | None = None
+
+
+def check_options(options: RenderOptions) -> RenderOptions:
+    """The options if all of them make sense. Raises `InvalidValue`."""
+    for field in ("include_system_prompt", "include_obsolete", "preview"):
+        if not isinstance(getattr(options, field), bool):
+            raise InvalidValue(f"{field} is {shown(getattr(options, field))}; True or False is needed.")
+    if options.windows not in ("tail", "inline"):
+        raise InvalidValue(f"windows is {shown(options.windows)}; use 'tail' or 'inline'.")
+    if options.recall is not None:
+        raise InvalidValue(f"recall is {shown(options.recall)}; it comes with a later version.")
+    if options.max_tokens is not None:
+        _count(options.max_tokens, "max_tokens")
+    _count(options.reserve, "reserve")
+    return options
+
+
+def check_config(config: CompressionConfig) -> CompressionConfig:
+    """The configuration if all of it makes sense. Raises `InvalidValue`."""
+    if not isinstance(config, CompressionConfig):
+        raise InvalidValue(f"compression is {shown(config)}; a CompressionConfig is needed.")
+    if not isinstance(config.enabled, bool):
+        raise InvalidValue(f"enabled is {shown(config.enabled)}; True or False is needed.")
+    for field in ("threshold", "target_tokens", "sliding_window"):
+        if getattr(config, field) is not None:
+            _count(getattr(config, field), field)
+    _count(config.keep_turns, "keep_turns")
+    if config.threshold is not None and config.target_tokens is not None and config.target_tokens > config.threshold:
+        raise InvalidValue(f"target_tokens is {config.target_tokens:,}; at most the threshold, {config.threshold:,}.")
+    return config
+
+
+def _count(value: object, field: str) -> int:
+    if type(value) is not int or value < 0:
+        raise InvalidValue(f"{field} is {shown(value)}; a whole number from 0 is needed.")
+    return value

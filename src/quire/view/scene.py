@@ -1,0 +1,121 @@
+"""What one handle has drawn, kept up to date change by change: a new message costs what it costs, not what all cost."""
+
+from collections.abc import Sequence
+
+from quire.pages import Lifecycle, Visibility
+from quire.reader import Reader, Slot, slot
+from quire.records import PageRecord, page_key, segment_number
+from quire.state import State
+from quire.view.draw import Node, draw_conversation, draw_leaf, draw_segments, draw_system, opening
+from quire.view.maker import Maker
+from quire.view.parts import Part
+
+
+class Scene:
+    """The pieces of a view in order, and what they cost together."""
+
+    def __init__(self, maker: Maker, preamble: Part | None) -> None:
+        self._maker = maker
+        self._preamble = preamble
+        self._version = -1
+        self._last: Slot | None = None
+        self._places: dict[int, int] = {}
+        self.system: list[Part] = []
+        self.segments: list[Part] = []
+        self.nodes: list[Node] = []
+        self.spoken = 0
+        """The tokens of the conversation."""
+
+    def update(self, state: State) -> None:
+        """Bring everything up to date with a state."""
+        changed = state.changed_since(self._version) if self._version >= 0 else None
+        if changed is None:
+            self.draw(state, state.version)
+        elif changed:
+            conversation = state.conversation()
+            talk = [key for key in changed if segment_number(key) == conversation]
+            if len(talk) < len(changed):
+                self._draw_fixed(state, state.version)
+            if not all(self._follow(state, key) for key in dict.fromkeys(talk)):
+                self._draw_conversation(state, state.version)
+        self._version = state.version
+
+    def draw(self, reader: Reader, settled: int) -> None:
+        """Draw everything anew, from a state or from a plan that may never be made."""
+        self._draw_fixed(reader, settled)
+        self._draw_conversation(reader, settled)
+        self._version = -1
+
+    def parts(self, *, system: bool = True) -> list[Part]:
+        """The pieces in the order the model sees them."""
+        head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
+        body = [*self.segments, *(node.part for node in self.nodes)]
+        if body and body[0].messages[0].role != "user":
+            head.append(opening(self._maker))
+        return head + body
+
+    def fixed(self, *, system: bool = True) -> int:
+        """The tokens of everything but the conversation."""
+        head = sum(part.tokens for part in self.system) + (self._preamble.tokens if self._preamble else 0)
+        total = (head if system else 0) + sum(part.tokens for part in self.segments)
+        first = self.segments[0] if self.segments else self.nodes[0].part if self.nodes else None
+        starts_wrong = first is not None and first.messages[0].role != "user"
+        return total + (opening(self._maker).tokens if starts_wrong else 0)
+
+    def _draw_fixed(self, reader: Reader, settled: int) -> None:
+        self.system = draw_system(reader, self._maker, settled)
+        self.segments = draw_segments(reader, self._maker)
+
+    def _draw_conversation(self, reader: Reader, settled: int) -> None:
+        self.nodes = draw_conversation(reader, self._maker, settled)
+        self.spoken = sum(node.part.tokens for node in self.nodes)
+        self._places = {page.key: place for place, node in enumerate(self.nodes) for page in node.pages}
+        conversation = reader.conversation()
+        last = None if conversation is None else next(reader.members(page_key(conversation, 0), reverse=True), None)
+        self._last = slot(last) if last is not None else None
+
+    def _follow(self, state: State, key: int) -> bool:
+        """Take over one changed page of the conversation; False if everything has to be drawn anew."""
+        page = state.page(key)
+        place = self._places.get(key)
+        if not isinstance(page, PageRecord) or page.is_cold:
+            return place is None
+        stands = page.header.lifecycle is Lifecycle.ACTIVE and page.header.visibility is Visibility.EXPANDED
+        if page.header.folder or not stands or page.parent != page_key(segment_number(key), 0):
+            return page.is_root
+        if place is not None:
+            return self._replace(state, page, place)
+        if self._last is not None and slot(page) <= self._last:
+            return False
+        self._last = slot(page)
+        part = draw_leaf(state, self._maker, page, state.version)
+        if part is not None:
+            self._places[key] = len(self.nodes)
+            self.nodes.append(Node(part, [page]))
+            self.spoken += part.tokens
+        return True
+
+    def _replace(self, state: State, page: PageRecord, place: int) -> bool:
+        node = self.nodes[place]
+        old = node.pages[0]
+        if len(node.pages) != 1 or slot(old) != slot(page) or old.header.visibility is Visibility.HIDDEN:
+            return False
+        part = draw_leaf(state, self._maker, page, state.version)
+        if part is None:
+            return False
+        self.spoken += part.tokens - node.part.tokens
+        self.nodes[place] = Node(part, [page])
+        return True
+
+
+def shared_tokens(before: Sequence[Part], now: Sequence[Part]) -> int:
+    """The tokens of the pieces that two views begin with."""
+    shortest = min(len(before), len(now))
+    if before[:shortest] == now[:shortest]:
+        return sum(part.tokens for part in now[:shortest])
+    total = 0
+    for one, other in zip(before, now, strict=False):
+        if one is not other:
+            break
+        total += one.tokens
+    return total

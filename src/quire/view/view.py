@@ -1,0 +1,171 @@
+"""View: what the model sees, in every provider's form, with what it costs and what it shows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from quire.messages import Message
+from quire.pages import PageIndex
+from quire.providers import format_messages
+from quire.providers.anthropic import system
+from quire.view.folded import Folded
+from quire.view.parts import Part, Shown
+
+_MARKS = 4  # as many cache marks as Anthropic takes
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One page that two views show differently: what happened to it, and the tokens it takes now and took before."""
+
+    page: PageIndex
+    change: str
+    tokens: int
+    before: int
+
+
+class Price(Struct, frozen=True, kw_only=True):
+    """What tokens cost: read from the prompt cache, written to it, or neither."""
+
+    read: float = 0.1
+    write: float = 1.25
+    plain: float = 1.0
+
+
+class AnthropicRequest(list[dict[str, Any]]):
+    """The messages in Anthropic's form, with what stands apart there: `system`.
+
+    It is the list for `messages=`, and it can be handed over whole: `client.messages.create(**view.anthropic(), …)`.
+    """
+
+    def __init__(self, messages: Sequence[dict[str, Any]], prompt: str | list[dict[str, Any]]) -> None:
+        super().__init__(messages)
+        self.system = prompt
+
+    def keys(self) -> list[str]:
+        """The names under which the parts are handed over."""
+        return ["system", "messages"] if self.system else ["messages"]
+
+    def __getitem__(self, key: Any) -> Any:
+        if key == "system":
+            return self.system
+        return list(self) if key == "messages" else super().__getitem__(key)
+
+
+class View:
+    """What the model sees: messages within the budget, legal for every provider.
+
+    `tokens` is what they cost, `parts` the pieces they are made of, `pages` the pages shown and how much of each,
+    `shared_prefix` the tokens this view begins with that the one before began with too, and `fold` what was folded
+    just before it was drawn.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], *, budget: int, shared_prefix: int = 0, fold: Folded | None = None, seq: int = 0
+    ) -> None:
+        self.parts = tuple(parts)
+        self.tokens = sum(part.tokens for part in parts)
+        self.budget = budget
+        self.shared_prefix = shared_prefix
+        self.fold = fold
+        self.seq = seq
+
+    def __repr__(self) -> str:
+        return f"<View of {len(self.messages)} messages, {self.tokens:,} of {self.budget:,} tokens>"
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages, provider-neutral."""
+        return [message for part in self.parts for message in part.messages]
+
+    @property
+    def pages(self) -> list[Shown]:
+        """The pages shown, in order, each with how much of it is."""
+        return [shown for part in self.parts for shown in part.pages]
+
+    def openai(self) -> list[dict[str, Any]]:
+        """The messages for OpenAI chat completions, as fresh values."""
+        values: list[dict[str, Any]] = []
+        for part in self.parts:
+            values += part.openai()
+        return values
+
+    def responses(self) -> list[dict[str, Any]]:
+        """The items for the OpenAI Responses API."""
+        return format_messages(self.messages, "responses")
+
+    def anthropic(self, *, cache: bool = False) -> AnthropicRequest:
+        """The messages for Anthropic, with the system prompt beside them; with `cache`, marked where caching pays."""
+        messages = self.messages
+        written = format_messages(messages, "anthropic")
+        prompt = system(messages)
+        if cache:
+            prompt = _marked_prompt(prompt)
+            written = _marked(written, _MARKS - bool(prompt))
+        return AnthropicRequest(written, prompt)
+
+    def by_kind(self) -> dict[str, int]:
+        """The tokens of each kind of piece."""
+        found: dict[str, int] = {}
+        for part in self.parts:
+            found[part.kind] = found.get(part.kind, 0) + part.tokens
+        return found
+
+    def cost(self, price: Price | None = None, *, marked: bool = False) -> float:
+        """What sending this view costs, in plain tokens: what the last view began with is read from the cache.
+
+        With `marked` the rest is written to it, as with Anthropic's cache marks; else it is paid as it is.
+        """
+        rate = price or Price()
+        fresh = self.tokens - self.shared_prefix
+        return rate.read * self.shared_prefix + (rate.write if marked else rate.plain) * fresh
+
+    def diff(self, other: "View") -> list[Difference]:
+        """The pages that this view shows and another does not, or not so, and the other way round."""
+        now, before = _by_page(self), _by_page(other)
+        return [
+            *(_difference(index, before.get(index), shown) for index, shown in now.items() if _differ(before, shown)),
+            *(_difference(index, shown, None) for index, shown in before.items() if index not in now),
+        ]
+
+
+def _by_page(view: View) -> dict[PageIndex, Shown]:
+    return {shown.index: shown for shown in view.pages}
+
+
+def _differ(before: Mapping[PageIndex, Shown], shown: Shown) -> bool:
+    old = before.get(shown.index)
+    return old is None or (old.granularity, old.tokens) != (shown.granularity, shown.tokens)
+
+
+def _difference(index: PageIndex, before: Shown | None, now: Shown | None) -> Difference:
+    if before is None:
+        change = f"shown {now.granularity}" if now else ""
+    elif now is None:
+        change = "gone"
+    else:
+        change = f"{before.granularity} → {now.granularity}"
+    return Difference(page=index, change=change, tokens=now.tokens if now else 0, before=before.tokens if before else 0)
+
+
+def _marked_prompt(prompt: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    if not prompt:
+        return prompt
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
+    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+
+
+def _marked(messages: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Marks on the last messages: the next view begins with them."""
+    for message in list(_last_ones(messages, most)):
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        message["content"] = [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+    return messages
+
+
+def _last_ones(messages: list[dict[str, Any]], most: int) -> Iterator[dict[str, Any]]:
+    for message in messages[: -most - 1 : -1]:
+        blocks = message["content"]
+        if isinstance(blocks, str) or blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
+            yield message
