@@ -12,7 +12,10 @@ from quire.messages import PER_MESSAGE, counted_texts
 from quire.tokens import VocabularyCounter
 
 COUNT = VocabularyCounter().count
-WORDS = ("pump 阀门 tank HAT136 2024-05-20 /var/log/app.log $201 返回 the a of ValueError 🙂 user_81 refund").split()  # noqa: SIM905
+WORDS = [
+    *("pump", "阀门", "tank", "HAT136", "2024-05-20", "/var/log/app.log", "$201", "返回"),
+    *("the", "a", "of", "ValueError", "🙂", "user_81", "refund"),
+]
 
 
 def speech(chance: random.Random, most: int) -> str:

@@ -131,9 +131,7 @@ class Fitting:
                 yield page
 
     def _gather_lines(self) -> None:
-        conversation = self.plan.conversation()
-        if conversation is not None:
-            gather_all(self.plan, page_key(conversation, 0), self._maker.size)
+        gather_all(self.plan, list(self._row()), self._maker.size)
 
     def _clip(self, *, newest: bool, least: int = _LEAST_CLIP) -> None:
         """Shorten what is still shown whole, the largest most; the newest exchange only when asked to."""

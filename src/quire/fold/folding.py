@@ -5,6 +5,7 @@ digits of a counter: eight of one level become one of the next, so that any numb
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,10 +13,10 @@ from msgspec.structs import replace
 from quire.exchanges import label
 from quire.fold.summaries import summarise_chapters, summarise_turns
 from quire.messages import Message
-from quire.pages import Form, Lifecycle, Visibility
+from quire.pages import Form, Visibility
 from quire.plan import Plan
-from quire.reader import Reader, slot
-from quire.records import Header, PageRecord, page_key, segment_number
+from quire.reader import Reader
+from quire.records import Header, PageRecord, segment_number
 from quire.view.folded import Folded
 from quire.view.lines import page_line
 
@@ -41,7 +42,7 @@ class Standing(NamedTuple):
 
 
 def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) -> set[int]:
-    """What is not folded: the open exchange, the last user message, and the last turns as far as they fit the room.
+    """What is not folded: the newest exchange, the last user message, and the last turns as far as they fit the room.
 
     If not even the newest turn fits, the newest exchanges that do.
     """
@@ -53,6 +54,8 @@ def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) ->
     last_user = next((s.page.key for s in reversed(spoken) if s.page.header.form is Form.USER), None)
     if last_user is not None:
         kept.add(last_user)
+    if spoken:
+        kept.add(spoken[-1].page.key)  # what the model has not answered yet
     newest = list(_newest_turns(spoken, turns, room)) or list(_newest_exchanges(spoken, room))
     return kept | set(newest)
 
@@ -80,23 +83,32 @@ def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | No
 def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], count: Count, most_lines: int) -> Folded:
     """Plan the folding of the chosen pages, then carry and merge the lines that stand."""
     done = Folded()
-    numbers = {standing.page.key: place for place, standing in enumerate(row)}
-    for unit in _units(chosen, numbers):
-        folded = _fold_unit(plan, unit, count)
-        done += folded if folded.saved else _absorb(plan, unit, count)
-    conversation = segment_number(row[0].page.key) if row else 0
-    _carry(plan, page_key(conversation, 0), count)
-    _merge(plan, page_key(conversation, 0), count, most_lines)
+    places = {standing.page.key: place for place, standing in enumerate(row)}
+    units = {places[unit[0].page.key]: unit for unit in _units(chosen, places)}
+    first_row: list[PageRecord] = []
+    place = 0
+    while place < len(row):
+        unit = units.get(place)
+        if unit is None:
+            first_row.append(row[place].page)
+            place += 1
+            continue
+        folded, pages = _fold_unit(plan, unit, count)
+        if not folded.saved:
+            folded, pages = _absorb(plan, unit, first_row, count)
+        done += folded
+        first_row += pages
+        place += len(unit)
+    _carry(plan, first_row, count)
+    _merge(plan, first_row, count, most_lines)
     return done
 
 
-def gather_all(plan: Plan, root: int, count: Count) -> None:
+def gather_all(plan: Plan, row: Sequence[Standing], count: Count) -> None:
     """Gather all lines under as few chapters as can be, without a word on what is in them."""
-    while runs := [run for run in _line_runs(plan, root) if len(run) > 1]:
-        pages = runs[0][:MOST_CHILDREN]
-        before = sum(page.header.line_tokens for page in pages)
-        level = 1 + max(_level(page) for page in pages)
-        if _chapter(plan, pages, pages[0].header.name, "", level=level, count=count, before=before) is None:
+    first_row = [standing.page for standing in row]
+    while run := next((run for run in _line_runs(first_row) if len(run) > 1), None):
+        if _gather(plan, first_row, run[:MOST_CHILDREN], count, summary="") is None:
             return
 
 
@@ -145,51 +157,58 @@ def _units(chosen: Sequence[Standing], places: dict[int, int]) -> Iterator[list[
         yield unit
 
 
-def _fold_unit(plan: Plan, unit: Sequence[Standing], count: Count) -> Folded:
+def _fold_unit(plan: Plan, unit: Sequence[Standing], count: Count) -> tuple[Folded, list[PageRecord]]:
+    """Fold one group; what that did, and what stands in its place. Nothing is saved if a line would be no shorter."""
+    pages = [standing.page for standing in unit]
     if len(unit) == 1 and unit[0].is_open_folder:
-        page = plan.change(unit[0].page, visibility=Visibility.HIDDEN)
-        return Folded(saved=unit[0].tokens - _line_size(plan, page, count))
-    messages = [plan.message(number).message for s in unit for number in s.page.header.numbers]
+        page = plan.change(pages[0], visibility=Visibility.HIDDEN)
+        return Folded(saved=unit[0].tokens - _line_size(plan, page, count)), [page]
+    messages = [plan.message(number).message for page in pages for number in page.header.numbers]
     before = sum(standing.tokens for standing in unit)
     summary, account = summarise_turns(messages, before, count)
+    if len(unit) > 1:
+        folder = _chapter(plan, pages, _name(messages), summary, level=1, count=count, before=before)
+        if folder is None:
+            return Folded(), pages
+        return Folded(len(unit), 1, before - folder.header.line_tokens, account), [folder]
     fields = {"description": summary, "summary_tokens": count(summary)}
-    if len(unit) == 1:
-        page = unit[0].page
-        index = plan.index(page.key)
-        line = count(page_line(index, _with(page.header, **fields)))
-        if line >= before:
-            return Folded()
-        plan.change(page, **fields, visibility=Visibility.HIDDEN, line_tokens=line)
-        return Folded(1, 0, before - line, account)
-    folder = _chapter(plan, [s.page for s in unit], _name(messages), summary, level=1, count=count, before=before)
-    return Folded(len(unit), 1, before - folder.header.line_tokens, account) if folder else Folded()
+    line = count(page_line(plan.index(pages[0].key), _with(pages[0].header, **fields)))
+    if line >= before:
+        return Folded(), pages
+    page = plan.change(pages[0], **fields, visibility=Visibility.HIDDEN, line_tokens=line)
+    return Folded(1, 0, before - line, account), [page]
 
 
-def _absorb(plan: Plan, unit: Sequence[Standing], count: Count) -> Folded:
-    """Put what is too small for a line of its own into the chapter before it, if there is one."""
+def _absorb(
+    plan: Plan, unit: Sequence[Standing], before: list[PageRecord], count: Count
+) -> tuple[Folded, list[PageRecord]]:
+    """Put what is too small for a line of its own into the chapter before it, if there is one; what is left."""
     done = Folded()
-    for standing in unit:
-        page = standing.page
-        before = next((p for p in plan.members(page.parent or 0, after=slot(page), reverse=True) if _is_shown(p)), None)
-        if before is None or before.header.visibility is Visibility.EXPANDED or before.header.pinned:
-            continue
-        if before.header.form is Form.CHAPTER and sum(1 for _ in plan.members(before.key)) < MOST_CHILDREN:
-            tokens, messages = before.header.tokens + page.header.tokens, before.header.messages + page.header.messages
-            line = count(page_line(plan.index(before.key), _with(before.header, tokens=tokens)))
-            plan.change(before, tokens=tokens, messages=messages, line_tokens=line)
-            plan.place(page, before.key, plan.append_rank(before.key))
-            done += Folded(1, 0, standing.tokens)
-        elif before.header.line_tokens:
-            cost = before.header.line_tokens + standing.tokens
-            name, summary = before.header.name, before.header.description
-            level = _level(before) + (before.header.form is Form.CHAPTER)
-            if _chapter(plan, [before, page], name, summary, level=level, count=count, before=cost):
-                done += Folded(1, 1, standing.tokens)
-    return done
+    for place, standing in enumerate(unit):
+        page, last = standing.page, before[-1] if before else None
+        if last is None or not _is_line(last):
+            return done, [other.page for other in unit[place:]]
+        if last.header.form is Form.CHAPTER and sum(1 for _ in plan.members(last.key)) < MOST_CHILDREN:
+            tokens, messages = last.header.tokens + page.header.tokens, last.header.messages + page.header.messages
+            line = count(page_line(plan.index(last.key), _with(last.header, tokens=tokens)))
+            before[-1] = plan.change(last, tokens=tokens, messages=messages, line_tokens=line)
+            plan.place(page, last.key, plan.append_rank(last.key))
+        else:
+            cost = last.header.line_tokens + standing.tokens
+            level = _level(last) + (last.header.form is Form.CHAPTER)
+            name, summary = last.header.name, last.header.description
+            chapter = _chapter(plan, [last, page], name, summary, level=level, count=count, before=cost)
+            if chapter is None:
+                return done, [other.page for other in unit[place:]]
+            before[-1] = chapter
+        done += Folded(1, 0, standing.tokens)
+    return done, []
 
 
-def _is_shown(page: PageRecord) -> bool:
-    return page.header.lifecycle is Lifecycle.ACTIVE
+def _is_line(page: PageRecord) -> bool:
+    """Whether a page is a line that folding made."""
+    header = page.header
+    return header.visibility is Visibility.HIDDEN and header.line_tokens > 0 and not header.pinned
 
 
 def _chapter(
@@ -219,64 +238,62 @@ def _chapter(
     line = count(page_line(plan.index(key), header))
     if line >= before:
         return None
-    folder = plan.create(key, parent, plan.rank_before(parent, pages[0].key), _with(header, line_tokens=line))
+    folder = plan.create(key, parent, pages[0].rank, _with(header, line_tokens=line))  # the first one leaves its place
     for page in pages:
         plan.place(page, key, plan.append_rank(key))
     return folder
 
 
-def _carry(plan: Plan, root: int, count: Count) -> None:
+def _carry(plan: Plan, first_row: list[PageRecord], count: Count) -> None:
     """Gather eight neighbouring lines of one level under a chapter of the next, and so on upwards."""
     level = 1
-    while True:
-        runs = [run for run in _line_runs(plan, root) if any(_level(page) == level for page in run)]
-        if not runs and level > 1:
-            return
-        for run in runs:
-            same: list[PageRecord] = []
-            for page in [*run, None]:
-                if page is not None and _level(page) == level:
-                    same.append(page)
-                    if len(same) == CARRY:
-                        _gather(plan, same, count)
-                        same = []
-                else:
-                    same = []
+    while any(_is_line(page) and _level(page) >= level for page in first_row):
+        carried = True
+        while carried:
+            carried = False
+            for run in _line_runs(first_row):
+                same = next(_of_level(run, level), None)
+                if same is not None and _gather(plan, first_row, same, count) is not None:
+                    carried = True
         level += 1
-        if level > 40:
-            return
 
 
-def _merge(plan: Plan, root: int, count: Count, most: int) -> None:
+def _of_level(run: Sequence[PageRecord], level: int) -> Iterator[list[PageRecord]]:
+    """Eight neighbours of one level."""
+    same: list[PageRecord] = []
+    for page in run:
+        same = [*same, page] if _level(page) == level else []
+        if len(same) == CARRY:
+            yield same
+            same = []
+
+
+def _merge(plan: Plan, first_row: list[PageRecord], count: Count, most: int) -> None:
     """Gather the oldest lines until all lines together take no more than their share."""
-    while True:
-        runs = [run for run in _line_runs(plan, root) if len(run) > 1]
-        total = sum(page.header.line_tokens or _LINE_TOKENS for run in _line_runs(plan, root) for page in run)
-        if total <= most or not runs:
-            return
-        if _gather(plan, runs[0][:MOST_CHILDREN], count) is None:
+    while sum(page.header.line_tokens for page in first_row if _is_line(page)) > most:
+        run = next((run for run in _line_runs(first_row) if len(run) > 1), None)
+        if run is None or _gather(plan, first_row, run[:MOST_CHILDREN], count) is None:
             return
 
 
-def _line_runs(plan: Plan, root: int) -> list[list[PageRecord]]:
+def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:
     """The folded lines of the first row, as runs with nothing shown between them."""
-    runs: list[list[PageRecord]] = [[]]
-    for page in plan.members(root):
-        if page.header.lifecycle is not Lifecycle.ACTIVE:
-            continue
-        if page.header.visibility is Visibility.HIDDEN and page.header.line_tokens and not page.header.pinned:
-            runs[-1].append(page)
-        elif runs[-1]:
-            runs.append([])
-    return [run for run in runs if run]
+    return [list(run) for is_line, run in groupby(first_row, key=_is_line) if is_line]
 
 
-def _gather(plan: Plan, pages: Sequence[PageRecord], count: Count) -> PageRecord | None:
-    lines = [(page.header.name, page.header.description) for page in pages]
+def _gather(
+    plan: Plan, first_row: list[PageRecord], pages: Sequence[PageRecord], count: Count, summary: str | None = None
+) -> PageRecord | None:
+    """Gather lines under a chapter that takes their place in the first row."""
     before = sum(page.header.line_tokens for page in pages)
-    summary = summarise_chapters(lines, count)
+    said = summarise_chapters([(p.header.name, p.header.description) for p in pages], count)
     level = 1 + max(_level(page) for page in pages)
-    return _chapter(plan, pages, pages[0].header.name, summary, level=level, count=count, before=before)
+    words = said if summary is None else summary
+    chapter = _chapter(plan, pages, pages[0].header.name, words, level=level, count=count, before=before)
+    if chapter is not None:
+        place = next(n for n, page in enumerate(first_row) if page.key == pages[0].key)
+        first_row[place : place + len(pages)] = [chapter]
+    return chapter
 
 
 def _level(page: PageRecord) -> int:

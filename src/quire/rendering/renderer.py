@@ -8,12 +8,14 @@ from quire.fold.fitting import Fitting
 from quire.plan import Plan
 from quire.records import HELD, KEY
 from quire.state import State
+from quire.tokens import VocabularyCounter
 from quire.view.draw import preamble_part
 from quire.view.folded import Folded
+from quire.view.lines import FOLDED, block_head
 from quire.view.maker import Maker
 from quire.view.options import TARGET_SHARE, CompressionConfig, RenderOptions
 from quire.view.parts import Part
-from quire.view.preamble import derived_key, preamble
+from quire.view.preamble import HEAD_TOKENS, PREAMBLE_TOKENS, derived_key, preamble
 from quire.view.scene import Scene, shared_tokens
 from quire.view.view import View
 
@@ -64,8 +66,12 @@ class Renderer:
         return self._scene
 
     def _new_maker(self, state: State) -> Maker:
-        note = state.note(KEY)
-        return Maker(self._engine.counter.count, note.name if note and note.name else derived_key(state.head.identity))
+        note, counter = state.note(KEY), self._engine.counter
+        key = note.name if note and note.name else derived_key(state.head.identity)
+        if type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and not (note and note.name):
+            known = {preamble(key): PREAMBLE_TOKENS, block_head(key, FOLDED): HEAD_TOKENS}
+            return Maker(counter.count, key, known)
+        return Maker(counter.count, key)
 
     def _new_scene(self, maker: Maker) -> Scene:
         return Scene(maker, preamble_part(maker, preamble(maker.key)))

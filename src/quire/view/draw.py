@@ -7,6 +7,7 @@ from quire.messages import PER_MESSAGE, Message
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.reader import Reader
 from quire.records import PageRecord, SegmentRecord, page_key
+from quire.view.lines import block_head
 from quire.view.maker import Maker
 from quire.view.parts import Granularity, Part, Shown
 
@@ -124,7 +125,7 @@ def _draw_prompt(reader: Reader, maker: Maker, page: PageRecord, settled: int) -
 
 def _draw_segment(reader: Reader, maker: Maker, number: int, segment: SegmentRecord) -> Part | None:
     title = f"{segment.name}: {segment.description}" if segment.description else segment.name
-    text = maker.head(title)[0]
+    text = block_head(maker.key, title)
     shown: list[Shown] = []
     for piece, page, granularity in _segment_lines(reader, maker, page_key(number, 0)):
         text += piece

@@ -1,7 +1,7 @@
 """Making the pieces of a view from pages, and remembering them as long as the pages stay as they are."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,11 +20,12 @@ _MOST = 20_000
 class Maker:
     """Draws single pages. `count` counts tokens; `key` is the word that tells blocks of ours from look-alikes."""
 
-    def __init__(self, count: Callable[[str], int], key: str) -> None:
+    def __init__(self, count: Callable[[str], int], key: str, known: Mapping[str, int] | None = None) -> None:
         self.count = count
+        known = known or {}
         self.key = key
         self._parts: OrderedDict[tuple[Any, ...], Part] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, int] = dict(known)
 
     def exchange(self, reader: Reader, page: PageRecord, settled: int) -> Part | None:
         """An exchange with all its messages; None if there is nothing in it to show.

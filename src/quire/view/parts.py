@@ -47,12 +47,26 @@ class Part:
         if self._openai is None:
             self._openai = format_messages(self.messages, "openai")
             self._is_flat = not any(isinstance(inner, list) for value in self._openai for inner in value.values())
-        return [value.copy() for value in self._openai] if self._is_flat else _deep(self._openai)
+        return [value.copy() for value in self._openai] if self._is_flat else [*map(_copied, self._openai)]
+
+
+def _copied(value: dict[str, Any]) -> dict[str, Any]:
+    copy = value.copy()
+    calls = copy.get("tool_calls")
+    if calls:
+        copy["tool_calls"] = [_copied_call(call) for call in calls]
+    if isinstance(copy.get("content"), list):
+        copy["content"] = _deep(copy["content"])
+    return copy
+
+
+def _copied_call(call: dict[str, Any]) -> dict[str, Any]:
+    return {key: inner.copy() if isinstance(inner, dict) else inner for key, inner in call.items()}
 
 
 def _deep(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: inner if isinstance(inner, str) else _deep(inner) for key, inner in value.items()}
+        return {key: _deep(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_deep(inner) for inner in value]
     return value
