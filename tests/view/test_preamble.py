@@ -1,8 +1,18 @@
 """The preamble and the key: short, and of a size that is known beforehand."""
 
 from quire.tokens import VocabularyCounter
+from quire.view.draw import OPENING
 from quire.view.lines import FOLDED, block_head
-from quire.view.preamble import HEAD_TOKENS, PREAMBLE_TOKENS, all_words, derived_key, preamble
+from quire.view.maker import NO_RESULT
+from quire.view.preamble import (
+    HEAD_TOKENS,
+    NO_RESULT_TOKENS,
+    OPENING_TOKENS,
+    PREAMBLE_TOKENS,
+    all_words,
+    derived_key,
+    preamble,
+)
 
 
 def test_every_key_makes_a_preamble_and_a_head_of_the_same_size() -> None:
@@ -11,6 +21,7 @@ def test_every_key_makes_a_preamble_and_a_head_of_the_same_size() -> None:
     assert {count(preamble(key)) for key in keys} == {PREAMBLE_TOKENS}
     assert {count(block_head(key, FOLDED)) for key in keys} == {HEAD_TOKENS}
     assert PREAMBLE_TOKENS <= 250
+    assert (count(NO_RESULT), count(OPENING)) == (NO_RESULT_TOKENS, OPENING_TOKENS)
 
 
 def test_a_key_belongs_to_its_context() -> None:

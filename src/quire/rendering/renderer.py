@@ -9,13 +9,20 @@ from quire.plan import Plan
 from quire.records import HELD, KEY
 from quire.state import State
 from quire.tokens import VocabularyCounter
-from quire.view.draw import preamble_part
+from quire.view.draw import OPENING, preamble_part
 from quire.view.folded import Folded
 from quire.view.lines import FOLDED, block_head
-from quire.view.maker import Maker
+from quire.view.maker import NO_RESULT, Maker
 from quire.view.options import TARGET_SHARE, CompressionConfig, RenderOptions
 from quire.view.parts import Part
-from quire.view.preamble import HEAD_TOKENS, PREAMBLE_TOKENS, derived_key, preamble
+from quire.view.preamble import (
+    HEAD_TOKENS,
+    NO_RESULT_TOKENS,
+    OPENING_TOKENS,
+    PREAMBLE_TOKENS,
+    derived_key,
+    preamble,
+)
 from quire.view.scene import Scene, shared_tokens
 from quire.view.view import View
 
@@ -69,7 +76,12 @@ class Renderer:
         note, counter = state.note(KEY), self._engine.counter
         key = note.name if note and note.name else derived_key(state.head.identity)
         if type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and not (note and note.name):
-            known = {preamble(key): PREAMBLE_TOKENS, block_head(key, FOLDED): HEAD_TOKENS}
+            known = {
+                preamble(key): PREAMBLE_TOKENS,
+                block_head(key, FOLDED): HEAD_TOKENS,
+                NO_RESULT: NO_RESULT_TOKENS,
+                OPENING: OPENING_TOKENS,
+            }
             return Maker(counter.count, key, known)
         return Maker(counter.count, key)
 

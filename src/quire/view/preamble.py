@@ -15,8 +15,10 @@ _WORDS = (
 
 PREAMBLE_TOKENS = 49
 HEAD_TOKENS = 9
-"""What the preamble and the head of a block of lines take in o200k: the same for every key, so that a view can be drawn
-again without loading a vocabulary. A test counts them."""
+NO_RESULT_TOKENS = 4
+OPENING_TOKENS = 6
+"""What our own words take in o200k, the same for every key: a view can be drawn again without loading a vocabulary.
+A test counts them."""
 
 
 def derived_key(identity: bytes) -> str:

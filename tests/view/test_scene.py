@@ -1,0 +1,105 @@
+"""A view that is kept up to date change by change is the view that would be drawn anew."""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+import quire
+from quire import Context, MemoryStorage, QuireError, ToolCall
+
+Step = Callable[[Context, random.Random, int], object]
+
+
+def some(ctx: Context, chance: random.Random) -> list[int]:
+    """A few message indices."""
+    count = max(len(ctx.messages(all=True)), 1)
+    return [chance.randrange(count) for _ in range(chance.randint(1, 3))]
+
+
+def page(chance: random.Random, segment: str = "usr", most: int = 30) -> str:
+    return f"{segment}-{chance.randint(1, most)}"
+
+
+def answer(ctx: Context, chance: random.Random, number: int) -> None:
+    waiting = ctx.pending_calls()
+    if waiting:
+        ctx.tool_result(chance.choice(waiting).id, f"result {number}")
+
+
+def try_out(ctx: Context, _chance: random.Random, _number: int) -> None:
+    ctx.conversation.batch_start()
+    ctx.user("in the batch")
+    ctx.conversation.batch_end(0)
+
+
+def said(role: str, number: int) -> dict[str, str]:
+    return {"role": role, "content": f"{role} {number}"}
+
+
+STEPS: list[Step] = [
+    lambda ctx, chance, n: ctx.user(f"said {n} " + "word " * chance.randint(0, 60)),
+    lambda ctx, chance, n: ctx.assistant(f"answered {n} " + "yes " * chance.randint(0, 60)),
+    lambda ctx, chance, n: ctx.assistant(None, tool_calls=[ToolCall(f"c{n}", "f"), ToolCall(f"d{n}", "f")]),
+    answer,
+    try_out,
+    lambda ctx, chance, n: ctx.add(said("system", n)),
+    lambda ctx, chance, n: ctx.system(f"prompt {n}"),
+    lambda ctx, chance, n: ctx.conversation.delete(some(ctx, chance)),
+    lambda ctx, chance, n: ctx.conversation.replace(some(ctx, chance)[:1], said("user", n)),
+    lambda ctx, chance, n: ctx.conversation.compress(some(ctx, chance)),
+    lambda ctx, chance, n: ctx.conversation.insert(said("user", n), at=some(ctx, chance)[0]),
+    lambda ctx, chance, n: ctx.pages.create_detail_page(f"note {n}", "", "text " * chance.randint(1, 20), "mem-0"),
+    lambda ctx, chance, n: ctx.pages.set_detail("mem-1", f"other {n}"),
+    lambda ctx, chance, n: ctx.pages.hide(page(chance, "mem", 4)),
+    lambda ctx, chance, n: ctx.pages.hide(page(chance)),
+    lambda ctx, chance, n: ctx.pages.expand(page(chance)),
+    lambda ctx, chance, n: ctx.pages.archive(page(chance)),
+    lambda ctx, chance, n: ctx.pages.restore(page(chance)),
+    lambda ctx, chance, n: ctx.pages.archive(page(chance), cold=True),
+    lambda ctx, chance, n: ctx.pages.recall(page(chance)),
+    lambda ctx, chance, n: ctx.pages.move_page(page(chance), "usr-0", before=page(chance)),
+    lambda ctx, chance, n: ctx.undo(chance.randint(1, ctx.seq)),
+    lambda ctx, chance, n: ctx.rollback(max(1, ctx.seq - chance.randint(0, 4))),
+]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_following_changes_is_as_good_as_drawing_anew(seed: int) -> None:
+    chance = random.Random(seed)
+    storage = MemoryStorage()
+    ctx = quire.open(storage, "c", budget=900 if seed % 2 else 100_000)
+    for number in range(120):
+        with suppress(QuireError):
+            chance.choice(STEPS)(ctx, chance, number)
+        view = ctx.render()
+        assert view.tokens <= view.budget
+        if any(message.role != "system" for message in view.messages):
+            assert quire.check_legal(view.anthropic(), "anthropic") == []
+            assert quire.check_legal(view.openai(), "openai") == []
+        fresh = quire.open(storage, "c", budget=ctx.budget).render()
+        assert fresh.openai() == view.openai(), number
+        assert fresh.tokens == view.tokens
+    assert ctx.check() == []
+
+
+def test_a_handle_follows_what_another_one_wrote_after_refresh() -> None:
+    storage = MemoryStorage()
+    one, other = (quire.open(storage, "c") for _ in range(2))
+    one.user("a")
+    one.render()
+    other.refresh()
+    other.user("b")
+    one.refresh()
+    assert [message.content for message in one.render().messages if message.role == "user"] == ["a", "b"]
+
+
+def test_a_temporary_block_is_seen_in_the_view_and_gone_after_it() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("a")
+    before = ctx.render().openai()
+    with ctx.temporary():
+        ctx.user("only now")
+        assert "only now" in str(ctx.render().openai())
+    assert ctx.render().openai() == before
