@@ -96,14 +96,7 @@ class Renderer:
             return True
         if total > threshold and not (held and held.name):
             return True
-        return any(self._is_full(state, number) for number, _ in state.live_segments())
-
-    def _is_full(self, state: State, number: int) -> bool:
-        segment = state.segment(number)
-        if segment is None or not segment.max_capacity or number == state.conversation() or self._scene is None:
-            return False
-        inside = (s.tokens for part in self._scene.segments for s in part.pages if _in(state, s.key, number))
-        return sum(inside) > segment.max_capacity
+        return scene.overfull
 
     def _fold(self, room: int) -> Folded | None:
         """Commit one fold, if it saves anything worth it; another writer who was first is no reason to fail."""
@@ -146,10 +139,6 @@ class Renderer:
         if total > room:
             raise _floor(scene, total, room)
         return scene
-
-
-def _in(state: State, key: int, number: int) -> bool:
-    return state.index(key).rpartition("-")[0] == state.counters[number].segment
 
 
 def _floor(scene: Scene, total: int, room: int) -> IrreducibleFloor:

@@ -25,6 +25,9 @@ class Scene:
         self.nodes: list[Node] = []
         self.spoken = 0
         """The tokens of the conversation."""
+        self.overfull = False
+        """Whether a segment shows more than its capacity."""
+        self._fixed = 0
 
     def update(self, state: State) -> None:
         """Bring everything up to date with a state."""
@@ -54,17 +57,26 @@ class Scene:
             head.append(opening(self._maker))
         return head + body
 
-    def fixed(self, *, system: bool = True) -> int:
+    def fixed(self) -> int:
         """The tokens of everything but the conversation."""
-        head = sum(part.tokens for part in self.system) + (self._preamble.tokens if self._preamble else 0)
-        total = (head if system else 0) + sum(part.tokens for part in self.segments)
         first = self.segments[0] if self.segments else self.nodes[0].part if self.nodes else None
         starts_wrong = first is not None and first.messages[0].role != "user"
-        return total + (opening(self._maker).tokens if starts_wrong else 0)
+        return self._fixed + (opening(self._maker).tokens if starts_wrong else 0)
 
     def _draw_fixed(self, reader: Reader, settled: int) -> None:
         self.system = draw_system(reader, self._maker, settled)
         self.segments = draw_segments(reader, self._maker)
+        drawn = [*self.system, *self.segments, *([self._preamble] if self._preamble else [])]
+        self._fixed = sum(part.tokens for part in drawn)
+        self.overfull = any(self._is_overfull(reader, number) for number, _ in reader.live_segments())
+
+    def _is_overfull(self, reader: Reader, number: int) -> bool:
+        """Whether a segment shows more than its capacity."""
+        segment = reader.segment(number)
+        if segment is None or not segment.max_capacity or number == reader.conversation():
+            return False
+        inside = (s.tokens for part in self.segments for s in part.pages if segment_number(s.key) == number)
+        return sum(inside) > segment.max_capacity
 
     def _draw_conversation(self, reader: Reader, settled: int) -> None:
         self.nodes = draw_conversation(reader, self._maker, settled)
