@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import book, conversation
+from bench import book, conversation, view
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ RESULTS = ROOT / "bench" / "results"
 Topic = Callable[[Path, int], list[Figure]]
 
 
-TOPICS: dict[str, Topic] = {"book": book.run, "conversation": conversation.run}
+TOPICS: dict[str, Topic] = {"book": book.run, "conversation": conversation.run, "view": view.run}
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 
 
@@ -40,6 +40,8 @@ def main() -> int:
     for name in chosen.topics or TOPICS:
         with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
             figures = TOPICS[name](Path(folder), size)
+        if not figures:
+            continue
         print(as_table(figures))
         holds = holds and all(figure.holds for figure in figures)
         if size == 1_000_000:
