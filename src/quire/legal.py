@@ -5,6 +5,7 @@ without its result, a result without its call, an empty message, a list that sta
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
@@ -102,7 +103,7 @@ def _check_responses(items: Sequence[Values]) -> Iterator[IllegalMessage]:
     waiting: dict[str, int] = {}
     answered: set[str] = set()
     for position, item in enumerate(items):
-        match item.get("type", "message"):
+        match item.get("type") or ("message" if "role" in item else "item_reference"):
             case "function_call" | "custom_tool_call":
                 call_id = str(item.get("call_id"))
                 if call_id in waiting:
@@ -146,22 +147,31 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
     if messages[0].get("role") != "user":
         yield _found(0, "first role", f"The first message is the {shown(messages[0].get('role'))}'s, not the user's.")
     waiting: dict[str, int] = {}
-    for position, message in enumerate(messages):
-        role, content = message.get("role"), message.get("content")
-        if role not in ("user", "assistant", "system"):
-            yield _found(position, "unknown role", f"Its role is {shown(role)}.")
-            continue
-        if _is_empty(content):
-            yield _found(position, "empty content", f"A {role} message without content.")
-        blocks = content if isinstance(content, list) else []
-        yield from _blank_texts(position, blocks)
-        yield from _take_results(position, blocks, waiting)
+    for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
+        turn = list(group)  # messages of one side in a row are one turn
+        blocks: list[Any] = []
+        for position, message in turn:
+            yield from _one_message(position, role, message)
+            content = message.get("content")
+            blocks += content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+        first = turn[0][0]
+        yield from _take_results(first, blocks, waiting)
         if waiting:
-            yield from _unanswered(position, waiting)
+            yield from _unanswered(first, waiting)
             waiting = {}
-        yield from _make_calls(position, blocks, waiting)
+        yield from _make_calls(first, blocks, waiting)
     if waiting:
         yield from _unanswered(len(messages) - 1, waiting)
+
+
+def _one_message(position: int, role: object, message: Values) -> Iterator[IllegalMessage]:
+    content = message.get("content")
+    if role not in ("user", "assistant", "system"):
+        yield _found(position, "unknown role", f"Its role is {shown(role)}.")
+    elif _is_empty(content):
+        yield _found(position, "empty content", f"A {role} message without content.")
+    if isinstance(content, list):
+        yield from _blank_texts(position, content)
 
 
 def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[IllegalMessage]:
