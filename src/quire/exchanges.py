@@ -1,12 +1,12 @@
 """What follows from the messages of one exchange: its name, its size, and the calls that wait for a result."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from quire.messages import PER_MESSAGE, Message, Role, counted_texts
 from quire.pages import Form
 from quire.plan import Plan
+from quire.text import in_one_line
 
 FORMS: Final[Mapping[Role, Form]] = {
     "user": Form.USER,
@@ -17,7 +17,6 @@ FORMS: Final[Mapping[Role, Form]] = {
 """The form of an exchange by the role that opens it."""
 
 _LABEL_BYTES = 32  # an exchange's name is copied with every fork: a few words are enough
-_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
@@ -56,4 +55,4 @@ def label(message: Message) -> str:
 def _plain(text: str) -> str:
     """The first words of a text, without line breaks and control characters."""
     start = " ".join(text[: 2 * _LABEL_BYTES].split())
-    return start if start.isprintable() else " ".join(_UNPRINTABLE.sub(" ", start).split())
+    return start if start.isprintable() else in_one_line(start)

@@ -18,6 +18,7 @@ _META_DEPTH = 32
 
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -36,6 +37,11 @@ def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> st
     if not empty and not text.strip():
         raise InvalidValue(f"{field} {shown(value)} is empty; give at least one visible character.")
     return text
+
+
+def in_one_line(text: str) -> str:
+    """The text with every run of spaces, line breaks and control characters as one space."""
+    return _BLANKS.sub(" ", text).strip()
 
 
 def body_text(value: object, field: str = "detail") -> str:

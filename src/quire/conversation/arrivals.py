@@ -1,6 +1,5 @@
 """Planning the arrival of messages: which page each one stands on."""
 
-import re
 from typing import NamedTuple
 
 from quire.conversation.standins import remake_summary
@@ -12,10 +11,9 @@ from quire.plan import Plan
 from quire.providers import format_messages, parse
 from quire.reader import Reader, slot
 from quire.records import GAPS, Header, PageRecord, call_key, page_key, segment_number
-from quire.text import MAX_NAME
+from quire.text import MAX_NAME, in_one_line
 
 PROMPT = "System prompt"
-_SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class Place(NamedTuple):
@@ -241,7 +239,7 @@ def _prompt_segment(reader: Reader) -> int | None:
 
 
 def _prompt_name(message: Message) -> str:
-    return _SPACES.sub(" ", message.name or "").strip()[:MAX_NAME] or PROMPT
+    return in_one_line(message.name or "")[:MAX_NAME] or PROMPT
 
 
 def _is_first(plan: Plan) -> bool:

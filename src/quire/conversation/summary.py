@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 
 from quire.messages import Message
-from quire.text import MAX_DESCRIPTION
+from quire.text import MAX_DESCRIPTION, in_one_line
 
-_SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SENTENCE = re.compile(r"(?<=[。！？!?])|(?<=[.;:])\s")
 _FACT = re.compile(
     r"https?://[^\s<>\"')\]]+"  # addresses
@@ -33,8 +32,8 @@ def summarise(messages: Sequence[Message]) -> tuple[str, str]:
 
 
 def _line(message: Message) -> str:
-    said = _SPACES.sub(" ", message.text).strip()
-    calls = ", ".join(f"{call.name}({_clipped(_SPACES.sub(' ', call.arguments), 60)})" for call in message.tool_calls)
+    said = in_one_line(message.text)
+    calls = ", ".join(f"{call.name}({_clipped(in_one_line(call.arguments), 60)})" for call in message.tool_calls)
     words = " → ".join(part for part in (_first_sentences(said), calls) if part)
     return f"{message.role.capitalize()}: {words}" if words else ""
 

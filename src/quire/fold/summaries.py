@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 from quire.fold.facts import facts
 from quire.messages import Message
-from quire.text import MAX_DESCRIPTION
+from quire.text import MAX_DESCRIPTION, in_one_line
 from quire.view.folded import Account
 
 Count = Callable[[str], int]
-_SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _END = re.compile(r"(?<=[。！？!?])|(?<=[.;])\s")
 _ASKED, _SAID = 90, 90
 _SHARE = 0.1
@@ -51,13 +50,13 @@ def _fitted(pieces: Sequence[str], found: Sequence[str], limit: int, count: Coun
         taken.append(fact)
     if taken:
         text = f"{text} | {' '.join(taken)}" if text else " ".join(taken)
-    text = _SPACES.sub(" ", text).strip()[:MAX_DESCRIPTION]
+    text = in_one_line(text)[:MAX_DESCRIPTION]
     kept = sum(fact in text for fact in found)
     return text, Account(kept, len(found) - kept)
 
 
 def _clip(text: str, limit: int, count: Count) -> str:
-    text = _SPACES.sub(" ", text).strip()
+    text = in_one_line(text)
     while text and count(text) > limit:
         text = text[: int(len(text) * 0.8)].rstrip()
     return text
@@ -65,7 +64,7 @@ def _clip(text: str, limit: int, count: Count) -> str:
 
 def _first(text: str, limit: int) -> str:
     """The first sentence, or its beginning."""
-    text = _SPACES.sub(" ", text[: 4 * limit]).strip()
+    text = in_one_line(text[: 4 * limit])
     sentence = next((piece for piece in _END.split(text) if piece), "")
     return sentence[:limit]
 
