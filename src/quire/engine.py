@@ -30,6 +30,7 @@ from quire.records import (
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
+    Anchor,
     EntryRecord,
     Gone,
     HeadRecord,
@@ -43,6 +44,7 @@ from quire.records import (
 )
 from quire.state import Folder, State
 from quire.storage.base import (
+    ANCHOR,
     BODY,
     CALL,
     JOURNAL,
@@ -123,7 +125,7 @@ class Engine:
 
     def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
         """Commit a plan as one journal entry and apply it; a plan without changes is no entry."""
-        if not plan.pages and not plan.segments and not plan.notes:
+        if not plan.pages and not plan.segments and not plan.notes and not plan.settles:
             return
         state = self.state
         changes = _Changes(plan)
@@ -143,6 +145,7 @@ class Engine:
             folders=changes.folders,
             pins=changes.pins,
             notes=plan.notes,
+            anchors=changes.anchors,
             moved=changes.moved,
         )
         self._stale = False
@@ -286,6 +289,7 @@ class _Changes:
         self.touched: list[Touched] = []
         self.folders: dict[int, Folder] = {}
         self.pins: dict[int, bool] = {}
+        self.anchors: dict[int, Anchor | None] = {}
         self.moved = False
         self._plan = plan
         self._state = plan.state
@@ -308,6 +312,20 @@ class _Changes:
         for number in plan.destroyed:
             self.writes.append(Delete(MESSAGE, number))
         self._tallies()
+        self._anchor()
+
+    def _anchor(self) -> None:
+        """Remember how the view shows what is deferred; what is changed at once is no longer."""
+        plan, known = self._plan, self._state.anchors()
+        if plan.deferred:
+            for key in (*plan.pages, *(key for key in plan.opened if key not in plan.pages)):
+                anchor = _anchored(plan, key, known.get(key))
+                if anchor is not None:
+                    self.anchors[key] = anchor
+        elif known:
+            self.anchors = dict.fromkeys(known if plan.settles else plan.pages.keys() & known.keys())
+        for key, anchor in self.anchors.items():
+            self.writes.append(Delete(ANCHOR, key) if anchor is None else Put(ANCHOR, key, encode_record(key, anchor)))
 
     def _note(self, key: int, note: NoteRecord) -> None:
         old = self._state.note(key)
@@ -380,6 +398,19 @@ class _Changes:
         if was is not now:
             self.pins[key] = now
             self.writes.append(Put(PIN, key, b"") if now else Delete(PIN, key))
+
+
+def _anchored(plan: Plan, key: int, known: Anchor | None) -> Anchor | None:
+    """How the view goes on showing a page that a plan changes or opens; None if that is known already."""
+    page = plan.page(key)
+    opened = encode_record(key, page.header) if key in plan.opened and isinstance(page, PageRecord) else b""
+    if known is None:
+        old = plan.stored(key)
+        before = None if old is None else encode_record(key, old if isinstance(old, Gone) else old.header)
+        return Anchor(plan.seq, plan.next_message, before, *_place(old), opened)
+    if opened and not known.opened:
+        return replace(known, seq=plan.seq, number=plan.next_message, opened=opened)
+    return None
 
 
 def _place(page: PageRecord | Gone | None) -> tuple[int | None, bytes]:

@@ -52,6 +52,12 @@ class Plan(Reader):
         self.calls: dict[int, tuple[int, ...]] = {}
         self.notes: dict[int, NoteRecord] = {}
         self.horizon = state.head.horizon
+        self.deferred = False
+        """Whether the view goes on showing the pages as they were, until the next fold."""
+        self.opened: set[int] = set()
+        """Pages that the view shows after the newest message until then."""
+        self.settles = False
+        """Whether everything that was deferred takes its place."""
         self._waiting: int | None = None
         self._followed = False
         self.fresh: set[int] = set()
@@ -241,6 +247,7 @@ class Plan(Reader):
         self._pins.clear()
         self._last.clear()
         self.bodies.clear()
+        self.settles = False
 
     def next_position(self) -> int:
         """A place in the display order after every segment that was ever added."""
@@ -292,6 +299,18 @@ class Plan(Reader):
         if type(tokens) is not int or tokens < 0:
             raise InvalidValue(f"The token counter gave {shown(tokens)}; a whole number from 0 is needed.")
         return tokens
+
+    # The view
+
+    def defer(self, *opened: int) -> None:
+        """Let what this plan changes take its place in the view at the next fold; pages that are `opened` are shown
+        after the newest message until then."""
+        self.deferred = True
+        self.opened.update(opened)
+
+    def settle(self) -> None:
+        """Let everything that was deferred take its place."""
+        self.settles = bool(self.state.anchors())
 
     # Places
 

@@ -184,6 +184,21 @@ CHECKPOINTS: Final = 1 << 32
 """Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone; checkpoints by seq."""
 
 
+class Anchor(Struct, frozen=True, array_like=True, gc=False):
+    """A page that an agent changed since the last fold: how the view goes on showing it until the next.
+
+    `before` is its header then (None: there was no such page) with its place. If the agent opened it, `opened` is its
+    header at that moment, and it is shown after the messages below `number`, by entry `seq`.
+    """
+
+    seq: int
+    number: int
+    before: bytes | None = None
+    group: int | None = None
+    order: bytes = b""
+    opened: bytes = b""
+
+
 class Touched(Struct, frozen=True, array_like=True, gc=False):
     """One record that an entry changed, and what it was before (`before` None: it did not exist)."""
 
@@ -221,6 +236,7 @@ _entry_decoder = msgspec.msgpack.Decoder(EntryRecord)
 _tally_decoder = msgspec.msgpack.Decoder(int)
 _message_decoder = msgspec.msgpack.Decoder(MessageRecord)
 _note_decoder = msgspec.msgpack.Decoder(NoteRecord)
+_anchor_decoder = msgspec.msgpack.Decoder(Anchor)
 _call_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
@@ -299,6 +315,11 @@ def decode_message(number: int, value: bytes) -> MessageRecord:
 def decode_note(key: int, value: bytes) -> NoteRecord:
     """A note. Raises `Corrupt`."""
     return _decode(_note_decoder, "note", key, value)
+
+
+def decode_anchor(key: int, value: bytes) -> Anchor:
+    """An anchor. Raises `Corrupt`."""
+    return _decode(_anchor_decoder, "anchor", key, value)
 
 
 def decode_call(key: int, value: bytes) -> tuple[int, ...]:

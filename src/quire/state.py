@@ -18,6 +18,7 @@ from quire.records import (
     COLD_GROUP,
     FORMAT,
     GAPS,
+    Anchor,
     Counter,
     Gone,
     HeadRecord,
@@ -25,6 +26,7 @@ from quire.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
+    decode_anchor,
     decode_body,
     decode_call,
     decode_head,
@@ -37,7 +39,7 @@ from quire.records import (
     page_number,
     segment_number,
 )
-from quire.storage.base import BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
+from quire.storage.base import ANCHOR, BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
 from quire.storage.overlay import OverlayStorage
 
 _UNKNOWN = -1
@@ -88,6 +90,9 @@ class State(Reader):
         self._held: dict[int, PageRecord] = {}  # pinned pages stay
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
         self._notes: dict[int, NoteRecord | None] = {}
+        self._anchors: dict[int, Anchor] | None = None
+        self.settled_at = self.version
+        """The last entry that let something deferred take its place, as far as this handle saw."""
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
         self._folders: OrderedDict[int, Folder] = OrderedDict()
         self._log: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_REMEMBERED)
@@ -256,6 +261,14 @@ class State(Reader):
             self._notes[key] = found
         return found
 
+    def anchors(self) -> Mapping[int, Anchor]:
+        """What an agent changed since the last fold, by page, in the order it was changed or opened."""
+        if self._anchors is None:
+            found = self.storage.scan(self.context, ANCHOR) if self.version else ()
+            anchors = [(record.key, decode_anchor(record.key, record.value)) for record in found]
+            self._anchors = dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
+        return self._anchors
+
     def callers(self, key: int) -> tuple[int, ...]:
         record = self.storage.get(self.context, CALL, key)
         return decode_call(key, record.value) if record else ()
@@ -303,6 +316,7 @@ class State(Reader):
         folders: Mapping[int, Folder],
         pins: Mapping[int, bool],
         notes: Mapping[int, NoteRecord],
+        anchors: Mapping[int, Anchor | None],
         moved: bool,
     ) -> None:
         """Take over what was committed."""
@@ -317,6 +331,8 @@ class State(Reader):
             self._segments.update(segments)
             self._conversation = -1
         self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
+        if anchors:
+            self._take_anchors(version, anchors)
         for key, folder in folders.items():
             self._keep_folder(key, folder)
         conversation = self.conversation()
@@ -329,6 +345,16 @@ class State(Reader):
         if self._pins is not None:
             for key, pinned in pins.items():
                 (self._pins.add if pinned else self._pins.discard)(key)
+
+    def _take_anchors(self, version: int, anchors: Mapping[int, Anchor | None]) -> None:
+        known = dict(self.anchors())
+        for key, anchor in sorted(anchors.items()):
+            known.pop(key, None)
+            if anchor is None:
+                self.settled_at = version
+            else:
+                known[key] = anchor
+        self._anchors = known
 
     def changed_since(self, version: int) -> list[int] | None:
         """The keys of the pages changed after a version, as far as this handle remembers; None if it does not."""

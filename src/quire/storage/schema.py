@@ -31,6 +31,7 @@ _FIRST_FAMILIES: tuple[Family, ...] = (
     "message",
     "call",
     "note",
+    "anchor",
 )
 
 MIGRATIONS: tuple[str, ...] = (

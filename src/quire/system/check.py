@@ -9,6 +9,7 @@ from quire.errors import QuireError
 from quire.pages import Lifecycle, Mark, Visibility
 from quire.records import (
     PageRecord,
+    decode_anchor,
     decode_body,
     decode_call,
     decode_entry,
@@ -23,7 +24,7 @@ from quire.records import (
     segment_number,
 )
 from quire.state import State
-from quire.storage.base import BODY, CALL, JOURNAL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Family, Record
+from quire.storage.base import ANCHOR, BODY, CALL, JOURNAL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Family, Record
 from quire.system.rules import showable_root
 
 _DECODERS: dict[Family, Callable[[Record], object]] = {
@@ -35,6 +36,7 @@ _DECODERS: dict[Family, Callable[[Record], object]] = {
     MESSAGE: lambda record: decode_message(record.key, record.value),
     CALL: lambda record: decode_call(record.key, record.value),
     NOTE: lambda record: decode_note(record.key, record.value),
+    ANCHOR: lambda record: decode_anchor(record.key, record.value),
 }
 
 
