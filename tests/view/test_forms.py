@@ -1,5 +1,7 @@
 """The forms of a view are what the providers' own types want, whatever shape the messages came in."""
 
+from typing import Any
+
 import pytest
 
 import quire
@@ -29,3 +31,21 @@ def test_every_form_of_a_view_is_legal_and_fits_the_sdk_types(provider: Provider
     assert check_legal(view.openai(), "openai") == []
     assert check_legal(view.responses(), "responses") == []
     assert check_legal(view.anthropic(), "anthropic") == []
+
+
+@pytest.mark.parametrize(("provider", "name"), CASES)
+def test_what_a_caller_does_to_a_form_harms_no_later_one(provider: Provider, name: str) -> None:
+    ctx = quire.open("memory:", budget=100_000)
+    ctx.import_messages(ALL[provider][name])
+    before = ctx.render().openai()
+    _spoil(ctx.render().openai())
+    assert ctx.render().openai() == before
+    assert all(type(message) is dict for message in before)
+
+
+def _spoil(value: Any) -> None:
+    """Empty everything in a value that can be emptied, from the inside out."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _spoil(inner)
+        value.clear()

@@ -85,10 +85,7 @@ class View:
 
     def openai(self) -> list[dict[str, Any]]:
         """The messages for OpenAI chat completions, as fresh values."""
-        values: list[dict[str, Any]] = []
-        for part in self.parts:
-            values += part.openai()
-        return values
+        return [value.copy() for part in self.parts for value in part.openai()]
 
     def responses(self) -> list[dict[str, Any]]:
         """The items for the OpenAI Responses API."""
