@@ -9,7 +9,7 @@ import quire
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
-    ("text", "pages", "ranks", "tokens", "messages", "cache", "numbering", "legal"),
+    ("text", "pages", "ranks", "tokens", "images", "media", "messages", "cache", "numbering", "legal"),
     (
         "storage",
         "storage.base",
@@ -80,6 +80,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "view.lines",
         "view.parts",
         "view.maker",
+        "view.steady",
         "view.draw",
         "view.scene",
         "view.view",

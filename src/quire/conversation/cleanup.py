@@ -31,6 +31,7 @@ def cleanup(plan: Plan) -> Cleanup:
     plan.put_note(GAPS, gaps=gaps)
     plan.destroyed.update(gone)
     plan.horizon = plan.seq
+    plan.settle()
     fresh = Numbering(gaps, plan.next_message)
     left = (number for number in numbering.numbers() if number in kept)
     pairs = ((numbering.index(number), fresh.index(number)) for number in left)

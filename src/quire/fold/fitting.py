@@ -4,11 +4,12 @@ The order is the contract's: old exchanges first, then notes, then the last turn
 the last user message never go, and the newest message is clipped only when nothing else helps.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from quire.fold.folding import Standing, choose, fold, gather_all, protected
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.plan import Plan
+from quire.reader import Reader
 from quire.records import PageRecord, page_key
 from quire.view.draw import draw_leaf, shown_pages
 from quire.view.folded import Folded
@@ -31,6 +32,7 @@ class Fitting:
         self._budget = budget
         self._config = config
         self._settled = plan.state.version
+        self._opened = _first_row(plan, (key for key, anchor in plan.state.anchors().items() if anchor.opened))
 
     def total(self) -> int:
         """What the view would cost now."""
@@ -74,7 +76,8 @@ class Fitting:
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
         row = list(self._row())
-        chosen = choose(row, protected(row, self.plan, turns, room), excess, limit)
+        kept = protected(row, self.plan, turns, room)
+        chosen = choose(row, kept | self._opened if turns else kept, excess, limit)
         if chosen:
             lines = int(self._budget * LINES_SHARE)
             self.done += fold(self.plan, row, chosen, self._maker.size, lines)
@@ -145,6 +148,13 @@ class Fitting:
         for standing, allowed in zip(rows, levelled([s.tokens for s in rows], room), strict=True):
             if allowed < standing.tokens:
                 self.plan.change(standing.page, clip=max(allowed, 1))
+
+
+def _first_row(reader: Reader, keys: Iterable[int]) -> set[int]:
+    """The pages of the conversation's first row that these stand in: an agent has just opened them."""
+    pages = (page for key in keys if isinstance(page := reader.page(key), PageRecord))
+    chains = ([page, *reader.ancestors(page)] for page in pages)
+    return {chain[-2].key for chain in chains if len(chain) > 1}
 
 
 def levelled(sizes: Sequence[int], total: int) -> list[int]:

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from quire.conversation.items import items
 from quire.pages import Lifecycle, Mark, PageIndex, Permission, Visibility
-from quire.records import PageRecord, segment_number
+from quire.records import Anchor, PageRecord, segment_number
 from quire.state import State
 from quire.view.scene import Scene
 
@@ -37,7 +37,18 @@ class Stats(Struct, frozen=True, kw_only=True):
 def why(state: State, scene: Scene, index: PageIndex) -> Why:
     """The rule that decides how a page is shown. Raises `NoSuchPage`."""
     page = state.live(index)
-    shown = next((s for part in scene.parts() for s in part.pages if s.key == page.key), None)
+    places = [shown for part in scene.parts() for shown in part.pages if shown.key == page.key]
+    shown = min(places, key=lambda place: place.granularity == "line", default=None)
+    anchor = state.anchors().get(page.key)
+    if anchor is not None:
+        rule, call = _why_waiting(anchor)
+        return Why(
+            index=index,
+            shown=shown.granularity if shown else "no",
+            rule=rule,
+            tokens=shown.tokens if shown else page.header.tokens,
+            call=call,
+        )
     if shown is not None:
         rule, call = _why_shown(state, page, shown.granularity)
         return Why(index=index, shown=shown.granularity, rule=rule, tokens=shown.tokens, call=call)
@@ -83,6 +94,12 @@ def _why_shown(state: State, page: PageRecord, granularity: str) -> tuple[str, s
         return f"too large for the view: clipped to {page.header.clip} tokens", f"detail({index!r}) reads all of it"
     folded = page.header.line_tokens > 0
     return "folded: shown as one line" if folded else "hidden: shown as one line", f"expand({index!r})"
+
+
+def _why_waiting(anchor: Anchor) -> tuple[str, str]:
+    if anchor.opened:
+        return "opened by the agent: quoted after the messages of that time, in its place from the next fold on", ""
+    return f"changed by the agent (entry {anchor.seq}): the view follows at the next fold", f"undo({anchor.seq})"
 
 
 def _why_not(state: State, page: PageRecord) -> tuple[str, str]:

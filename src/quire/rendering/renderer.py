@@ -114,10 +114,11 @@ class Renderer:
             return None
         if plan.pages:
             self._on_fold(fitting.done)
-        return fitting.done if plan.pages else None
+        return fitting.done if plan.pages or plan.settles else None
 
     def _fitted(self, plan: Plan, room: int) -> tuple[Fitting, int]:
         maker = self._maker or self._new_maker(plan.state)
+        plan.settle()
         fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config)
         before = fitting.total()
         fitting.keep_capacities()

@@ -120,6 +120,7 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
                 _revert_segment(plan, item)
         elif item.key < CHECKPOINTS:
             _revert_note(plan, item)
+    plan.settle()
     verify(plan)
     verify_segments(plan)
     verify_conversation(plan)

@@ -35,6 +35,7 @@ from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_li
 def unmarshal(plan: Plan, data: bytes | str) -> None:
     """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of what is wrong."""
     document = _Document(_parse(data))
+    plan.settle()
     _clear(plan)
     document.plan(plan)
     if plan.batches():

@@ -1,15 +1,17 @@
 """Drawing: from pages to the pieces of a view. A pure function of what a reader sees; it writes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
-from quire.messages import PER_MESSAGE, Message
+from quire.messages import PER_MESSAGE, Message, as_text
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.reader import Reader
-from quire.records import PageRecord, SegmentRecord, page_key
+from quire.records import Anchor, PageRecord, SegmentRecord, page_key
 from quire.view.lines import block_head
 from quire.view.maker import Maker
 from quire.view.parts import Granularity, Part, Shown
+from quire.view.steady import opened_pages
 
 OPENING = "[The conversation begins here.]"
 
@@ -50,6 +52,34 @@ def draw_leaf(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> P
     return maker.note(reader, page, settled)
 
 
+def draw_opened(reader: Reader, maker: Maker, page: PageRecord) -> Part:
+    """A page that an agent opened, as a quotation: it stands after the exchange that opened it until the next fold."""
+    title = f"Opened [{reader.index(page.key)}] {page.header.name}"
+    text = block_head(maker.key, title)
+    shown: list[Shown] = []
+    for leaf in shown_pages(reader, page.key) if page.header.folder else (page,):
+        inner, granularity = _quoted(reader, maker, leaf)
+        text += inner
+        shown.append(Shown(leaf.key, reader.index(leaf.key), granularity, maker.size(inner)))
+    tokens = maker.size(text) + PER_MESSAGE
+    if page.header.folder:
+        shown.append(Shown(page.key, reader.index(page.key), "whole", tokens))
+    return Part("opened", [Message(role="user", content=text)], tokens, shown)
+
+
+def with_opened(nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Mapping[int, Anchor]) -> list[Node]:
+    """The conversation with the pages that were opened, each after the messages that had arrived by then."""
+    placed = list(nodes)
+    for anchor, page in opened_pages(anchors):
+        part = maker.kept(("opened", page.key, anchor.seq), partial(draw_opened, reader, maker, page))
+        arrived = (n for n, node in enumerate(placed) if _first_number(node, anchor.number) < anchor.number)
+        place = max(arrived, default=len(placed) - 1) + 1
+        while place < len(placed) and placed[place].part.kind == "opened":
+            place += 1
+        placed.insert(place, Node(part, []))
+    return placed
+
+
 def draw_system(reader: Reader, maker: Maker, settled: int) -> list[Part]:
     """The prompts: what the SYSTEM segments hold, the only pages that speak with the system's voice."""
     parts: list[Part] = []
@@ -77,7 +107,8 @@ def draw_segments(reader: Reader, maker: Maker) -> list[Part]:
 
 def opening(maker: Maker) -> Part:
     """A first word of the user's for a conversation that begins with the assistant."""
-    return Part("opening", [Message(role="user", content=OPENING)], maker.size(OPENING) + PER_MESSAGE)
+    message = Message(role="user", content=OPENING)
+    return maker.kept(("opening",), lambda: Part("opening", [message], maker.size(OPENING) + PER_MESSAGE))
 
 
 def preamble_part(maker: Maker, text: str) -> Part:
@@ -103,6 +134,21 @@ def _generation(page: PageRecord) -> int | None:
     if header.visibility is Visibility.EXPANDED:
         return None
     return header.born if header.folder else header.seq
+
+
+def _quoted(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, Granularity]:
+    header = page.header
+    if header.visibility is Visibility.HIDDEN or header.folder:
+        return maker.line(reader, page)[0], "line"
+    if header.numbers:
+        part = maker.exchange(reader, page, -1)
+        return (as_text(part.messages) if part else "") + "\n", "clipped" if header.clip else "whole"
+    return maker.text(reader, page) + "\n", "clipped" if header.clip else "whole"
+
+
+def _first_number(node: Node, otherwise: int) -> int:
+    """The number of the first message of a node that is an exchange."""
+    return next((page.header.numbers[0] for page in node.pages if page.header.numbers), otherwise)
 
 
 def _draw_prompt(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> Part | None:

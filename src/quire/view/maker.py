@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quire.messages import PER_MESSAGE, Message
+from quire.messages import PER_MESSAGE, Message, message_tokens
 from quire.reader import Reader
 from quire.records import PageRecord
-from quire.view.clip import clip_exchange, clip_text, message_size
+from quire.view.clip import clip_exchange, clip_text
 from quire.view.lines import FOLDED, block_head, page_line
 from quire.view.parts import Granularity, Part, Shown
 
@@ -66,6 +66,14 @@ class Maker:
                 self._keep(known, part)
         return part
 
+    def kept(self, known: tuple[Any, ...], make: Callable[[], Part]) -> Part:
+        """A piece that is always the same under these words, made once."""
+        part = self._parts.get(known)
+        if part is None:
+            part = make()
+            self._keep(known, part)
+        return part
+
     def text(self, reader: Reader, page: PageRecord) -> str:
         """The body of a text page, clipped if that was decided."""
         body = reader.body(page.header.body)
@@ -110,7 +118,7 @@ class Maker:
         granularity: Granularity = "whole"
         if header.clip and tokens > header.clip:
             messages = clip_exchange(messages, header.clip, index, self.count)
-            tokens = sum(message_size(message, self.count) for message in messages)
+            tokens = sum(message_tokens(message, self.count) for message in messages)
             granularity = "clipped"
         return Part("exchange", messages, tokens, [Shown(page.key, index, granularity, tokens)])
 

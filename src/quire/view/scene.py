@@ -1,14 +1,15 @@
 """What one handle has drawn, kept up to date change by change: a new message costs what it costs, not what all cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from quire.pages import Lifecycle, Visibility
 from quire.reader import Reader, Slot, slot
-from quire.records import PageRecord, page_key, segment_number
+from quire.records import Anchor, PageRecord, page_key, segment_number
 from quire.state import State
-from quire.view.draw import Node, draw_conversation, draw_leaf, draw_segments, draw_system, opening
+from quire.view.draw import Node, draw_conversation, draw_leaf, draw_segments, draw_system, opening, with_opened
 from quire.view.maker import Maker
 from quire.view.parts import Part
+from quire.view.steady import Steady
 
 
 class Scene:
@@ -28,19 +29,27 @@ class Scene:
         self.overfull = False
         """Whether a segment shows more than its capacity."""
         self._fixed = 0
+        self._anchors: Mapping[int, Anchor] = {}
 
     def update(self, state: State) -> None:
         """Bring everything up to date with a state."""
         changed = state.changed_since(self._version) if self._version >= 0 else None
-        if changed is None:
-            self.draw(state, state.version)
+        anchors = state.anchors()
+        reader = Steady(state, anchors) if anchors else state
+        if changed is None or state.settled_at > self._version:
+            self._anchors = anchors
+            self.draw(reader, state.version)
         elif changed:
             conversation = state.conversation()
             talk = [key for key in changed if segment_number(key) == conversation]
             if len(talk) < len(changed):
-                self._draw_fixed(state, state.version)
-            if not all(self._follow(state, key) for key in dict.fromkeys(talk)):
-                self._draw_conversation(state, state.version)
+                self._draw_fixed(reader, state.version)
+            followed = anchors is self._anchors and all(
+                self._follow(reader, key, state.version) for key in dict.fromkeys(talk)
+            )
+            if not followed:
+                self._anchors = anchors
+                self._draw_conversation(reader, state.version)
         self._version = state.version
 
     def draw(self, reader: Reader, settled: int) -> None:
@@ -64,8 +73,8 @@ class Scene:
         return self._fixed + (opening(self._maker).tokens if starts_wrong else 0)
 
     def _draw_fixed(self, reader: Reader, settled: int) -> None:
-        self.system = draw_system(reader, self._maker, settled)
-        self.segments = draw_segments(reader, self._maker)
+        self.system = _kept(self.system, draw_system(reader, self._maker, settled))
+        self.segments = _kept(self.segments, draw_segments(reader, self._maker))
         drawn = [*self.system, *self.segments, *([self._preamble] if self._preamble else [])]
         self._fixed = sum(part.tokens for part in drawn)
         self.overfull = any(self._is_overfull(reader, number) for number, _ in reader.live_segments())
@@ -79,16 +88,17 @@ class Scene:
         return sum(inside) > segment.max_capacity
 
     def _draw_conversation(self, reader: Reader, settled: int) -> None:
-        self.nodes = draw_conversation(reader, self._maker, settled)
+        nodes = draw_conversation(reader, self._maker, settled)
+        self.nodes = with_opened(nodes, reader, self._maker, self._anchors)
         self.spoken = sum(node.part.tokens for node in self.nodes)
         self._places = {page.key: place for place, node in enumerate(self.nodes) for page in node.pages}
         conversation = reader.conversation()
         last = None if conversation is None else next(reader.members(page_key(conversation, 0), reverse=True), None)
         self._last = slot(last) if last is not None else None
 
-    def _follow(self, state: State, key: int) -> bool:
+    def _follow(self, reader: Reader, key: int, settled: int) -> bool:
         """Take over one changed page of the conversation; False if everything has to be drawn anew."""
-        page = state.page(key)
+        page = reader.page(key)
         place = self._places.get(key)
         if not isinstance(page, PageRecord) or page.is_cold:
             return place is None
@@ -96,28 +106,33 @@ class Scene:
         if page.header.folder or not stands or page.parent != page_key(segment_number(key), 0):
             return page.is_root
         if place is not None:
-            return self._replace(state, page, place)
+            return self._replace(reader, page, place, settled)
         if self._last is not None and slot(page) <= self._last:
             return False
         self._last = slot(page)
-        part = draw_leaf(state, self._maker, page, state.version)
+        part = draw_leaf(reader, self._maker, page, settled)
         if part is not None:
             self._places[key] = len(self.nodes)
             self.nodes.append(Node(part, [page]))
             self.spoken += part.tokens
         return True
 
-    def _replace(self, state: State, page: PageRecord, place: int) -> bool:
+    def _replace(self, reader: Reader, page: PageRecord, place: int, settled: int) -> bool:
         node = self.nodes[place]
         old = node.pages[0]
         if len(node.pages) != 1 or slot(old) != slot(page) or old.header.visibility is Visibility.HIDDEN:
             return False
-        part = draw_leaf(state, self._maker, page, state.version)
+        part = draw_leaf(reader, self._maker, page, settled)
         if part is None:
             return False
         self.spoken += part.tokens - node.part.tokens
         self.nodes[place] = Node(part, [page])
         return True
+
+
+def _kept(old: Sequence[Part], new: list[Part]) -> list[Part]:
+    """The new pieces; one that is as the old one in its place is that one."""
+    return [*(was if was.is_same(now) else now for was, now in zip(old, new, strict=False)), *new[len(old) :]]
 
 
 def shared_tokens(before: Sequence[Part], now: Sequence[Part]) -> int:
@@ -127,7 +142,7 @@ def shared_tokens(before: Sequence[Part], now: Sequence[Part]) -> int:
         return sum(part.tokens for part in now[:shortest])
     total = 0
     for one, other in zip(before, now, strict=False):
-        if one is not other:
+        if one is not other and one.messages != other.messages:  # the same words may have been drawn anew
             break
         total += one.tokens
     return total

@@ -1,0 +1,125 @@
+"""What an agent changes leaves the prefix alone until the next fold; what a developer changes shows at once."""
+
+from collections.abc import Callable
+
+import pytest
+
+import quire
+from quire import Context, Visibility
+from quire.plan import Plan
+from quire.system.lifecycle import archive, expand, hide
+from quire.system.tree import create_detail_page, move_page, remove_page, update_page
+from tests.view.test_laws import check
+
+
+def small_context() -> Context:
+    ctx = quire.open("memory:", budget=2_000)
+    ctx.system("Prompt.")
+    ctx.pages.create_detail_page("Seat", "By the window", "He wants a seat by the window.", "mem-0")
+    for turn in range(6):
+        ctx.user(f"Question {turn}")
+        ctx.assistant(f"Answer {turn}")
+    ctx.pages.hide("usr-3")
+    return ctx
+
+
+def as_agent(ctx: Context, plan_it: Callable[[Plan], object], opened: str | None = None) -> None:
+    """Do something as an agent does it: its effect on the view waits for the next fold."""
+
+    def planner(plan: Plan) -> None:
+        plan_it(plan)
+        plan.defer(*([plan.live(opened).key] if opened else []))
+
+    ctx.pages.acting_as("agent").run("agent", planner)
+
+
+CHANGES: dict[str, Callable[[Plan], object]] = {
+    "hide": lambda plan: hide(plan, "usr-1"),
+    "archive": lambda plan: archive(plan, "usr-2"),
+    "write": lambda plan: create_detail_page(plan, "Meal", "No fish", "He eats no fish.", "mem-0"),
+    "edit": lambda plan: update_page(plan, "mem-1", name="Seating"),
+    "move": lambda plan: move_page(plan, "mem-1", "win-0"),
+    "remove": lambda plan: remove_page(plan, "mem-1"),
+    "open": lambda plan: expand(plan, "usr-3"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_an_agents_change_waits_for_the_next_fold(what: str) -> None:
+    ctx = small_context()
+    before = ctx.render()
+    as_agent(ctx, CHANGES[what])
+    assert ctx.render().openai() == before.openai()
+    assert ctx.render().shared_prefix == before.tokens
+    again = quire.open(ctx.pages.storage, ctx.name, budget=2_000)
+    assert again.render().openai() == before.openai()
+    ctx.user("And now? " + "word " * 1_900)
+    view = ctx.render()
+    assert view.fold is not None
+    check(ctx, view, 2_000)
+    fresh = ctx.fork("other").render()
+    assert [page.index for page in fresh.pages] == [page.index for page in view.pages]
+    assert not ctx.pages._engine.state.anchors()
+    assert ctx.check() == []
+
+
+def test_an_opened_page_stands_once_after_the_exchange_that_opened_it() -> None:
+    ctx = small_context()
+    before = ctx.render().openai()
+    as_agent(ctx, CHANGES["open"], opened="usr-3")
+    opened = ctx.render().openai()
+    assert opened[:-1] == before
+    assert "Opened [usr-3]" in opened[-1]["content"]
+    assert "Question 1" in opened[-1]["content"]
+    assert ctx.render().openai() == opened
+    ctx.assistant("I see.")
+    ctx.user("Go on.")
+    later = ctx.render()
+    assert later.openai()[: len(opened)] == opened
+    assert quire.open(ctx.pages.storage, ctx.name, budget=2_000).render().openai() == later.openai()
+    assert ctx.why("usr-3").shown == "whole"
+    check(ctx, later, 2_000)
+
+
+def test_a_fold_keeps_what_was_just_opened() -> None:
+    ctx = quire.open("memory:", budget=1_200)
+    ctx.system("Prompt.")
+    for turn in range(60):
+        ctx.user(f"Question {turn} " + "word " * 30)
+        ctx.assistant(f"Answer {turn} " + "word " * 30)
+        ctx.render()
+    index = [page for page in ctx.render().pages if page.granularity == "line"][-1].index
+    while isinstance(ctx.pages.get_page(index), quire.ContentsPage):
+        index = ctx.pages.children(index)[0].index
+    as_agent(ctx, lambda plan: expand(plan, index), opened=index)
+    words = ctx.pages.detail(index).split(": ", 1)[1]
+    assert words in str(ctx.render().messages[-1].content)
+    view = ctx.render()
+    while view.fold is None:
+        ctx.user("word " * 200)
+        view = ctx.render()
+    assert any(words in str(message.content) for message in view.messages)
+    check(ctx, view, 1_200)
+
+
+def test_a_developers_change_of_the_same_page_shows_at_once() -> None:
+    ctx = small_context()
+    as_agent(ctx, CHANGES["edit"])
+    ctx.pages.update_page("mem-1", description="By the aisle")
+    assert "Seating" in str(ctx.render().openai())
+    as_agent(ctx, CHANGES["hide"])
+    assert ctx.pages.get_page("usr-1").visibility is Visibility.HIDDEN
+    ctx.undo(ctx.seq)
+    assert ctx.pages.get_page("usr-1").visibility is Visibility.EXPANDED
+    assert not ctx.pages._engine.state.anchors()
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_rollback_forgets_what_waited(what: str) -> None:
+    ctx = small_context()
+    before = ctx.render().openai()
+    seq = ctx.seq
+    as_agent(ctx, CHANGES[what], opened="usr-3" if what == "open" else None)
+    ctx.rollback(seq)
+    assert ctx.render().openai() == before
+    assert ctx.check() == []
