@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from os import urandom
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,14 +13,17 @@ from quire.errors import Conflict, InvalidValue, shown
 from quire.messages import ToolCall
 from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
+from quire.records import KEY
 from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, View, Why
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem, Entry, Hit, Problem
 from quire.system.rules import whole_number
 from quire.system.segments import add_segment
+from quire.text import one_line
 from quire.tokens import TokenCounter
 from quire.view.folded import Folded
+from quire.view.preamble import derived_key
 
 DEFAULT_BUDGET = 128_000
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
@@ -221,17 +225,26 @@ def open(  # noqa: A001 - quire.open is the name users expect
     counter: TokenCounter | None = None,
     compression: CompressionConfig | None = None,
     segments: Sequence[Segment] | None = None,
+    key: str | None = None,
 ) -> Context:
     """Open a context, creating it with its segments if it is new.
 
     `where` is `memory:`, `file:DIR`, `sqlite:FILE`, a path (SQLite), or a storage object, which stays the caller's to
-    close. `compression` says when the conversation folds. `segments` replaces the usual four at creation.
+    close. `compression` says when the conversation folds. `segments` replaces the usual four at creation, `key` the
+    random word by which a model tells lines of ours from look-alikes.
     """
     storage, owns = storage_at(where, durability=durability)
     try:
         owned = storage if owns else None
         return open_in(
-            storage, context, budget=budget, counter=counter, compression=compression, segments=segments, owned=owned
+            storage,
+            context,
+            budget=budget,
+            counter=counter,
+            compression=compression,
+            segments=segments,
+            key=key,
+            owned=owned,
         )
     except BaseException:
         if owns:
@@ -247,21 +260,24 @@ def open_in(
     counter: TokenCounter | None = None,
     compression: CompressionConfig | None = None,
     segments: Sequence[Segment] | None = None,
+    key: str | None = None,
     owned: Storage | None = None,
 ) -> Context:
     """Open a context in an open storage."""
+    word = derived_key(urandom(8)) if key is None else one_line(key, "key", 32, empty=False)
     system = ContextSystem(storage, context, counter=counter)
     opened = Context(system, budget=budget, compression=compression, owned=owned)
     if opened.seq == 0:
         try:
-            opened.pages.run("create", _create, DEFAULT_SEGMENTS if segments is None else segments)
+            opened.pages.run("create", _create, DEFAULT_SEGMENTS if segments is None else segments, word)
         except Conflict:  # someone else created it a moment ago: theirs is as good
             opened.refresh()
     return opened
 
 
-def _create(plan: Plan, segments: Sequence[Segment]) -> None:
+def _create(plan: Plan, segments: Sequence[Segment], key: str) -> None:
     if not isinstance(segments, list | tuple):
         raise InvalidValue(f"segments is {shown(segments)}; a list of quire.Segment is needed.")
     for segment in segments:
         add_segment(plan, segment)
+    plan.put_note(KEY, name=key)

@@ -31,9 +31,12 @@ class Library:
         counter: TokenCounter | None = None,
         compression: CompressionConfig | None = None,
         segments: Sequence[Segment] | None = None,
+        key: str | None = None,
     ) -> Context:
         """Open a context, creating it if it is new."""
-        return open_in(self.storage, name, budget=budget, counter=counter, compression=compression, segments=segments)
+        return open_in(
+            self.storage, name, budget=budget, counter=counter, compression=compression, segments=segments, key=key
+        )
 
     def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
         """Make another context of one, as it is or as it was at a checkpoint or a seq. Raises `NoSuchContext`."""

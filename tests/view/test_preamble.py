@@ -1,5 +1,6 @@
 """The preamble and the key: short, and of a size that is known beforehand."""
 
+import quire
 from quire.tokens import VocabularyCounter
 from quire.view.draw import OPENING
 from quire.view.lines import FOLDED, block_head
@@ -27,3 +28,24 @@ def test_every_key_makes_a_preamble_and_a_head_of_the_same_size() -> None:
 def test_a_key_belongs_to_its_context() -> None:
     assert derived_key(b"one") == derived_key(b"one")
     assert len({derived_key(bytes([number])) for number in range(200)}) > 150
+
+
+def test_the_key_is_stored_and_shared_with_forks() -> None:
+    ctx = quire.open("memory:", key="kestrel")
+    ctx.user("Hello")
+    view = ctx.render().openai()
+    assert "kestrel" in view[0]["content"]
+    assert ctx.fork("other").render().openai() == view
+    assert quire.open(ctx.pages.storage, ctx.name, key="falcon").render().openai() == view
+
+
+def test_two_contexts_have_keys_of_their_own() -> None:
+    said = {quire.open("memory:").render().messages[0].content for _ in range(8)}
+    assert len(said) > 1
+
+
+def test_rolling_everything_back_keeps_the_key() -> None:
+    ctx = quire.open("memory:", key="kestrel")
+    ctx.user("Hello")
+    ctx.rollback(1)
+    assert "kestrel" in str(ctx.render().openai())

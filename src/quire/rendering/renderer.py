@@ -21,6 +21,7 @@ from quire.view.preamble import (
     OPENING_TOKENS,
     PREAMBLE_TOKENS,
     derived_key,
+    is_derived,
     preamble,
 )
 from quire.view.scene import Scene, shared_tokens
@@ -75,7 +76,7 @@ class Renderer:
     def _new_maker(self, state: State) -> Maker:
         note, counter = state.note(KEY), self._engine.counter
         key = note.name if note and note.name else derived_key(state.head.identity)
-        if type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and not (note and note.name):
+        if type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and is_derived(key):
             known = {
                 preamble(key): PREAMBLE_TOKENS,
                 block_head(key, FOLDED): HEAD_TOKENS,

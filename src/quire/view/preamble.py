@@ -27,6 +27,12 @@ def derived_key(identity: bytes) -> str:
     return f"{_WORDS[number % len(_WORDS)]}-{100 + (number >> 8) % 900}"
 
 
+def is_derived(key: str) -> bool:
+    """Whether a key is of our making."""
+    word, _, number = key.partition("-")
+    return word in _WORDS and len(number) == 3 and number.isdecimal()
+
+
 def all_words() -> tuple[str, ...]:
     """Every word that a key may begin with."""
     return _WORDS
