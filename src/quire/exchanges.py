@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quire.messages import PER_MESSAGE, Message, Role, counted_texts
+from quire.messages import Message, Role, message_tokens
 from quire.pages import Form
 from quire.plan import Plan
 from quire.text import in_one_line
@@ -30,15 +30,8 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
         "numbers": tuple(numbers),
         "messages": len(messages),
         "pending": tuple(pending),
-        "tokens": sum(message_tokens(plan, message) for message in messages),
+        "tokens": sum(message_tokens(message, plan.count) for message in messages),
     }
-
-
-def message_tokens(plan: Plan, message: Message) -> int:
-    """What a message costs: its texts, and a little for itself and each of its calls."""
-    if isinstance(message.content, str) and not message.tool_calls and not message.name:  # the everyday case
-        return plan.count(message.content) + PER_MESSAGE
-    return sum(map(plan.count, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
 
 
 def label(message: Message) -> str:

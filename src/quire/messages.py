@@ -5,10 +5,12 @@ origin said, the original in `raw`. It goes back to its origin as it came and to
 Whoever changes the content, calls or ids of a message also drops its `raw`, which speaks of the old ones.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from msgspec import Struct
+
+from quire.media import media_tokens, readable
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -77,17 +79,33 @@ PER_MESSAGE = 4
 """Tokens that a message costs beside its texts; a tool call costs as many."""
 
 
+def message_tokens(message: Message, count: Callable[[str], int]) -> int:
+    """What a message costs: its texts, its images and other media, and a little for itself and each of its calls."""
+    content = message.content
+    if isinstance(content, str) and not message.tool_calls and not message.name:  # the everyday case
+        return count(content) + PER_MESSAGE
+    tokens = sum(map(count, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
+    return tokens + sum(map(media_tokens, content)) if isinstance(content, list) else tokens
+
+
 def counted_texts(message: Message) -> Iterator[str]:
-    """The texts of a message that cost tokens: content, the name, and the names and arguments of its calls."""
+    """The texts of a message that cost tokens: content, names, and the arguments of its calls."""
     if isinstance(message.content, str):
         yield message.content
     for part in message.content or () if not isinstance(message.content, str) else ():
-        yield from (part[key] for key in ("text", "transcript") if isinstance(part.get(key), str))
+        yield from part_texts(part)
     if message.name:
         yield message.name
     for call in message.tool_calls:
         yield call.name
         yield call.arguments
+
+
+def part_texts(part: Part) -> Iterator[str]:
+    """The texts of a part that cost tokens."""
+    yield from (part[key] for key in ("text", "transcript", "name") if isinstance(part.get(key), str))
+    if text := readable(part):
+        yield text
 
 
 def as_text(messages: Iterable[Message]) -> str:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from quire.conversation.standins import remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.exchanges import FORMS, exchange_fields, label, message_tokens
-from quire.messages import Message, ToolCall
+from quire.exchanges import FORMS, exchange_fields, label
+from quire.messages import Message, ToolCall, message_tokens
 from quire.pages import Form, Lifecycle, Mark, SegmentType
 from quire.plan import Plan
 from quire.providers import format_messages, parse
@@ -99,7 +99,7 @@ def take_result(plan: Plan, message: Message) -> int:
                 numbers=(*page.header.numbers, number),
                 messages=page.header.messages + 1,
                 pending=tuple(pending),
-                tokens=page.header.tokens + message_tokens(plan, message),
+                tokens=page.header.tokens + message_tokens(message, plan.count),
             )
             if not pending and plan.waiting() == page.key:
                 plan.wait_for(None)
@@ -189,7 +189,7 @@ def _add(
         age=0,
         born=plan.seq,
         seq=plan.seq,
-        tokens=message_tokens(plan, message),
+        tokens=message_tokens(message, plan.count),
         messages=1,
         lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
         pinned=pinned,
