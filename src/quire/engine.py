@@ -34,6 +34,7 @@ from quire.records import (
     EntryRecord,
     Gone,
     HeadRecord,
+    MessageRecord,
     NoteRecord,
     PageRecord,
     SegmentRecord,
@@ -146,6 +147,8 @@ class Engine:
             pins=changes.pins,
             notes=plan.notes,
             anchors=changes.anchors,
+            messages=changes.messages,
+            destroyed=plan.destroyed,
             moved=changes.moved,
         )
         self._stale = False
@@ -290,6 +293,7 @@ class _Changes:
         self.folders: dict[int, Folder] = {}
         self.pins: dict[int, bool] = {}
         self.anchors: dict[int, Anchor | None] = {}
+        self.messages: dict[int, tuple[MessageRecord, int]] = {}
         self.moved = False
         self._plan = plan
         self._state = plan.state
@@ -304,7 +308,9 @@ class _Changes:
         for key, text in plan.bodies.items():
             self.writes.append(Put(BODY, key, encode_body(key, text)))
         for number, message in plan.messages.items():
-            self.writes.append(Put(MESSAGE, number, encode_record(number, message)))
+            value = encode_record(number, message)
+            self.writes.append(Put(MESSAGE, number, value))
+            self.messages[number] = (message, len(value))
         for key, pages in plan.calls.items():
             self.writes.append(Put(CALL, key, encode_record(key, pages)))
         for key, note in plan.notes.items():

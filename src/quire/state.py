@@ -4,7 +4,7 @@ Pages and bodies load when touched and leave again, least recently used first; p
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -317,9 +317,11 @@ class State(Reader):
         pins: Mapping[int, bool],
         notes: Mapping[int, NoteRecord],
         anchors: Mapping[int, Anchor | None],
+        messages: Mapping[int, tuple[MessageRecord, int]],
+        destroyed: Collection[int],
         moved: bool,
     ) -> None:
-        """Take over what was committed."""
+        """Take over what was committed; of messages also their sizes, for they are likely to be shown next."""
         self.version = version
         self._log.append((version, (*pages, *(page_key(number, 0) for number in segments))))
         self.head = head
@@ -333,6 +335,10 @@ class State(Reader):
         self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
         if anchors:
             self._take_anchors(version, anchors)
+        for number, (message, size) in messages.items():
+            self._bodies.put(~number, message, size + _MESSAGE_OVERHEAD)
+        for number in destroyed:
+            self._bodies.drop(~number)
         for key, folder in folders.items():
             self._keep_folder(key, folder)
         conversation = self.conversation()
