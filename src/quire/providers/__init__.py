@@ -41,8 +41,9 @@ def parse(value: object) -> list[Message]:
         entries = [entry for n, inner in enumerate(value) for entry in _entries(inner, f"messages[{n}]")]
     else:
         entries = list(_entries(value, "message"))
-    first = next((provider for entry in entries if (provider := _provider(entry))), None)
-    return list(_messages(entries, first or "openai"))
+    told = [(_provider(entry), entry) for entry in entries]
+    first = next((provider for provider, _ in told if provider), None)
+    return list(_messages(told, first or "openai"))
 
 
 def parse_each(values: Iterable[object]) -> Iterator[Message]:
@@ -50,7 +51,8 @@ def parse_each(values: Iterable[object]) -> Iterator[Message]:
 
     What could be any provider's takes after what came before it. Raises `InvalidValue` as `parse` does.
     """
-    return _messages((entry for n, value in enumerate(values) for entry in _entries(value, f"messages[{n}]")), "openai")
+    entries = (entry for n, value in enumerate(values) for entry in _entries(value, f"messages[{n}]"))
+    return _messages(((_provider(entry), entry) for entry in entries), "openai")
 
 
 def format_messages(messages: Sequence[Message], provider: Provider) -> list[dict[str, Any]]:
@@ -78,8 +80,8 @@ def _provider(entry: Entry) -> Provider | None:
     return entry.provider or provider_of(entry.value, entry.place)
 
 
-def _messages(entries: Iterable[Entry], provider: Provider) -> Iterator[Message]:
-    for known, group in groupby(_told_apart(entries, provider), key=itemgetter(0)):
+def _messages(told: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[Message]:
+    for known, group in groupby(_told_apart(told, provider), key=itemgetter(0)):
         found = (entry for _, entry in group)
         if known == "quire":
             yield from (structs.replace(entry.value, index=-1) for entry in found)
@@ -91,8 +93,8 @@ def _messages(entries: Iterable[Entry], provider: Provider) -> Iterator[Message]
                 yield from (structs.replace(message, meta=meta) for message in messages) if meta else messages
 
 
-def _told_apart(entries: Iterable[Entry], provider: Provider) -> Iterator[tuple[str, Entry]]:
+def _told_apart(told: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[tuple[str, Entry]]:
     """The entries with whose parser reads them; what could be any provider's goes with the last."""
-    for entry in entries:
-        provider = _provider(entry) or provider
+    for own_provider, entry in told:
+        provider = own_provider or provider
         yield "quire" if isinstance(entry.value, Message) else provider, entry
