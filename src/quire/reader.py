@@ -262,3 +262,50 @@ class Reader(ABC):
             if plain != index and self.key_of(plain) is not None:
                 return f"Did you mean {plain!r}?"
         return ""
+
+
+class Through(Reader):
+    """A reader that sees what another one sees; a subclass sees some of it otherwise."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    @property
+    def counters(self) -> Sequence[Counter]:
+        return self._reader.counters
+
+    def number_of(self, segment_id: str) -> int | None:
+        return self._reader.number_of(segment_id)
+
+    def segment(self, number: int) -> SegmentRecord | None:
+        return self._reader.segment(number)
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        return self._reader.page(key)
+
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        return self._reader.members(folder, after=after, reverse=reverse, cold=cold)
+
+    def pinned_below(self, key: int) -> bool:
+        return self._reader.pinned_below(key)
+
+    @property
+    def next_message(self) -> int:
+        return self._reader.next_message
+
+    def message(self, number: int) -> MessageRecord:
+        return self._reader.message(number)
+
+    def body(self, key: int) -> str:
+        return self._reader.body(key)
+
+    def note(self, key: int) -> NoteRecord | None:
+        return self._reader.note(key)
+
+    def callers(self, key: int) -> tuple[int, ...]:
+        return self._reader.callers(key)
+
+    def broken(self, text: str) -> QuireError:
+        return self._reader.broken(text)

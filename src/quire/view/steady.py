@@ -3,44 +3,24 @@
 So an agent that hides, writes or moves pages does not break the prefix that its provider has cached.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from heapq import merge
 
-from quire.errors import QuireError
-from quire.reader import Reader, Slot, slot
-from quire.records import (
-    Anchor,
-    Counter,
-    Gone,
-    MessageRecord,
-    NoteRecord,
-    PageRecord,
-    SegmentRecord,
-    decode_page,
-)
+from quire.reader import Reader, Slot, Through, slot
+from quire.records import Anchor, Gone, PageRecord, decode_page
 from quire.storage.base import Record
 
 
-class Steady(Reader):
+class Steady(Through):
     """A reader in which every anchored page is what it was before the agent's first change of it."""
 
     def __init__(self, reader: Reader, anchors: Mapping[int, Anchor]) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._before = {key: _before(key, anchor) for key, anchor in anchors.items()}
         self._groups: dict[tuple[int, bool], list[PageRecord]] = {}
         for page in self._before.values():
             if isinstance(page, PageRecord) and page.parent is not None:
                 self._groups.setdefault((page.parent, page.is_cold), []).append(page)
-
-    @property
-    def counters(self) -> Sequence[Counter]:
-        return self._reader.counters
-
-    def number_of(self, segment_id: str) -> int | None:
-        return self._reader.number_of(segment_id)
-
-    def segment(self, number: int) -> SegmentRecord | None:
-        return self._reader.segment(number)
 
     def page(self, key: int) -> PageRecord | Gone | None:
         return self._before[key] if key in self._before else self._reader.page(key)
@@ -55,28 +35,6 @@ class Steady(Reader):
             place = after
             mine = [page for page in mine if (slot(page) < place if reverse else slot(page) > place)]
         return merge(sorted(mine, key=slot, reverse=reverse), others, key=slot, reverse=reverse)
-
-    def pinned_below(self, key: int) -> bool:
-        return self._reader.pinned_below(key)
-
-    @property
-    def next_message(self) -> int:
-        return self._reader.next_message
-
-    def message(self, number: int) -> MessageRecord:
-        return self._reader.message(number)
-
-    def body(self, key: int) -> str:
-        return self._reader.body(key)
-
-    def note(self, key: int) -> NoteRecord | None:
-        return self._reader.note(key)
-
-    def callers(self, key: int) -> tuple[int, ...]:
-        return self._reader.callers(key)
-
-    def broken(self, text: str) -> QuireError:
-        return self._reader.broken(text)
 
 
 def opened_pages(anchors: Mapping[int, Anchor]) -> list[tuple[Anchor, PageRecord]]:
