@@ -31,6 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "providers.parts",
         "providers.blocks",
         "providers.items",
+        "providers.distinct",
         "providers.openai",
         "providers.responses",
         "providers.anthropic",

@@ -86,3 +86,11 @@ def test_openai_responses(items: Any, broken: list[str]) -> None:
 def test_what_cannot_be_checked_is_refused(messages: Any, provider: Any) -> None:
     with pytest.raises(InvalidValue):
         check_legal(messages, provider)
+
+
+def test_anthropic_takes_every_call_id_once_in_a_request() -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}]}
+    turn = [{"role": "assistant", "content": [call]}, result]
+    messages = [{"role": "user", "content": "a"}, *turn, *turn]
+    assert [found.rule for found in check_legal(messages, "anthropic")] == ["duplicate call id"]

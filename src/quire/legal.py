@@ -147,6 +147,7 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
     if messages[0].get("role") != "user":
         yield _found(0, "first role", f"The first message is the {shown(messages[0].get('role'))}'s, not the user's.")
     waiting: dict[str, int] = {}
+    called: set[str] = set()
     for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
         turn = list(group)  # messages of one side in a row are one turn
         blocks: list[Any] = []
@@ -159,7 +160,7 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
         if waiting:
             yield from _unanswered(first, waiting)
             waiting = {}
-        yield from _make_calls(first, blocks, waiting)
+        yield from _make_calls(first, blocks, waiting, called)
     if waiting:
         yield from _unanswered(len(messages) - 1, waiting)
 
@@ -182,12 +183,16 @@ def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int])
         yield from _take_result(position, block.get("tool_use_id"), waiting)
 
 
-def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+def _make_calls(
+    position: int, blocks: Sequence[Any], waiting: dict[str, int], called: set[str]
+) -> Iterator[IllegalMessage]:
     for block in blocks:
         if _kind(block) == "tool_use":
-            if block.get("id") in waiting:
-                yield _found(position, "duplicate call id", f"Two calls have the id {block.get('id')!r}.")
-            waiting[str(block.get("id"))] = position
+            call_id = str(block.get("id"))
+            if call_id in called:  # once in a request, not only once in a turn
+                yield _found(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
+            called.add(call_id)
+            waiting[call_id] = position
         elif _kind(block) == "thinking" and not block.get("signature"):
             yield _found(position, "unsigned thinking", "A thinking block without its signature.")
 

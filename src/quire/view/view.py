@@ -9,6 +9,7 @@ from quire.messages import Message
 from quire.pages import PageIndex
 from quire.providers import format_messages
 from quire.providers.anthropic import system
+from quire.providers.distinct import with_distinct_calls
 from quire.view.folded import Folded
 from quire.view.parts import Part, Shown
 
@@ -89,11 +90,11 @@ class View:
 
     def responses(self) -> list[dict[str, Any]]:
         """The items for the OpenAI Responses API."""
-        return format_messages(self.messages, "responses")
+        return format_messages(with_distinct_calls(self.messages), "responses")
 
     def anthropic(self, *, cache: bool = False) -> AnthropicRequest:
         """The messages for Anthropic, with the system prompt beside them; with `cache`, marked where caching pays."""
-        messages = self.messages
+        messages = with_distinct_calls(self.messages)
         written = format_messages(messages, "anthropic")
         prompt = system(messages)
         if cache:
