@@ -42,6 +42,7 @@ from quire.records import (
     decode_entry,
     encode_body,
     encode_record,
+    is_undone,
 )
 from quire.state import Folder, State
 from quire.storage.base import (
@@ -335,7 +336,8 @@ class _Changes:
 
     def _note(self, key: int, note: NoteRecord) -> None:
         old = self._state.note(key)
-        self.touched.append(Touched(NOTE_CODE, key, None if old is None else encode_record(key, old)))
+        if is_undone(key):
+            self.touched.append(Touched(NOTE_CODE, key, None if old is None else encode_record(key, old)))
         self.writes.append(Put(NOTE, key, encode_record(key, note)))
 
     def _segment(self, number: int, segment: SegmentRecord) -> None:

@@ -168,20 +168,29 @@ class Batch(Struct, frozen=True, array_like=True, gc=False):
 
 
 class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A small fact about the whole context: the open batches, the numbers that cleanup took, or a checkpoint's name."""
+    """A small fact about the whole context: the open batches, the numbers that cleanup took, a checkpoint's name, or the
+    pages and bytes that an agent has added."""
 
     seq: int
     batches: tuple[Batch, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
     name: str = ""
+    used: tuple[int, int] = (0, 0)
 
 
 BATCHES: Final = 0
 GAPS: Final = 1
 KEY: Final = 2
 HELD: Final = 3
+AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
-"""Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone; checkpoints by seq."""
+"""Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone, what agents have added
+(by their number among the actors), checkpoints (by seq)."""
+
+
+def is_undone(key: int) -> bool:
+    """Whether steps back bring an older note back; the context's key and what agents have added only go on."""
+    return key in (BATCHES, GAPS, HELD) or key >= CHECKPOINTS
 
 
 class Anchor(Struct, frozen=True, array_like=True, gc=False):

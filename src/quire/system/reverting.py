@@ -15,7 +15,6 @@ from quire.records import (
     CHECKPOINTS,
     GAPS,
     HELD,
-    KEY,
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
@@ -346,8 +345,6 @@ def _was_live(touched: Touched) -> bool:
 
 
 def _revert_note(plan: Plan, touched: Touched) -> None:
-    if touched.key == KEY:  # what the model was told stays true
-        return
     now = plan.note(touched.key)
     before = NoteRecord(0) if touched.before is None else decode_note(touched.key, touched.before)
     if now is None or replace(before, seq=now.seq) != now:
