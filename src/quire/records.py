@@ -167,29 +167,45 @@ class Batch(Struct, frozen=True, array_like=True, gc=False):
     seq: int
 
 
+class Billing(Struct, frozen=True, array_like=True, gc=False):
+    """What a model billed for what was counted: sums that fade with every report, and the last report."""
+
+    model: str
+    reports: int
+    all_billed: float
+    all_counted: float
+    spread: float
+    counted: int
+    billed: int
+    cached: int
+
+
 class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A small fact about the whole context: the open batches, the numbers that cleanup took, a checkpoint's name, or the
-    pages and bytes that an agent has added."""
+    """A small fact about the whole context: the open batches, the numbers that cleanup took, a checkpoint's name, the
+    pages and bytes that an agent has added, or what models bill."""
 
     seq: int
     batches: tuple[Batch, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
     name: str = ""
     used: tuple[int, int] = (0, 0)
+    usage: tuple[Billing, ...] = ()
 
 
 BATCHES: Final = 0
 GAPS: Final = 1
 KEY: Final = 2
 HELD: Final = 3
+USAGE: Final = 4
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
-"""Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone, what agents have added
-(by their number among the actors), checkpoints (by seq)."""
+"""Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone, what models bill,
+what agents have added (by their number among the actors), checkpoints (by seq)."""
 
 
 def is_undone(key: int) -> bool:
-    """Whether steps back bring an older note back; the context's key and what agents have added only go on."""
+    """Whether steps back bring an older note back; the context's key, what models bill and what agents
+    have added only go on."""
     return key in (BATCHES, GAPS, HELD) or key >= CHECKPOINTS
 
 
