@@ -6,37 +6,11 @@ import pytest
 
 import quire
 from quire.cli import main
+from quire.cli.paint import Paint
+from quire.cli.tree import draw_tree
+from tests.cli.screens import plain, widest
 
-
-def test_the_demo_builds_shows_and_reopens_a_context(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert main(["demo"]) == 0
-    said = capsys.readouterr().out
-    stores = list(tmp_path.glob("quire-demo-*/agent.db"))
-    assert len(stores) == 1
-    with quire.open(stores[0], "travel-agent") as context:
-        assert context.check() == []
-        flights = context.pages.get_page("usr-2")
-        assert f"usr-2 Let me look. {flights.tokens} tokens" in said
-        assert "in the block 6 messages, after it 5" in said
-        assert len(context.messages()) == 5
-        assert f"travel-agent: 5 messages, what-if: {len(quire.open(stores[0], 'what-if').messages())}" in said
-        assert f"{context.seq} journal entries, check(): 0 problems" in said
-    assert "Cannot hide 'sys-1': it is pinned" in said
-    assert "Try next" in said
-    assert "\x1b[" not in said
-
-
-def test_the_demo_is_in_colour_where_that_is_wanted(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert main(["demo"]) == 0
-    assert "\x1b[36musr-2\x1b[0m" in capsys.readouterr().out
+PLAIN = Paint(colour=False)
 
 
 def test_tree_shows_every_page_with_its_state(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -53,11 +27,75 @@ def test_tree_shows_every_page_with_its_state(capsys: pytest.CaptureFixture[str]
         context.conversation.delete(0)
     assert main(["tree", str(tmp_path / "a.db"), "--context", "agent"]) == 0
     said = capsys.readouterr().out
-    assert "mem-2 Chapter 1 page [hidden, shows 0 tokens]" in said
+    assert "mem-2 Chapter 1 page [hidden, summary 0 tokens]" in said
     assert "mem-1 座位 10 tokens [folded away]" in said
     assert "mem-3 Old 1 token [archived]" in said
     assert "mem-4 Gone cold 1 token (from mem-0)" in said
     assert "usr-1 A slip of the tongue 9 tokens [deleted] (from usr-0)" in said
+
+
+def test_tree_tells_what_folding_made_from_what_is_open(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with quire.open(tmp_path / "a.db", budget=900) as context:
+        context.system("You are careful.")
+        for number in range(12):
+            context.user(f"问题 {number}：请查一下航班 HAT{number}。" + "谢谢。" * 20)
+            context.assistant(f"Flight HAT{number} has seats left. " + "I can book it. " * 20)
+            view = context.render()
+        pages = [context.pages.get_page(shown.index) for shown in view.pages if shown.granularity == "line"]
+        chapter = next(page for page in pages if isinstance(page, quire.ContentsPage))
+    assert main(["tree", str(tmp_path / "a.db")]) == 0
+    said = capsys.readouterr().out
+    size = f"{chapter.child_count} pages, {chapter.tokens:,} tokens"
+    assert f"{chapter.index} {chapter.name} {size} [folded, summary {chapter.summary_tokens} tokens]" in said
+    assert "sys-1 System prompt" in said
+    assert "[pinned]" in said
+    assert f"{view.pages[-1].index} Flight HAT11 has seats left" in said
+    assert said.rstrip().splitlines()[-2].endswith("[open]")
+
+
+def test_a_hidden_page_is_a_line(tmp_path: Path) -> None:
+    with quire.open(tmp_path / "a.db") as context:
+        note = context.pages.create_detail_page("Seat", "Prefers a window seat", "靠窗", "mem-0")
+        context.pages.hide(note)
+        assert f"└─ {note} Seat 2 tokens [line, summary 5 tokens]" in list(draw_tree(context.pages, PLAIN))
+
+
+@pytest.mark.parametrize("columns", [50, 72, 100])
+def test_a_tree_fits_the_terminal_in_any_language_and_colour(tmp_path: Path, columns: int) -> None:
+    with quire.open(tmp_path / "a.db") as context:
+        parent = "mem-0"
+        for _ in range(3):
+            parent = context.pages.create_contents_page("退款必须在周五之前完成" * 6, "", parent)
+            context.pages.create_detail_page("An unusually long name of a page " * 5, "", "x", parent)
+        lines = list(draw_tree(context.pages, PLAIN, columns))
+        assert widest("\n".join(lines)) <= columns
+        assert sum("…" in line for line in lines) == 6
+        coloured = list(draw_tree(context.pages, Paint(colour=True), columns))
+        assert [plain(line) for line in coloured] == lines
+        assert coloured != lines
+
+
+def test_a_tree_may_leave_out_what_is_closed_and_what_is_many(tmp_path: Path) -> None:
+    with quire.open(tmp_path / "a.db") as context:
+        pages = context.pages
+        inner = [pages.create_detail_page(f"Inner {number}", "", "x", "mem-0") for number in range(5)]
+        part = pages.create_contents_page("Part", "", "mem-0", inner)
+        pages.hide(pages.create_contents_page("Chapter", "", "mem-0", [part]))
+
+        def names(**options: int) -> list[str]:
+            return [
+                word
+                for line in draw_tree(pages, PLAIN, **options)
+                for word in ("Chapter", "Part", "Inner")
+                if word in line
+            ]
+
+        assert names() == ["Chapter", "Part", *["Inner"] * 5]
+        assert names(closed=2) == ["Chapter", "Part", *["Inner"] * 5]
+        assert names(closed=1) == ["Chapter", "Part"]
+        assert names(closed=0) == ["Chapter"]
+        assert names(most=2) == ["Chapter", "Part", *["Inner"] * 2]
+        assert any("… 3 more" in line for line in draw_tree(pages, PLAIN, most=2))
 
 
 def test_tree_cuts_a_long_folder_and_says_how_much_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

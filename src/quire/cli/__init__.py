@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 import quire
 from quire.cli.demo import run_demo
+from quire.cli.grid import draw_grid
 from quire.cli.paint import Paint
 from quire.cli.tree import draw_tree
+from quire.cli.width import terminal_width
+from quire.context import DEFAULT_BUDGET
 from quire.errors import InvalidOperation, NoSuchContext, QuireError
 
 _EXIT_REFUSED = 2
@@ -33,23 +36,45 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="quire", description="An agent's memory as a book of pages.")
     parser.add_argument("--version", action="version", version=f"quire {quire.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="build a small context in a fresh SQLite file and show it")
-    demo.set_defaults(run=lambda options: run_demo(Paint.for_terminal()))
+    demo = commands.add_parser("demo", help="replay a short agent conversation and show how its view is kept")
+    demo.add_argument("--fast", action="store_true", help="no pauses, also on a terminal")
+    demo.set_defaults(run=lambda options: run_demo(Paint.for_terminal(), fast=options.fast))
     tree = commands.add_parser(
         "tree",
         help="show a context's pages with their tokens",
         epilog="example: quire tree agent.db --context support-42",
     )
-    tree.add_argument("where", help="a path (SQLite), sqlite:FILE or file:DIR")
-    tree.add_argument("--context", default="default", help="the context's name (default: %(default)s)")
     tree.set_defaults(run=_tree)
+    view = commands.add_parser(
+        "view",
+        help="show what fills the model's window, as a map; nothing is written",
+        epilog="example: quire view agent.db --context support-42 --budget 8000",
+    )
+    view.add_argument("--budget", type=int, default=DEFAULT_BUDGET, help="tokens (default: %(default)s)")
+    view.set_defaults(run=_view)
+    for command in (tree, view):
+        command.add_argument("where", help="a path (SQLite), sqlite:FILE or file:DIR")
+        command.add_argument("--context", default="default", help="the context's name (default: %(default)s)")
     return parser
 
 
 def _tree(options: argparse.Namespace) -> None:
     with quire.Library(options.where, create=False) as library:
-        if not library.exists(options.context):
-            known = ", ".join(repr(name) for name in list(library.list())[:12]) or "none"
-            raise NoSuchContext(f"No context {options.context!r} in {options.where!r}. Contexts there: {known}.")
-        for line in draw_tree(library.open(options.context).pages, Paint.for_terminal()):
+        pages = _opened(library, options).pages
+        for line in draw_tree(pages, Paint.for_terminal(), terminal_width()):
             print(line)
+
+
+def _view(options: argparse.Namespace) -> None:
+    with quire.Library(options.where, create=False) as library:
+        view = _opened(library, options).render(max_tokens=options.budget, preview=True)
+        print(f"{view.tokens:,} of {view.budget:,} tokens, {len(view.messages):,} messages")
+        for line in draw_grid(view, Paint.for_terminal(), terminal_width()):
+            print(line)
+
+
+def _opened(library: quire.Library, options: argparse.Namespace) -> quire.Context:
+    if not library.exists(options.context):
+        known = ", ".join(repr(name) for name in list(library.list())[:12]) or "none"
+        raise NoSuchContext(f"No context {options.context!r} in {options.where!r}. Contexts there: {known}.")
+    return library.open(options.context)

@@ -3,6 +3,17 @@
 import os
 import sys
 
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
 
 class Paint:
     """Wraps text in colours, or leaves it alone."""
@@ -17,26 +28,27 @@ class Paint:
             return cls(colour=False)
         return cls(colour=bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty())
 
+    def colour(self, name: str, text: str) -> str:
+        """The text in a colour by its name."""
+        return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self._colour and text else text
+
     def bold(self, text: str) -> str:
-        return self._wrap("1", text)
+        return self.colour("bold", text)
 
     def dim(self, text: str) -> str:
-        return self._wrap("2", text)
+        return self.colour("dim", text)
 
     def red(self, text: str) -> str:
-        return self._wrap("31", text)
+        return self.colour("red", text)
 
     def green(self, text: str) -> str:
-        return self._wrap("32", text)
+        return self.colour("green", text)
 
     def yellow(self, text: str) -> str:
-        return self._wrap("33", text)
+        return self.colour("yellow", text)
 
     def blue(self, text: str) -> str:
-        return self._wrap("34", text)
+        return self.colour("blue", text)
 
     def cyan(self, text: str) -> str:
-        return self._wrap("36", text)
-
-    def _wrap(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and text else text
+        return self.colour("cyan", text)

@@ -1,0 +1,50 @@
+"""The demo: an agent's conversation replayed at a small budget in a fresh SQLite file. Nothing here is pretended."""
+
+from pathlib import Path
+from tempfile import mkdtemp
+
+import quire
+from quire.cli.demo.after import look_back, undo_fold
+from quire.cli.demo.replay import replay
+from quire.cli.demo.rest import look_again, try_next, try_out
+from quire.cli.demo.stage import Stage
+from quire.cli.demo.table import draw_table
+from quire.cli.demo.talk import MESSAGES, QUESTIONS, TITLE
+from quire.cli.grid import draw_grid
+from quire.cli.paint import Paint
+from quire.cli.tree import draw_tree
+
+BUDGET = 2_000
+NAME = "coding-agent"
+MOST_CHILDREN = 7
+
+
+def run_demo(paint: Paint, *, fast: bool = False) -> None:
+    """Replay, show what the model sees at the end, look back, compare, and show what else there is."""
+    stage = Stage(paint, fast=fast)
+    path = Path(mkdtemp(prefix="quire-demo-")) / "agent.db"
+    with quire.open(path, NAME, budget=BUDGET) as context:
+        stage.scene(f"{TITLE}: {len(MESSAGES)} messages at a budget of {BUDGET:,} tokens")
+        done = replay(context, stage)
+
+        stage.scene("What the last call sent, and where the rest of the book is")
+        for line in draw_grid(done.view, paint, stage.columns):
+            stage.line(line)
+        for line in draw_tree(context.pages, paint, stage.columns, closed=1, most=MOST_CHILDREN):
+            stage.line(line)
+
+        stage.scene("Nothing is gone")
+        look_back(context, QUESTIONS[2], stage)
+        undo_fold(context, stage)
+
+        stage.scene("The same calls with a sliding window: the newest messages that fit")
+        for line in draw_table(done, paint):
+            stage.line(line)
+
+        stage.scene("What else it does")
+        try_out(context, stage)
+    with quire.open(path, NAME, budget=BUDGET) as context:
+        stage.scene("Reopened from disk")
+        look_again(context, stage)
+    stage.title("Try next")
+    try_next(path, NAME, BUDGET, stage)

@@ -1,0 +1,178 @@
+"""The demo: it runs anywhere, says the same every time, and every number in it is measured."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.cli import main
+from quire.cli.demo import BUDGET, NAME
+from quire.cli.demo.replay import Replay, replay
+from quire.cli.demo.stage import Stage
+from quire.cli.demo.table import draw_table
+from quire.cli.demo.talk import MESSAGES, QUESTIONS, SYSTEM, asked_in
+from quire.cli.paint import Paint
+from tests.cli.screens import plain, widest
+
+PLAIN = Paint(colour=False)
+CALLS = sum(message.role == "assistant" for message in MESSAGES)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for the demo's files, and a terminal of a usual width."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+def run_demo(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert main(["demo", *options]) == 0
+    return capsys.readouterr().out
+
+
+def played(budget: int = BUDGET) -> tuple[quire.Context, Replay]:
+    context = quire.open("memory:", budget=budget)
+    return context, replay(context, Stage(PLAIN, out=io.StringIO()))
+
+
+def test_the_demo_fits_a_screen_or_two_and_has_no_colours_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], shop: Path
+) -> None:
+    said = run_demo(capsys)
+    assert "\x1b[" not in said
+    assert 60 <= len(said.splitlines()) <= 110
+    commands = re.compile(r"^   \S+ -m quire ")  # must be whole to be copied
+    assert widest("\n".join(line for line in said.splitlines() if not commands.match(line))) <= 100
+
+
+def test_the_demo_says_the_same_every_time(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
+    first, second = (re.sub(r"quire-demo-\w+", "DEMO", run_demo(capsys)) for _ in range(2))
+    assert first == second
+
+
+def test_the_demo_is_in_colour_where_that_is_wanted(
+    capsys: pytest.CaptureFixture[str], shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = run_demo(capsys)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = run_demo(capsys, "--fast")
+    assert "\x1b[34m" in coloured
+    assert re.sub(r"quire-demo-\w+", "DEMO", plain(coloured)) == re.sub(r"quire-demo-\w+", "DEMO", without)
+
+
+def test_the_demo_leaves_a_sound_context_that_its_last_lines_open(
+    capsys: pytest.CaptureFixture[str], shop: Path
+) -> None:
+    said = run_demo(capsys)
+    (store,) = shop.glob("quire-demo-*/agent.db")
+    with quire.open(store, NAME) as context:
+        assert context.check() == []
+        assert [message.text for message in context.messages()] == [SYSTEM, *(message.text for message in MESSAGES)]
+        assert f"{context.seq} journal entries, check(): 0 problems" in said
+        branch = len(quire.open(store, "what-if").messages())
+        assert f"fork('what-if'): {branch} messages there, {len(context.messages())} here" in said
+    assert "Cannot hide 'sys-1': it is pinned" in said
+    for command in ("tree", "view"):
+        line = next(line for line in said.splitlines() if f"-m quire {command} {store}" in line)
+        assert main(line.split("-m quire ")[1].split()) == 0
+
+
+def test_the_demo_shows_every_call_and_every_fold(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
+    said = run_demo(capsys)
+    calls = re.findall(r"^ +(\d+) +\d+ +([\d,]+) +(\d+) % +\d+  [A-Za-z.]{20,}  \S", said, re.MULTILINE)
+    assert [int(number) for number, *_ in calls] == [*range(1, CALLS + 1)]
+    assert all(int(tokens.replace(",", "")) <= BUDGET for _, tokens, _ in calls)
+    (store,) = shop.glob("quire-demo-*/agent.db")
+    with quire.open(store, NAME) as context:
+        folds = list(context.history(operation="fold"))
+    assert len(re.findall(r"── folded \d+ exchanges, saved", said)) == len(folds) >= 2
+    assert re.search(r"find\('INV-20931 charge sent'\) → (usr-\d+): 2026-03-11 02:14:09\.122", said)
+    assert said.count("the same view, byte for byte") == 2
+    assert "another view" not in said
+
+
+def test_the_summary_is_what_the_replay_measured(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
+    said = run_demo(capsys)
+    _, done = played()
+    table = list(draw_table(done, PLAIN))
+    assert "\n".join(f"   {line}" for line in table) in said
+    rows = {line[:26].strip(): line.split()[-2:] for line in table}
+    assert rows["input tokens"] == [f"{done.ours.tokens:,}", f"{done.theirs.tokens:,}"]
+    assert rows["requests that break a rule"] == ["0", "0"]
+
+
+def test_quire_reaches_everything_and_costs_less_than_a_sliding_window() -> None:
+    _, done = played()
+    ours, theirs = done.ours, done.theirs
+    assert ours.calls == theirs.calls == CALLS
+    assert ours.answers.shown + ours.answers.found == ours.answers.total == len(QUESTIONS)
+    assert theirs.answers.found == done.their_facts.found == 0
+    assert theirs.answers.shown < len(QUESTIONS)
+    assert done.our_facts.total == done.their_facts.total > 100
+    assert done.our_facts.shown + done.our_facts.found > done.their_facts.shown
+    assert ours.shared / ours.tokens > theirs.shared / theirs.tokens
+    assert ours.cost < theirs.cost
+
+
+def test_the_replay_counts_what_the_views_say() -> None:
+    _, done = played()
+    context = quire.open("memory:", budget=BUDGET)
+    context.system(SYSTEM)
+    views = []
+    for message in MESSAGES:
+        if message.role == "assistant":
+            views.append(context.render())
+        context.add(message)
+    assert done.ours.tokens == sum(view.tokens for view in views)
+    assert done.ours.shared == sum(view.shared_prefix for view in views)
+    assert done.ours.cost == pytest.approx(sum(view.cost() for view in views))
+
+
+def test_with_room_for_everything_the_two_differ_by_the_preamble_alone() -> None:
+    _, done = played(budget=50_000)
+    preamble = done.view.by_kind()["preamble"]
+    assert done.ours.tokens - done.theirs.tokens == CALLS * preamble
+    assert done.ours.answers == done.theirs.answers
+    assert done.our_facts == done.their_facts
+    assert done.our_facts.shown == done.our_facts.total
+
+
+def test_what_is_asked_late_was_said_early_and_is_not_in_the_question() -> None:
+    asked = [(place, question) for place, message in enumerate(MESSAGES) for question in asked_in(message)]
+    assert [question for _, question in asked] == list(QUESTIONS)
+    for place, question in asked:
+        assert MESSAGES[place + 1].role == "assistant"
+        assert question.answer not in MESSAGES[place].text
+        first = next(n for n, message in enumerate(MESSAGES) if question.answer in message.text)
+        assert first < len(MESSAGES) // 3 < place
+
+
+def test_the_conversation_is_legal_and_has_calls_long_results_and_chinese() -> None:
+    context = quire.open("memory:")
+    for message in MESSAGES:
+        context.add(message)
+    assert quire.check_legal(context.render().openai(), "openai") == []
+    assert 40 <= len(MESSAGES) <= 60
+    assert sum(bool(message.tool_calls) for message in MESSAGES) >= 10
+    assert max(len(message.text) for message in MESSAGES if message.role == "tool") > 1_500
+    assert sum(bool(re.search("[\u4e00-\u9fff]", message.text)) for message in MESSAGES) >= 5
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_there_are_pauses_on_a_terminal_only_and_not_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("quire.cli.demo.stage.sleep", slept.append)
+    Stage(PLAIN, out=io.StringIO()).beat("x")
+    Stage(PLAIN, out=Terminal(), fast=True).beat("x")
+    assert slept == []
+    Stage(PLAIN, out=Terminal()).beat("x")
+    assert len(slept) == 1
+    assert slept[0] <= 0.1

@@ -1,0 +1,47 @@
+"""How wide text is, and cutting it to a width."""
+
+import pytest
+
+from quire.cli.width import cut, pad, terminal_width, width
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("", 0), ("abc", 3), ("退款", 4), ("（a）", 5), ("é", 1), ("e\u0301", 1), ("a\u200bb", 2), ("🙂", 2), ("─…", 2)],
+)
+def test_a_chinese_character_takes_two_columns_and_a_combining_mark_none(text: str, columns: int) -> None:
+    assert width(text) == columns
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    assert cut("退款 17", 7) == "退款 17"
+    assert cut("", 0) == ""
+
+
+@pytest.mark.parametrize("room", range(12))
+@pytest.mark.parametrize("text", ["nightly settlement", "退款必须在周五之前完成", "a退b款c必d须e在f"])
+def test_a_cut_text_never_takes_more_than_its_room(text: str, room: int) -> None:
+    found = cut(text, room)
+    assert width(found) <= room
+    assert not room or found.endswith("…")
+    assert text.startswith(found.rstrip("…"))
+
+
+def test_a_wide_character_is_not_halved() -> None:
+    assert cut("退款必须", 4) == "退…"
+    assert cut("退款必须", 5) == "退款…"
+
+
+@pytest.mark.parametrize("text", ["", "abc", "退款", "退款必须在周五", "a long text in a cell"])
+def test_padded_text_takes_exactly_its_room(text: str) -> None:
+    assert width(pad(text, 9)) == 9
+    assert width(pad(text, 9, right=True)) == 9
+    assert pad("退", 4) == "退  "
+    assert pad("退", 4, right=True) == "  退"
+
+
+def test_the_terminal_says_how_wide_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert terminal_width() == 72
+    monkeypatch.setenv("COLUMNS", "3")
+    assert terminal_width() == 40
