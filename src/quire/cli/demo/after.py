@@ -1,6 +1,6 @@
 """What can be done with what was folded: find it, ask why it is not shown, open it, undo the fold."""
 
-from quire import Context
+from quire import Context, DetailPage, Hit
 from quire.cli.demo.stage import Stage
 from quire.cli.demo.talk import Question
 from quire.cli.width import cut, width
@@ -12,7 +12,7 @@ _ROOMY = 10
 def look_back(context: Context, question: Question, stage: Stage) -> None:
     """Find an early fact, and open the folded page that holds it."""
     paint = stage.paint
-    hit = context.find(question.find)[0]
+    hit = next(hit for hit in context.find(question.find) if _is_folded(context, hit))
     answer = next(line for line in context.pages.detail(hit.index).splitlines() if question.answer in line)
     found = f"find({question.find!r}) → "
     room = stage.columns - width(found) - len(hit.index) - 2
@@ -42,6 +42,11 @@ def undo_fold(context: Context, stage: Stage) -> None:
     context.undo(undone)
     same = context.render(preview=True).openai() == before.openai()
     stage.line(f"undo({undone}), redo → {_bytes(same=same)}")
+
+
+def _is_folded(context: Context, hit: Hit) -> bool:
+    leaf = isinstance(context.pages.get_page(hit.index), DetailPage)
+    return leaf and context.why(hit.index).shown == "no"
 
 
 def _bytes(*, same: bool) -> str:
