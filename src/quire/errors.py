@@ -4,9 +4,13 @@
     ├── NoSuchPage            an index that names no page (LookupError)
     ├── NoSuchSegment         an id that names no segment (LookupError)
     ├── NoSuchContext         a name that names no context in this store (LookupError)
+    ├── NoSuchWindow          an id that names no window (LookupError)
+    ├── NoSuchApp             a name that names no registered app (LookupError)
+    ├── NoSuchAction          a name that names no action of a window (LookupError)
     ├── InvalidOperation      the call is understood and refused
     │   └── InvalidValue      an argument is not acceptable (ValueError)
     ├── PermissionDenied      the agent may not do this here
+    │   └── QuotaExceeded     it would be more than the agent may add
     ├── Conflict              another writer was first: refresh() and retry
     ├── Busy                  a lock was held too long: retry
     ├── IrreducibleFloor      what must be shown exceeds the budget
@@ -34,6 +38,11 @@ def shown(value: object) -> str:
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _CLIP + 40 else f"{text[:_CLIP]}… ({len(text):,} long)"
+
+
+def _listed(what: str, known: list[str], none: str) -> str:
+    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+    return f"{what}: {', '.join(known[:12]) or none}{more}."
 
 
 class QuireError(Exception):
@@ -72,6 +81,36 @@ class NoSuchContext(QuireError, LookupError):
     code = "no_such_context"
 
 
+class NoSuchWindow(QuireError, LookupError):
+    """No window has this id."""
+
+    code = "no_such_window"
+
+    def __init__(self, window: object, known: list[str]) -> None:
+        self.window = window
+        super().__init__(f"No window {shown(window)}. {_listed('Open windows', known, 'none')}")
+
+
+class NoSuchApp(QuireError, LookupError):
+    """No app is registered under this name."""
+
+    code = "no_such_app"
+
+    def __init__(self, app: object, known: list[str]) -> None:
+        self.app = app
+        super().__init__(f"No app {shown(app)}. {_listed('Apps', known, 'none yet: windows.register() adds one')}")
+
+
+class NoSuchAction(QuireError, LookupError):
+    """The window has no action of this name."""
+
+    code = "no_such_action"
+
+    def __init__(self, action: object, known: list[str]) -> None:
+        self.action = action
+        super().__init__(f"No action {shown(action)} here. {_listed('Actions', known, 'none')}")
+
+
 class InvalidOperation(QuireError):
     """The call is understood and refused; the text names what would work. Nothing changed."""
 
@@ -88,6 +127,12 @@ class PermissionDenied(QuireError):
     """The agent may not do this here."""
 
     code = "permission_denied"
+
+
+class QuotaExceeded(PermissionDenied):
+    """The agent would add more than it may."""
+
+    code = "quota_exceeded"
 
 
 class Conflict(QuireError):

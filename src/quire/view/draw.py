@@ -7,7 +7,7 @@ from itertools import groupby
 from quire.messages import PER_MESSAGE, Message, as_text
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.reader import Reader
-from quire.records import Anchor, PageRecord, SegmentRecord, page_key
+from quire.records import Anchor, PageRecord, SegmentRecord, page_key, segment_number
 from quire.view.lines import block_head
 from quire.view.maker import Maker
 from quire.view.parts import Granularity, Part, Shown
@@ -71,6 +71,9 @@ def with_opened(nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Ma
     """The conversation with the pages that were opened, each after the messages that had arrived by then."""
     placed = list(nodes)
     for anchor, page in opened_pages(anchors):
+        segment = reader.segment(segment_number(page.key))
+        if segment is None or segment.gone or segment.permission is Permission.PRIVATE:
+            continue
         part = maker.kept(("opened", page.key, anchor.seq), partial(draw_opened, reader, maker, page))
         arrived = (n for n, node in enumerate(placed) if _first_number(node, anchor.number) < anchor.number)
         place = max(arrived, default=len(placed) - 1) + 1

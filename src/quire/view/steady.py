@@ -6,8 +6,10 @@ So an agent that hides, writes or moves pages does not break the prefix that its
 from collections.abc import Iterator, Mapping
 from heapq import merge
 
+from quire.pages import Lifecycle, Visibility
 from quire.reader import Reader, Slot, Through, slot
 from quire.records import Anchor, Gone, PageRecord, decode_page
+from quire.state import State
 from quire.storage.base import Record
 
 
@@ -35,6 +37,18 @@ class Steady(Through):
             place = after
             mine = [page for page in mine if (slot(page) < place if reverse else slot(page) > place)]
         return merge(sorted(mine, key=slot, reverse=reverse), others, key=slot, reverse=reverse)
+
+
+def is_shown_whole(state: State, key: int) -> bool:
+    """Whether the view shows a page open, in its place or where an agent opened it."""
+    anchors = state.anchors()
+    if key in anchors and anchors[key].opened:
+        return True
+    steady = Steady(state, anchors)
+    page = steady.page(key)
+    if not isinstance(page, PageRecord) or page.header.visibility is Visibility.HIDDEN:
+        return False
+    return steady.effective(page) is Lifecycle.ACTIVE
 
 
 def opened_pages(anchors: Mapping[int, Anchor]) -> list[tuple[Anchor, PageRecord]]:

@@ -1,0 +1,158 @@
+"""What runs when a model calls a tool: each does one thing through the agent's face and answers in a short text."""
+
+from typing import Any
+
+from quire.agent.desk import Desk
+from quire.agent.facade import READ_LENGTH
+from quire.agent.outline import entry, listing
+from quire.errors import InvalidOperation, InvalidValue, QuireError
+from quire.pages import ContentsPage, PageIndex, Permission, SegmentType
+from quire.text import MAX_DESCRIPTION, in_one_line
+
+_LISTED = 40
+_HITS = 5
+
+
+def find(desk: Desk, query: str, limit: int = _HITS) -> str:
+    """Search; one line a hit."""
+    hits = desk.agent.find(query, min(max(limit, 0), 50))
+    if not hits:
+        return f"Nothing found for {query[:200]!r}. Try fewer or other words."
+    return "\n".join(f"[{hit.index}] {hit.name}: {hit.description}" for hit in hits)
+
+
+def read_page(desk: Desk, page: PageIndex = "", start: int = 0, length: int = READ_LENGTH) -> str:
+    """A range of a text, or the entries of a folder, or the table of contents."""
+    if not page:
+        return listing(desk.agent.view(), start, _LISTED)
+    found = desk.agent.get_page(page)
+    if isinstance(found, ContentsPage):
+        return listing([entry(child) for child in desk.agent.children(page)], start, _LISTED)
+    text = desk.agent.read_page(page, start, length)
+    total = desk.agent.length(page)
+    end = start + len(text)
+    if start == 0 and end == total:
+        return text or f"{page} is empty."
+    more = f" Go on with start={end}." if end < total else ""
+    return f"{text}\n[characters {start}–{end} of {total} of {page}.{more}]"
+
+
+def expand_details(desk: Desk, page: PageIndex) -> str:
+    """Open a page."""
+    desk.agent.expand_details(page)
+    return f"{page} is open in your window."
+
+
+def hide_details(desk: Desk, page: PageIndex) -> str:
+    """Hide a page."""
+    desk.agent.hide_details(page)
+    return f"{page} is one line from the next fold on."
+
+
+def write_page(
+    desk: Desk,
+    name: str | None = None,
+    summary: str | None = None,
+    text: str | None = None,
+    folder: PageIndex | None = None,
+    page: PageIndex | None = None,
+    pages: list[PageIndex] | None = None,
+) -> str:
+    """Write, change or gather."""
+    if page is not None:
+        return _change(desk, page, name, summary, text)
+    if not name:
+        raise InvalidValue("write_page needs a name for a new page, or page to change one.")
+    parent = folder or _notes(desk)
+    about = summary or in_one_line(text or "")[:200]
+    if pages is not None:
+        index = desk.agent.create_contents_page(name, about, parent, pages)
+        return f"Made folder {index} of {len(pages)} pages."
+    index = desk.agent.create_detail_page(name, about[:MAX_DESCRIPTION], text or "", parent)
+    return f"Wrote {index}."
+
+
+def move_page(desk: Desk, page: PageIndex, folder: PageIndex, before: PageIndex | None = None) -> str:
+    """Move a page."""
+    moved = desk.agent.move_page(page, folder, before)
+    return f"Moved {page}; it is {moved[page]} now." if page in moved else f"Moved {page} into {folder}."
+
+
+def remove_page(desk: Desk, page: PageIndex) -> str:
+    """Remove a page."""
+    return f"Removed {desk.agent.remove_page(page)} pages."
+
+
+def archive(desk: Desk, page: PageIndex, cold: bool = False) -> str:
+    """Archive a page."""
+    desk.agent.archive(page, cold=cold)
+    back = "recall" if cold else "expand_details"
+    return f"Archived {page}; {back} brings it back."
+
+
+def recall(desk: Desk, page: PageIndex) -> str:
+    """Bring a page back."""
+    return f"{desk.agent.recall(page)} is back in its place."
+
+
+def budget(desk: Desk) -> str:
+    """How full the window is."""
+    return str(desk.agent.budget())
+
+
+def window(
+    desk: Desk,
+    do: str,
+    id: str,  # noqa: A002 - the word a model knows
+    action: str | None = None,
+    arguments: dict[str, Any] | None = None,
+    summary: str | None = None,
+) -> str:
+    """Open, use or close a window."""
+    windows = desk.windows()
+    if windows is None:
+        raise InvalidOperation("There are no apps here.")
+    if do == "create":
+        return windows.create(id, arguments or {})
+    if do == "close":
+        return windows.close(id, summary)
+    if not action:
+        raise InvalidValue("do='action' needs the action's id.")
+    return windows.act(id, action, arguments or {})
+
+
+def segment(
+    desk: Desk, do: str, segment: str | None = None, name: str | None = None, permission: str | None = None
+) -> str:
+    """Manage segments."""
+    if do == "add":
+        if not name:
+            raise InvalidValue("do='add' needs a name.")
+        return f"Added segment {desk.agent.add_segment(name).id!r}."
+    if not segment:
+        raise InvalidValue(f"do={do!r} needs the segment's id.")
+    if do == "remove":
+        return f"Removed segment {segment!r} with {desk.agent.remove_segment(segment)} pages."
+    if permission is None or permission not in Permission.__members__:
+        raise InvalidValue(f"permission is {permission!r}; use READ_ONLY, READ_WRITE or SYSTEM_MANAGED.")
+    desk.agent.set_permission(segment, Permission[permission])
+    return f"Segment {segment!r} is {permission} now."
+
+
+def _change(desk: Desk, page: PageIndex, name: str | None, summary: str | None, text: str | None) -> str:
+    if name is None and summary is None and text is None:
+        raise InvalidValue("write_page with page needs a name, a summary or a text to change.")
+    desk.agent.rewrite(page, name=name, description=summary, detail=text)
+    return f"Changed {page}."
+
+
+def _notes(desk: Desk) -> PageIndex:
+    """The root of the first segment that an agent may write its notes into."""
+    for found in desk.agent.list_segments():
+        if found.type is SegmentType.CUSTOM:
+            try:
+                desk.agent.check_permission(found.root_index, "create_detail_page")
+            except QuireError:
+                continue
+            return found.root_index
+    raise InvalidOperation("There is no segment for your notes: name a folder.")

@@ -1,0 +1,145 @@
+"""The tools a model gets, as data: schemas, validation, dispatch and documentation all come from this table."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from quire.agent import handlers
+from quire.agent.desk import Desk
+
+Kind = Literal["string", "integer", "boolean", "strings", "object"]
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """One argument of a tool."""
+
+    name: str
+    kind: Kind
+    about: str
+    required: bool = False
+    choices: tuple[str, ...] = ()
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """One tool: what a model is told of it, and what runs when it is called."""
+
+    name: str
+    about: str
+    parameters: tuple[Parameter, ...]
+    run: Callable[..., str]
+    needs: Literal["", "windows", "manage"] = ""
+
+    def call(self, desk: Desk, arguments: dict[str, Any]) -> str:
+        """Run it."""
+        return self.run(desk, **arguments)
+
+
+_PAGE = Parameter(name="page", kind="string", about="Page index, such as usr-12", required=True)
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="find",
+        about="Search all pages, also folded and archived ones, by words. Use it before you say something is lost.",
+        parameters=(
+            Parameter(name="query", kind="string", about='Words, "exact phrases", prefix*', required=True),
+            Parameter(name="limit", kind="integer", about="Most hits, default 5"),
+        ),
+        run=handlers.find,
+    ),
+    Tool(
+        name="read_page",
+        about="Read a page's text without opening it, or list a folder. Without page: the table of contents.",
+        parameters=(
+            Parameter(name="page", kind="string", about="Page index"),
+            Parameter(name="start", kind="integer", about="First character (in a folder: first entry), default 0"),
+            Parameter(name="length", kind="integer", about="Most characters, default 4000"),
+        ),
+        run=handlers.read_page,
+    ),
+    Tool(
+        name="expand_details",
+        about="Open a folded or hidden page in your window, to work with it over several steps.",
+        parameters=(_PAGE,),
+        run=handlers.expand_details,
+    ),
+    Tool(
+        name="hide_details",
+        about="Show a page as one line from the next fold on, to free room. Nothing is lost.",
+        parameters=(_PAGE,),
+        run=handlers.hide_details,
+    ),
+    Tool(
+        name="write_page",
+        about="Write a note of what must outlast folding. With page: change one. With pages: make a folder of them.",
+        parameters=(
+            Parameter(name="name", kind="string", about="Title in one line"),
+            Parameter(name="summary", kind="string", about="What it says, in one line"),
+            Parameter(name="text", kind="string", about="The text"),
+            Parameter(name="folder", kind="string", about="Folder to put it in, default your notes"),
+            Parameter(name="page", kind="string", about="Page to change"),
+            Parameter(name="pages", kind="strings", about="Pages to gather under the new folder"),
+        ),
+        run=handlers.write_page,
+    ),
+    Tool(
+        name="move_page",
+        about="Move a page into a folder.",
+        parameters=(
+            _PAGE,
+            Parameter(name="folder", kind="string", about="Folder's index", required=True),
+            Parameter(name="before", kind="string", about="Page in the folder to stand before"),
+        ),
+        run=handlers.move_page,
+    ),
+    Tool(
+        name="remove_page",
+        about="Remove a page with all in it. Prefer hide_details or archive.",
+        parameters=(_PAGE,),
+        run=handlers.remove_page,
+    ),
+    Tool(
+        name="archive",
+        about="Put a page away that is done with. find still finds it.",
+        parameters=(_PAGE, Parameter(name="cold", kind="boolean", about="Out of the tree, until recall")),
+        run=handlers.archive,
+    ),
+    Tool(
+        name="recall",
+        about="Bring a page back from the cold archive to its place.",
+        parameters=(_PAGE,),
+        run=handlers.recall,
+    ),
+    Tool(
+        name="budget",
+        about="How full your window is, by what, and what would be folded next.",
+        parameters=(),
+        run=handlers.budget,
+    ),
+    Tool(
+        name="window",
+        about="Open an app's window, act in a window, or close it. Open windows stand at the end, always up to date.",
+        parameters=(
+            Parameter(name="do", kind="string", about="What", required=True, choices=("create", "action", "close")),
+            Parameter(name="id", kind="string", about="App to create, or window's id", required=True),
+            Parameter(name="action", kind="string", about="Action's id"),
+            Parameter(name="arguments", kind="object", about="Its parameters"),
+            Parameter(name="summary", kind="string", about="What stays when it closes"),
+        ),
+        run=handlers.window,
+        needs="windows",
+    ),
+    Tool(
+        name="segment",
+        about="Add a segment of your own, remove one, or set what agents may do in it.",
+        parameters=(
+            Parameter(name="do", kind="string", about="What", required=True, choices=("add", "remove", "permit")),
+            Parameter(name="segment", kind="string", about="Segment's id"),
+            Parameter(name="name", kind="string", about="Name of a new one"),
+            Parameter(name="permission", kind="string", about="READ_ONLY, READ_WRITE or SYSTEM_MANAGED"),
+        ),
+        run=handlers.segment,
+        needs="manage",
+    ),
+)
+"""At most twelve, the reading operations merged: every schema costs tokens in every call."""

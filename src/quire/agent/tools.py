@@ -1,0 +1,172 @@
+"""Tools: what a model is given to work with its own context, and what runs when it calls one."""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from quire.agent import schemas
+from quire.agent.arguments import arguments_for
+from quire.agent.desk import Desk
+from quire.agent.table import TOOLS, Tool
+from quire.errors import Conflict, InvalidValue, QuireError, QuotaExceeded, shown
+from quire.messages import ToolCall
+
+_log = logging.getLogger("quire.tools")
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
+_SAID = {
+    "restore": "expand_details",
+    "expand": "expand_details",
+    "hide": "hide_details",
+    "children": "read_page",
+    "detail": "read_page",
+    "update_page": "write_page",
+    "set_detail": "write_page",
+}
+"""What errors call the developer's operations, and the tool that a model has for it."""
+_CALL = re.compile(rf"\b({'|'.join(_SAID)})\(")
+
+
+class Tools:
+    """The tools of one agent. They can be narrowed with `only` and renamed with `prefixed`."""
+
+    def __init__(self, desk: Desk, *, names: Sequence[str] | None = None, prefix: str = "") -> None:
+        self._desk = desk
+        self._names = names
+        self._prefix = prefix
+        self._turn = -1
+        self._calls = 0
+        self._parent: Tools | None = None
+
+    def __repr__(self) -> str:
+        return f"<Tools {', '.join(self.names())}>"
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == own for own in self.names())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def names(self) -> list[str]:
+        """The names that a model calls them by."""
+        return [self._prefix + tool.name for tool in self._tools()]
+
+    def only(self, *names: str) -> "Tools":
+        """These tools alone. Raises `InvalidValue` for a name that none of them has."""
+        for name in names:
+            if name not in self:
+                raise InvalidValue(f"There is no tool {shown(name)}; tools are {', '.join(self.names())}.")
+        return self._narrowed([name.removeprefix(self._prefix) for name in names], self._prefix)
+
+    def prefixed(self, prefix: str) -> "Tools":
+        """The same tools with something before their names, such as `quire_`."""
+        if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
+            raise InvalidValue(f"prefix is {shown(prefix)}; use up to 32 letters, digits, '_' and '-'.")
+        return self._narrowed(self._names, prefix)
+
+    # What a model is given
+
+    def openai(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
+        """The schemas for OpenAI chat completions, with your own tools beside them.
+
+        Raises `InvalidValue` if two of them have the same name.
+        """
+        return self._beside([schemas.openai(tool, self._prefix + tool.name) for tool in self._tools()], beside)
+
+    def responses(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
+        """The schemas for the OpenAI Responses API."""
+        return self._beside([schemas.responses(tool, self._prefix + tool.name) for tool in self._tools()], beside)
+
+    def anthropic(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
+        """The schemas for Anthropic messages."""
+        return self._beside([schemas.anthropic(tool, self._prefix + tool.name) for tool in self._tools()], beside)
+
+    def mcp(self) -> list[dict[str, Any]]:
+        """The schemas for the Model Context Protocol."""
+        return [schemas.mcp(tool, self._prefix + tool.name) for tool in self._tools()]
+
+    # What a model does
+
+    def call(self, call: Any, arguments: Any = None) -> str:
+        """Run a tool and give the text to answer the model with; whatever it sent, this does not raise.
+
+        `call` is a tool call in any provider's shape, or a tool's name with its `arguments` as JSON text or a mapping.
+        """
+        try:
+            name, given = _taken_apart(call, arguments)
+            return self._run(name, given)
+        except QuireError as error:
+            return self._refusal(error)
+        except Exception as error:  # whatever a model sends, the turn goes on
+            _log.exception("A tool failed")
+            return f"InternalError: the tool failed ({type(error).__name__}). Try something else."
+
+    def _run(self, name: str, given: Any) -> str:
+        tool = next((tool for tool in self._tools() if self._prefix + tool.name == name), None)
+        if tool is None:
+            raise InvalidValue(f"There is no tool {shown(name)}; tools are {', '.join(self.names())}.")
+        arguments = arguments_for(tool, given)
+        self._count()
+        try:
+            return tool.call(self._desk, arguments)
+        except Conflict:  # someone else wrote: look again, and try once more
+            self._desk.agent.refresh()
+            return tool.call(self._desk, arguments)
+
+    def _refusal(self, error: QuireError) -> str:
+        text = _CALL.sub(lambda match: f"{self._prefix}{_SAID[match[1]]}(", str(error))
+        return f"{type(error).__name__}: {text}"
+
+    def _count(self) -> None:
+        """Count the calls of this turn. Raises `QuotaExceeded`."""
+        if self._parent is not None:
+            self._parent._count()
+            return
+        turn = self._desk.agent.turn()
+        self._calls = self._calls + 1 if turn == self._turn else 1
+        self._turn = turn
+        most = self._desk.agent.quota.calls
+        if self._calls > most:
+            raise QuotaExceeded(f"{most} tool calls in this turn are the limit; answer the user with what you have")
+
+    def _tools(self) -> list[Tool]:
+        desk = self._desk
+        there = {"": True, "windows": desk.windows() is not None, "manage": desk.agent.manages}
+        return [tool for tool in TOOLS if there[tool.needs] and (self._names is None or tool.name in self._names)]
+
+    def _narrowed(self, names: Sequence[str] | None, prefix: str) -> "Tools":
+        tools = Tools(self._desk, names=names, prefix=prefix)
+        tools._parent = self._parent or self
+        return tools
+
+    def _beside(self, own: list[dict[str, Any]], others: Iterable[Any]) -> list[dict[str, Any]]:
+        listed = list(others)
+        for other in listed:
+            name = _schema_name(other)
+            if name in self:
+                raise InvalidValue(
+                    f"Two tools are called {shown(name)}; rename yours, or ours with tools.prefixed('quire_')."
+                )
+        return [*own, *listed]
+
+
+def _taken_apart(call: Any, arguments: Any) -> tuple[str, Any]:
+    """The name and the arguments of a call in any provider's shape."""
+    if isinstance(call, str):
+        return call, arguments
+    if isinstance(call, ToolCall):
+        return call.name, call.arguments
+    inner = _field(call, "function") or call
+    name = _field(inner, "name")
+    if not isinstance(name, str):
+        raise InvalidValue(f"{shown(call)} is no tool call; give a name and arguments, or a provider's tool call.")
+    given = _field(inner, "arguments")
+    return name, _field(inner, "input") if given is None else given
+
+
+def _schema_name(schema: Any) -> object:
+    return _field(_field(schema, "function") or schema, "name")
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
