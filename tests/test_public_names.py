@@ -12,6 +12,7 @@ import quire
 from quire import Context, ContextSystem, Conversation, Library, PageStorage, QuireError
 
 NAMES = [
+    "Bill",
     "Busy",
     "Change",
     "Cleanup",
@@ -67,11 +68,13 @@ NAMES = [
     "StorageFailure",
     "TokenCounter",
     "ToolCall",
+    "Usage",
     "View",
     "Visibility",
     "VocabularyCounter",
     "Why",
     "check_legal",
+    "count_tools",
     "migrate",
     "open_storage",
 ]

@@ -36,7 +36,8 @@ from quire.pages import (
     SegmentType,
     Visibility,
 )
-from quire.rendering import CompressionConfig, Price, RenderOptions, Stats, View, Why
+from quire.rendering import Bill, CompressionConfig, Price, RenderOptions, Stats, Usage, View, Why
+from quire.schemas import count_tools
 from quire.storage.base import Storage
 from quire.storage.file import FileStorage
 from quire.storage.memory import MemoryStorage
@@ -49,6 +50,7 @@ from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Bill",
     "Busy",
     "Change",
     "Cleanup",
@@ -104,11 +106,13 @@ __all__ = [
     "StorageFailure",
     "TokenCounter",
     "ToolCall",
+    "Usage",
     "View",
     "Visibility",
     "VocabularyCounter",
     "Why",
     "check_legal",
+    "count_tools",
     "migrate",
     "open_storage",
 ]

@@ -14,7 +14,7 @@ from quire.messages import ToolCall
 from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
 from quire.records import KEY
-from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, View, Why
+from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, Usage, View, Why
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem, Entry, Hit, Problem
@@ -144,6 +144,17 @@ class Context:
     def stats(self) -> Stats:
         """How many items there are, what they cost, and what each segment holds."""
         return self._drawing.stats()
+
+    def report_usage(
+        self, usage: object, model: str | None = None, *, tools: int = 0, view: View | None = None
+    ) -> Usage:
+        """Learn from an answer's usage, or from the whole answer, what its model bills for what is counted here.
+
+        It is compared with the last view at the context's own budget, or with the `view` that was sent, and the tokens
+        of the `tools` sent beside it (`count_tools`); `reserve` is no part of it. One factor for each model is kept in
+        the context, shown by `stats()` and followed by `render(model=…)`. Raises `InvalidValue`.
+        """
+        return self._drawing.report_usage(usage, model, tools, view)
 
     def dump(self) -> str:
         """One line for every item: whether it counts, its seq, its type and the beginning of what it says."""

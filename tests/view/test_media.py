@@ -9,7 +9,7 @@ import quire
 from quire.messages import Message, ToolCall, message_tokens
 from quire.tokens import VocabularyCounter
 from quire.view.clip import clip_exchange
-from tests.pictures import anthropic_image, openai_image, pdf, png
+from tests.pictures import anthropic_image, coded, openai_image, pdf, png
 
 COUNT = VocabularyCounter().count
 
@@ -77,9 +77,8 @@ def test_an_image_that_cannot_stay_leaves_a_word(block: dict[str, Any]) -> None:
 
 
 def test_the_largest_images_go_first() -> None:
-    parts: list[dict[str, Any]] = [{"type": "text", "text": "Compare."}]
-    for size in (100, 1_500, 100):
-        parts.append({"type": "image", "data": anthropic_image(png(size, size))["source"]["data"]})
+    images = [{"type": "image", "data": coded(png(size, size))} for size in (100, 1_500, 100)]
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "Compare."}, *images]
     [clipped] = clip_exchange([Message(role="user", content=parts)], 800, "usr-1", COUNT)
     assert isinstance(clipped.content, list)
     assert [part["type"] for part in clipped.content] == ["text", "image", "text", "image"]
@@ -103,7 +102,7 @@ def test_thinking_goes_before_anything_else() -> None:
 
 def test_a_pdf_of_many_pages_is_shown_as_a_word() -> None:
     ctx = quire.open("memory:", budget=8_000)
-    document = {"type": "base64", "media_type": "application/pdf", "data": anthropic_image(pdf(40))["source"]["data"]}
+    document = {"type": "base64", "media_type": "application/pdf", "data": coded(pdf(40))}
     ctx.user([{"type": "document", "source": document, "title": "年报.pdf"}, {"type": "text", "text": "总结一下。"}])
     view = ctx.render()
     assert view.tokens <= 8_000

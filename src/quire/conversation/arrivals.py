@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from quire.conversation.standins import remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import FORMS, exchange_fields, label
@@ -210,7 +212,9 @@ def _same_go(plan: Plan, message: Message) -> PageRecord | None:
     if page is None or page.header.form is not Form.ASSISTANT or len(page.header.numbers) != 1:
         return None
     said = plan.message(page.header.numbers[0]).message
-    return page if said.origin == "responses" and not page.header.closed else None
+    by, before = message.meta.get("model"), said.meta.get("model")
+    another = by is not None and before is not None and by != before  # whose reasoning does not go with this one's
+    return page if said.origin == "responses" and not page.header.closed and not another else None
 
 
 def _join(plan: Plan, page: PageRecord, message: Message) -> int:
@@ -220,7 +224,7 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
     whole = parse([*format_messages([said], "responses"), *format_messages([message], "responses")])
     if len(whole) != 1:
         return _add(plan, message, tail(plan))
-    fresh = put_in_place(plan, page, number, whole[0])
+    fresh = put_in_place(plan, page, number, replace(whole[0], meta={**said.meta, **message.meta}))
     for call in message.tool_calls:
         plan.add_caller(call.id, page.key)
     plan.wait_for(page.key if whole[0].tool_calls else None)

@@ -2,17 +2,21 @@
 
 from quire.rendering.drawing import Drawing
 from quire.rendering.explain import Stats, Why
+from quire.rendering.usage import Usage
+from quire.view.bill import Bill, Price
 from quire.view.options import CompressionConfig, RenderOptions
-from quire.view.view import AnthropicRequest, Difference, Price, View
+from quire.view.view import AnthropicRequest, Difference, View
 
 __all__ = [
     "AnthropicRequest",
+    "Bill",
     "CompressionConfig",
     "Difference",
     "Drawing",
     "Price",
     "RenderOptions",
     "Stats",
+    "Usage",
     "View",
     "Why",
 ]

@@ -3,11 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quire.errors import InvalidValue, shown
+from msgspec.structs import replace
+
+from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
 from quire.pages import PageIndex
+from quire.providers.usage import read_usage
 from quire.rendering.explain import Stats, Why, dump, stats, why
 from quire.rendering.renderer import Renderer
+from quire.rendering.usage import Reports, Usage, is_worth_storing, to_usage
 from quire.system.face import Face
+from quire.system.rules import whole_number
 from quire.view.folded import Folded
 from quire.view.options import CompressionConfig, RenderOptions, check_config, check_options
 from quire.view.view import View
@@ -22,12 +27,14 @@ class Drawing(Face):
         drawing = super().beside(other)
         drawing.config = check_config(CompressionConfig() if config is None else config)
         drawing._listeners = []
+        drawing._reports = Reports()
         drawing._renderer = Renderer(other._engine, drawing.config, drawing._tell)
         return drawing
 
     config: CompressionConfig
     _listeners: list[Callable[[Folded], None]]
     _renderer: Renderer
+    _reports: Reports
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any], budget: int) -> View:
         """A view with these options."""
@@ -48,7 +55,39 @@ class Drawing(Face):
 
     def stats(self) -> Stats:
         """What the context holds."""
-        return self._read(stats)
+        with self._engine.lock:
+            found, known = self._read(stats), self._read(self._reports.known)
+            return replace(found, usage={name: to_usage(billing) for name, billing in known.items()})
+
+    def report_usage(self, usage: object, model: str | None, tools: int, view: View | None) -> Usage:
+        """Learn what a model bills for what was counted."""
+        if model is not None and not (isinstance(model, str) and model):
+            raise InvalidValue(f"model is {shown(model)}; the name of a model as text is needed.")
+        if view is not None and not isinstance(view, View):
+            raise InvalidValue(f"view is {shown(view)}; a View is needed.")
+        used = read_usage(usage)
+        extra = whole_number(tools, "tools")
+        with self._engine.lock:
+            counted = self._renderer.sent() if view is None else view.tokens
+            if not counted:
+                raise InvalidOperation(
+                    "There is no view to compare it with: call render() first, or give the one that was sent as view=."
+                )
+            state = self._engine.current()
+            billing = self._reports.add(state, used, model, counted + extra)
+            if is_worth_storing(state, billing):
+                self._store_reports()
+            return to_usage(billing)
+
+    def _store_reports(self) -> None:
+        """Commit what is known; another writer who was first is no reason to fail, the next report comes soon."""
+        plan = self._engine.begin(self.actor)
+        self._reports.store(plan)
+        try:
+            self._engine.commit(plan, "report_usage")
+        except Conflict:
+            return
+        self._reports.stored(plan)
 
     def dump(self) -> str:
         """One line for every item."""

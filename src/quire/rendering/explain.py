@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from quire.conversation.items import items
 from quire.pages import Lifecycle, Mark, PageIndex, Permission, Visibility
 from quire.records import Anchor, PageRecord, segment_number
+from quire.rendering.usage import Usage
 from quire.state import State
 from quire.view.scene import Scene
 
@@ -24,7 +25,10 @@ class Why(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """How much there is: items that count and that do not, what they cost, and the tokens of each segment."""
+    """How much there is: items that count and that do not, what they cost, and the tokens of each segment.
+
+    `usage` is what each model was found to bill (`report_usage`).
+    """
 
     total_items: int = 0
     active_items: int = 0
@@ -32,6 +36,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     window_items: int = 0
     estimated_tokens: int = 0
     segments: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
 def why(state: State, scene: Scene, index: PageIndex) -> Why:

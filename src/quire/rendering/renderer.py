@@ -6,7 +6,8 @@ from quire.engine import Engine
 from quire.errors import Conflict, IrreducibleFloor
 from quire.fold.fitting import Fitting
 from quire.plan import Plan
-from quire.records import HELD, KEY
+from quire.records import GAPS, HELD, KEY, NoteRecord
+from quire.rendering.usage import budget_for
 from quire.state import State
 from quire.tokens import VocabularyCounter
 from quire.view.draw import OPENING, preamble_part
@@ -40,13 +41,15 @@ class Renderer:
         self._on_fold = on_fold
         self._maker: Maker | None = None
         self._scene: Scene | None = None
+        self._gaps: NoteRecord | None = None
         self._previous: list[Part] = []
 
     def render(self, options: RenderOptions, budget: int) -> View:
         """A view within the budget; at the context's own budget it may commit one fold first."""
         with self._engine.lock:
             wanted = budget if options.max_tokens is None else options.max_tokens
-            room = max(0, wanted - options.reserve)
+            limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
+            room = max(0, limit - options.reserve)
             own = wanted == budget and not options.preview
             scene, folded = self._current(), None
             if own and self.config.enabled and self._is_due(self._engine.state, scene, room):
@@ -55,10 +58,15 @@ class Renderer:
             if scene.fixed() + scene.spoken > room:
                 scene = self._shortened(room)
             parts = scene.parts(system=options.include_system_prompt)
-            shared = shared_tokens(self._previous, parts)
+            before, shared = self._previous, shared_tokens(self._previous, parts)
             if own:
                 self._previous = parts
-            return View(parts, budget=wanted, shared_prefix=shared, fold=folded, seq=self._engine.state.version)
+            seq = self._engine.state.version
+            return View(parts, budget=wanted, shared_prefix=shared, fold=folded, seq=seq, previous=before)
+
+    def sent(self) -> int:
+        """The tokens of the last view at the context's own budget; 0 if there was none."""
+        return sum(part.tokens for part in self._previous)
 
     def scene(self) -> Scene:
         """What would be drawn now, whatever it costs."""
@@ -67,7 +75,9 @@ class Renderer:
 
     def _current(self) -> Scene:
         state = self._engine.current()
-        if self._scene is None or self._maker is None:
+        gaps = state.note(GAPS)
+        if self._scene is None or self._maker is None or gaps is not self._gaps:  # a cleanup gives other indices
+            self._gaps = gaps
             self._maker = self._new_maker(state)
             self._scene = self._new_scene(self._maker)
         self._scene.update(state)

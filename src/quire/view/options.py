@@ -15,7 +15,8 @@ class RenderOptions(Struct, frozen=True, kw_only=True):
     """What one view is to be like. Everything has a default; `max_tokens` is the context's budget.
 
     `reserve` keeps so many tokens free, for the reply and for tool schemas. A `preview`, like a view at another
-    `max_tokens`, writes nothing.
+    `max_tokens`, writes nothing. With a `model` that is known to bill more than we count (`report_usage`), the budget
+    is in its tokens.
     """
 
     max_tokens: int | None = None
@@ -25,6 +26,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True):
     recall: None = None
     reserve: int = 0
     preview: bool = False
+    model: str | None = None
 
 
 class CompressionConfig(Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ def check_options(options: RenderOptions) -> RenderOptions:
         raise InvalidValue(f"windows is {shown(options.windows)}; use 'tail' or 'inline'.")
     if options.recall is not None:
         raise InvalidValue(f"recall is {shown(options.recall)}; it comes with a later version.")
+    if options.model is not None and not (isinstance(options.model, str) and options.model):
+        raise InvalidValue(f"model is {shown(options.model)}; the name of a model as text is needed.")
     if options.max_tokens is not None:
         _count(options.max_tokens, "max_tokens")
     _count(options.reserve, "reserve")

@@ -10,6 +10,8 @@ from quire.pages import PageIndex
 from quire.providers import format_messages
 from quire.providers.anthropic import system
 from quire.providers.distinct import with_distinct_calls
+from quire.providers.thoughts import for_model
+from quire.view.bill import Bill, Price, why_not_cached
 from quire.view.folded import Folded
 from quire.view.parts import Part, Shown
 
@@ -23,14 +25,6 @@ class Difference(Struct, frozen=True, kw_only=True):
     change: str
     tokens: int
     before: int
-
-
-class Price(Struct, frozen=True, kw_only=True):
-    """What tokens cost: read from the prompt cache, written to it, or neither."""
-
-    read: float = 0.1
-    write: float = 1.25
-    plain: float = 1.0
 
 
 class AnthropicRequest(list[dict[str, Any]]):
@@ -62,7 +56,14 @@ class View:
     """
 
     def __init__(
-        self, parts: Sequence[Part], *, budget: int, shared_prefix: int = 0, fold: Folded | None = None, seq: int = 0
+        self,
+        parts: Sequence[Part],
+        *,
+        budget: int,
+        shared_prefix: int = 0,
+        fold: Folded | None = None,
+        seq: int = 0,
+        previous: Sequence[Part] = (),
     ) -> None:
         self.parts = tuple(parts)
         self.tokens = sum(part.tokens for part in parts)
@@ -70,6 +71,7 @@ class View:
         self.shared_prefix = shared_prefix
         self.fold = fold
         self.seq = seq
+        self._previous = previous
 
     def __repr__(self) -> str:
         return f"<View of {len(self.messages)} messages, {self.tokens:,} of {self.budget:,} tokens>"
@@ -88,13 +90,16 @@ class View:
         """The messages for OpenAI chat completions, as fresh values."""
         return [value.copy() for part in self.parts for value in part.openai()]
 
-    def responses(self) -> list[dict[str, Any]]:
-        """The items for the OpenAI Responses API."""
-        return format_messages(with_distinct_calls(self.messages), "responses")
+    def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
+        """The items for the OpenAI Responses API; for a `model`, without the reasoning of others."""
+        return format_messages(for_model(with_distinct_calls(self.messages), "responses", model), "responses")
 
-    def anthropic(self, *, cache: bool = False) -> AnthropicRequest:
-        """The messages for Anthropic, with the system prompt beside them; with `cache`, marked where caching pays."""
-        messages = with_distinct_calls(self.messages)
+    def anthropic(self, *, cache: bool = False, model: str | None = None) -> AnthropicRequest:
+        """The messages for Anthropic, with the system prompt beside them; with `cache`, marked where caching pays.
+
+        For a `model`, without the thinking of others, whose signatures it would refuse.
+        """
+        messages = for_model(with_distinct_calls(self.messages), "anthropic", model)
         written = format_messages(messages, "anthropic")
         prompt = system(messages)
         if cache:
@@ -109,14 +114,24 @@ class View:
             found[part.kind] = found.get(part.kind, 0) + part.tokens
         return found
 
-    def cost(self, price: Price | None = None, *, marked: bool = False) -> float:
-        """What sending this view costs, in plain tokens: what the last view began with is read from the cache.
+    def bill(self, price: Price | None = None, *, marked: bool = False) -> Bill:
+        """What sending this view costs, and why: what the last view began with is read from the prompt cache.
 
         With `marked` the rest is written to it, as with Anthropic's cache marks; else it is paid as it is.
         """
         rate = price or Price()
         fresh = self.tokens - self.shared_prefix
-        return rate.read * self.shared_prefix + (rate.write if marked else rate.plain) * fresh
+        return Bill(
+            read=self.shared_prefix,
+            written=fresh if marked else 0,
+            plain=0 if marked else fresh,
+            cost=rate.read * self.shared_prefix + (rate.write if marked else rate.plain) * fresh,
+            why=why_not_cached(self._previous, self.parts, self.fold),
+        )
+
+    def cost(self, price: Price | None = None, *, marked: bool = False) -> float:
+        """What sending this view costs, in plain tokens: the sum of its `bill`."""
+        return self.bill(price, marked=marked).cost
 
     def diff(self, other: "View") -> list[Difference]:
         """The pages that this view shows and another does not, or not so, and the other way round."""

@@ -1,0 +1,67 @@
+"""What a provider says it billed, in the three shapes they say it in."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from quire.errors import InvalidValue, shown
+
+_ACCEPTED = (
+    "give the usage of an answer, as a dict or an SDK object (OpenAI chat has prompt_tokens, Responses and Anthropic"
+    " have input_tokens), or the whole answer that has it"
+)
+
+
+class Used(NamedTuple):
+    """What went in: all tokens, those of them that were read from the cache, and the model if it is named."""
+
+    billed: int
+    cached: int
+    model: str | None
+
+
+def read_usage(value: object) -> Used:
+    """What a usage report, or a whole answer with one, says of the tokens that went in. Raises `InvalidValue`."""
+    usage, model = _field(value, "usage"), _field(value, "model")
+    if usage is None:
+        usage = value
+    billed, cached = _openai(usage) or _input(usage) or (None, 0)
+    if billed is None:
+        raise InvalidValue(f"usage is {shown(value)}; {_ACCEPTED}.")
+    if billed == 0 or cached > billed:
+        raise InvalidValue(f"usage says that {billed:,} tokens went in, {cached:,} of them cached; {_ACCEPTED}.")
+    return Used(billed, cached, model if isinstance(model, str) and model else None)
+
+
+def _openai(usage: object) -> tuple[int, int] | None:
+    """OpenAI chat, and servers that speak like it: cached tokens are among the prompt's."""
+    billed = _number(usage, "prompt_tokens")
+    if billed is None:
+        return None
+    return billed, _number(_field(usage, "prompt_tokens_details"), "cached_tokens") or 0
+
+
+def _input(usage: object) -> tuple[int, int] | None:
+    """Responses, where cached tokens are among the input's; Anthropic, where they are told beside it."""
+    billed = _number(usage, "input_tokens")
+    if billed is None:
+        return None
+    read = _number(usage, "cache_read_input_tokens") or 0
+    written = _number(usage, "cache_creation_input_tokens") or 0
+    among = _number(_field(usage, "input_tokens_details"), "cached_tokens") or 0
+    return billed + read + written, read or among
+
+
+def _field(value: object, name: str) -> object:
+    try:
+        return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    except Exception:  # code of others: a field that cannot be read is not there
+        return None
+
+
+def _number(value: object, name: str) -> int | None:
+    found = _field(value, name)
+    if found is None or callable(found):
+        return None
+    if type(found) is not int or found < 0:
+        raise InvalidValue(f"{name} is {shown(found)}; a whole number from 0 is needed: {_ACCEPTED}.")
+    return found

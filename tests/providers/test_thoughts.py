@@ -1,0 +1,136 @@
+"""Thinking goes back only to the model that thought it, in lists that may still be sent."""
+
+from typing import Any
+
+import pytest
+
+import quire
+from quire import InvalidValue
+from quire.messages import Message
+from quire.providers import parse
+from quire.providers.thoughts import for_model
+from tests.providers.histories import REASONING
+from tests.providers.test_sdk import BLOCKS, OUTPUT, SENT_BACK, check_types, reply, response
+
+SEALED = {"type": "redacted_thinking", "data": "c2VhbGVk"}
+CITED = {
+    "type": "text",
+    "text": "Paris.",
+    "citations": [
+        {
+            "type": "char_location",
+            "cited_text": "Paris",
+            "document_index": 0,
+            "document_title": None,
+            "start_char_index": 0,
+            "end_char_index": 5,
+        }
+    ],
+}
+
+
+def talk(*answers: Any) -> quire.View:
+    """A view of a conversation in which a model answers, its calls are answered, and the user goes on."""
+    ctx = quire.open("memory:")
+    for answer in answers:
+        ctx.user("去看看。")
+        ctx.add(answer)
+        for call in ctx.pending_calls():
+            ctx.tool_result(call.id, "done")
+    ctx.user("继续。")
+    return ctx.render()
+
+
+def sent(view: quire.View, model: str | None) -> list[dict[str, Any]]:
+    """The form for Anthropic, which must be legal and of the right types."""
+    request = view.anthropic(model=model)
+    assert quire.check_legal(request, "anthropic") == []
+    check_types(list(request), "anthropic")
+    return list(request)
+
+
+def test_thinking_stays_for_its_own_model_by_any_of_its_names() -> None:
+    view = talk(reply(*BLOCKS))
+    for model in (None, "claude-opus-5", "claude-opus-5-20260101", "claude-opus-5-latest"):
+        assert sent(view, model)[1]["content"] == SENT_BACK
+
+
+def test_another_model_gets_the_rest_as_it_came() -> None:
+    assert sent(talk(reply(*BLOCKS)), "claude-haiku-5")[1]["content"] == SENT_BACK[1:]
+    kept = sent(talk(reply(BLOCKS[0], SEALED, CITED)), "claude-haiku-5")[1]["content"]
+    assert kept == [CITED]  # what only Anthropic knows of is still there
+    assert sent(talk(reply(BLOCKS[0], BLOCKS[3])), "claude-haiku-5")[1]["content"] == SENT_BACK[2:]
+
+
+def test_an_answer_of_nothing_but_thinking_is_left_out() -> None:
+    view = talk(reply(BLOCKS[0], SEALED))
+    assert "thinking" in str(sent(view, "claude-opus-5"))
+    assert {message["role"] for message in sent(view, "claude-haiku-5")} == {"user"}
+
+
+def test_only_the_thinking_of_others_goes() -> None:
+    other = reply(BLOCKS[0], CITED)
+    other.model = "claude-haiku-5"
+    text = str(sent(talk(reply(BLOCKS[0], BLOCKS[1]), other), "claude-haiku-5"))
+    assert text.count("'signature'") == 1
+
+
+def test_thinking_of_an_unknown_model_stays() -> None:
+    view = talk({"role": "assistant", "content": SENT_BACK})
+    assert sent(view, "claude-haiku-5")[1]["content"] == SENT_BACK
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", None])
+def test_reasoning_stays_for_its_own_model(model: str | None) -> None:
+    items = talk(response(*OUTPUT)).responses(model=model)
+    assert items[2:6] == [REASONING, *OUTPUT[1:]]
+
+
+def test_without_its_reasoning_nothing_refers_to_it() -> None:
+    items = talk(response(*OUTPUT)).responses(model="gpt-6")
+    assert [item.get("type", "message") for item in items] == [
+        "message",
+        "message",
+        "message",
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+        "message",
+    ]
+    assert not any("id" in item for item in items)
+    assert quire.check_legal(items, "responses") == []
+    check_types(items, "responses")
+
+
+def test_an_answer_of_nothing_but_reasoning_is_left_out_of_the_items() -> None:
+    messages = [Message(role="user", content="Hi"), *parse(response(OUTPUT[0])), Message(role="user", content="Well?")]
+    assert [m.role for m in for_model(messages, "responses", "gpt-6")] == ["user", "user"]
+
+
+def test_two_responses_in_a_row_by_two_models_stay_two() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Hi")
+    ctx.add(response(*OUTPUT[:2]))
+    ctx.add(response(*OUTPUT[:2], model="gpt-6", id="resp_2"))
+    view = ctx.render()
+    assert [m.meta["model"] for m in view.messages if m.role == "assistant"] == ["gpt-5", "gpt-6"]
+    assert [item.get("type") for item in view.responses(model="gpt-6")].count("reasoning") == 1
+
+
+def test_items_that_come_one_by_one_keep_the_model_they_came_from() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Hi")
+    ctx.add(response(OUTPUT[0]))
+    ctx.add(response(OUTPUT[1]))
+    [said] = [message for message in ctx.messages() if message.role == "assistant"]
+    assert said.meta["model"] == "gpt-5"
+
+
+@pytest.mark.parametrize("model", ["", 5, ["gpt-5"]])
+def test_a_model_that_is_no_name_is_refused(model: Any) -> None:
+    view = talk(reply(*BLOCKS))
+    with pytest.raises(InvalidValue, match="model"):
+        view.anthropic(model=model)
+    with pytest.raises(InvalidValue, match="model"):
+        view.responses(model=model)

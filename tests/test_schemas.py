@@ -1,0 +1,60 @@
+"""What tool schemas cost."""
+
+import json
+from typing import Any
+
+import pytest
+
+import quire
+from quire import InvalidValue
+
+PARAMETERS = {"type": "object", "properties": {"城市": {"type": "string", "description": "哪个城市"}}}
+CHAT = {"type": "function", "function": {"name": "weather", "description": "天气预报", "parameters": PARAMETERS}}
+ANTHROPIC = {"name": "weather", "description": "天气预报", "input_schema": PARAMETERS}
+
+
+class Letters:
+    name = "letters"
+    exact = True
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
+def test_name_description_and_parameters_count() -> None:
+    rest = json.dumps({"parameters": PARAMETERS}, ensure_ascii=False, separators=(",", ":"))
+    assert quire.count_tools([CHAT], Letters()) == len("weather") + len("天气预报") + len(rest) + 8 + 12
+
+
+def test_every_shape_costs_about_the_same() -> None:
+    responses = {"type": "function", **CHAT["function"]}  # type: ignore[dict-item]
+    sizes = [quire.count_tools([tool]) for tool in (CHAT, ANTHROPIC, responses)]
+    assert max(sizes) - min(sizes) < 8
+    assert min(sizes) > 30
+
+
+def test_tools_of_the_providers_and_no_tools_are_counted_too() -> None:
+    assert quire.count_tools([{"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]) > 20
+    assert quire.count_tools([{"type": "web_search"}]) > 12
+    assert quire.count_tools([]) == 0
+    assert quire.count_tools(iter([CHAT, CHAT])) == 2 * quire.count_tools([CHAT]) - 12
+
+
+def test_objects_of_the_sdks_are_counted() -> None:
+    openai = pytest.importorskip("openai.types.responses")
+    tool = openai.FunctionTool(type="function", name="weather", parameters=PARAMETERS, strict=True)
+    assert quire.count_tools([tool]) > 30
+
+
+@pytest.mark.parametrize("bad", [None, 5, "tools", CHAT, [5], [{}], [{"description": "x"}], [None]])
+def test_what_is_no_tool_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidValue, match="tools"):
+        quire.count_tools(bad)
+
+
+def test_the_room_for_tools_is_kept_free() -> None:
+    ctx = quire.open("memory:", budget=1_000)
+    for turn in range(40):
+        ctx.user(f"{turn} " + "word " * 30)
+    tools = quire.count_tools([CHAT] * 5)
+    assert ctx.render(reserve=tools).tokens + tools <= 1_000
