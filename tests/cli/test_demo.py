@@ -98,6 +98,8 @@ def test_the_demo_shows_every_call_and_every_fold(capsys: pytest.CaptureFixture[
 def test_the_summary_is_what_the_replay_measured(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
     said = run_demo(capsys)
     _, done = played()
+    bill = done.view.bill()
+    assert f"bill(): {bill.read:,} from the cache, {bill.plain:,} plain, costs {bill.cost:,.0f}. {bill.why}" in said
     table = list(draw_table(done, PLAIN))
     assert "\n".join(f"   {line}" for line in table) in said
     rows = {line[:26].strip(): line.split()[-2:] for line in table}
@@ -129,7 +131,7 @@ def test_the_replay_counts_what_the_views_say() -> None:
         context.add(message)
     assert done.ours.tokens == sum(view.tokens for view in views)
     assert done.ours.shared == sum(view.shared_prefix for view in views)
-    assert done.ours.cost == pytest.approx(sum(view.cost() for view in views))
+    assert done.ours.cost == pytest.approx(sum(view.bill().cost for view in views))
 
 
 def test_with_room_for_everything_the_two_differ_by_the_preamble_alone() -> None:

@@ -30,6 +30,8 @@ def run_demo(paint: Paint, *, fast: bool = False) -> None:
         stage.scene("What the last call sent, and where the rest of the book is")
         for line in draw_grid(done.view, paint, stage.columns):
             stage.line(line)
+        bill = done.view.bill()
+        stage.line(f"bill(): {bill.read:,} from the cache, {bill.plain:,} plain, costs {bill.cost:,.0f}. {bill.why}")
         for line in draw_tree(context.pages, paint, stage.columns, closed=1, most=MOST_CHILDREN):
             stage.line(line)
 
