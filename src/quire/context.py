@@ -8,6 +8,9 @@ from os import urandom
 from types import TracebackType
 from typing import Any, Self
 
+from quire.agent import AgentContext, Quota
+from quire.agent.desk import Desk
+from quire.agent.tools import Tools
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.errors import Conflict, InvalidValue, shown
 from quire.messages import ToolCall
@@ -44,7 +47,8 @@ class Context:
     """One agent's book. Use `quire.open`; close it or use it in a `with` block.
 
     `pages` is the developer's face: every operation on pages and segments, without permission checks.
-    `conversation` is the message face; its everyday operations are here too.
+    `conversation` is the message face; its everyday operations are here too. `agent` is the agent's face, the same
+    operations behind permissions, and `tools` makes them tools for a model.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class Context:
         self._drawing = Drawing.beside(pages, CompressionConfig() if compression is None else compression)
         self.budget = whole_number(budget, "budget")
         self._owned = owned
+        self.agent = self.acting()
+        self.tools = self.tools_of(self.agent)
 
     def __repr__(self) -> str:
         return f"<Context {self.pages!r}, budget {self.budget:,}>"
@@ -77,6 +83,17 @@ class Context:
     def find(self, query: str, limit: int = 10) -> list[Hit]:
         """The pages that hold every word of the query, best first."""
         return self.pages.find(query, limit)
+
+    def acting(self, actor: str = "agent", *, manage: bool = False, quota: Quota | None = None) -> AgentContext:
+        """The face of an agent under its own name: what it may see and do here.
+
+        `manage` lets it add, remove and open up whole segments; `quota` bounds what it may add.
+        """
+        return AgentContext(self.pages, actor, manage, quota=quota)
+
+    def tools_of(self, agent: AgentContext) -> Tools:
+        """The tools of an agent: `tools` are those of `agent`."""
+        return Tools(Desk(agent))
 
     # Messages
 

@@ -106,7 +106,6 @@ def window(
     id: str,  # noqa: A002 - the word a model knows
     action: str | None = None,
     arguments: dict[str, Any] | None = None,
-    summary: str | None = None,
 ) -> str:
     """Open, use or close a window."""
     windows = desk.windows()
@@ -115,22 +114,17 @@ def window(
     if do == "create":
         return windows.create(id, arguments or {})
     if do == "close":
-        return windows.close(id, summary)
+        summary = (arguments or {}).get("summary")
+        return windows.close(id, None if summary is None else str(summary))
     if not action:
         raise InvalidValue("do='action' needs the action's id.")
     return windows.act(id, action, arguments or {})
 
 
-def segment(
-    desk: Desk, do: str, segment: str | None = None, name: str | None = None, permission: str | None = None
-) -> str:
+def segment(desk: Desk, do: str, segment: str, permission: str | None = None) -> str:
     """Manage segments."""
     if do == "add":
-        if not name:
-            raise InvalidValue("do='add' needs a name.")
-        return f"Added segment {desk.agent.add_segment(name).id!r}."
-    if not segment:
-        raise InvalidValue(f"do={do!r} needs the segment's id.")
+        return f"Added segment {desk.agent.add_segment(segment).id!r}."
     if do == "remove":
         return f"Removed segment {segment!r} with {desk.agent.remove_segment(segment)} pages."
     if permission is None or permission not in Permission.__members__:

@@ -35,12 +35,12 @@ class Tool(Struct, frozen=True, kw_only=True):
         return self.run(desk, **arguments)
 
 
-_PAGE = Parameter(name="page", kind="string", about="Page index, such as usr-12", required=True)
+_PAGE = Parameter(name="page", kind="string", about="Index, such as usr-12", required=True)
 
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="find",
-        about="Search all pages, also folded and archived ones, by words. Use it before you say something is lost.",
+        about="Search all pages, folded and archived too. Use it before you say that something is lost.",
         parameters=(
             Parameter(name="query", kind="string", about='Words, "exact phrases", prefix*', required=True),
             Parameter(name="limit", kind="integer", about="Most hits, default 5"),
@@ -118,24 +118,22 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="window",
-        about="Open an app's window, act in a window, or close it. Open windows stand at the end, always up to date.",
+        about="Open an app's window, act in one, or close it. Windows stand at the end, always up to date.",
         parameters=(
             Parameter(name="do", kind="string", about="What", required=True, choices=("create", "action", "close")),
             Parameter(name="id", kind="string", about="App to create, or window's id", required=True),
             Parameter(name="action", kind="string", about="Action's id"),
-            Parameter(name="arguments", kind="object", about="Its parameters"),
-            Parameter(name="summary", kind="string", about="What stays when it closes"),
+            Parameter(name="arguments", kind="object", about="Its parameters; for close: summary, what stays"),
         ),
         run=handlers.window,
         needs="windows",
     ),
     Tool(
         name="segment",
-        about="Add a segment of your own, remove one, or set what agents may do in it.",
+        about="Add a segment, remove one, or set what agents may do in it.",
         parameters=(
             Parameter(name="do", kind="string", about="What", required=True, choices=("add", "remove", "permit")),
-            Parameter(name="segment", kind="string", about="Segment's id"),
-            Parameter(name="name", kind="string", about="Name of a new one"),
+            Parameter(name="segment", kind="string", about="Its id, or the name of a new one", required=True),
             Parameter(name="permission", kind="string", about="READ_ONLY, READ_WRITE or SYSTEM_MANAGED"),
         ),
         run=handlers.segment,

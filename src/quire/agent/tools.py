@@ -1,6 +1,5 @@
 """Tools: what a model is given to work with its own context, and what runs when it calls one."""
 
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,6 @@ from quire.agent.table import TOOLS, Tool
 from quire.errors import Conflict, InvalidValue, QuireError, QuotaExceeded, shown
 from quire.messages import ToolCall
 
-_log = logging.getLogger("quire.tools")
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
 _SAID = {
     "restore": "expand_details",
@@ -98,7 +96,9 @@ class Tools:
         except QuireError as error:
             return self._refusal(error)
         except Exception as error:  # whatever a model sends, the turn goes on
-            _log.exception("A tool failed")
+            import logging  # noqa: PLC0415 - dear to load, and hardly ever needed
+
+            logging.getLogger("quire.tools").exception("A tool failed")
             return f"InternalError: the tool failed ({type(error).__name__}). Try something else."
 
     def _run(self, name: str, given: Any) -> str:
