@@ -138,6 +138,7 @@ def test_with_room_for_everything_the_two_differ_by_the_preamble_alone() -> None
     _, done = played(budget=50_000)
     preamble = done.view.by_kind()["preamble"]
     assert done.ours.tokens - done.theirs.tokens == CALLS * preamble
+    assert done.ours.shared - done.theirs.shared == (CALLS - 1) * preamble
     assert done.ours.answers == done.theirs.answers
     assert done.our_facts == done.their_facts
     assert done.our_facts.shown == done.our_facts.total

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from quire import Context, Message, View, VocabularyCounter
 from quire.cli.demo.measure import Reach, Side, facts_of
-from quire.cli.demo.sliding import SlidingWindow
+from quire.cli.demo.sliding import SlidingWindow, Window
 from quire.cli.demo.stage import Stage
 from quire.cli.demo.talk import MESSAGES, SYSTEM, asked_in
 from quire.cli.grid import draw_bar
@@ -33,7 +33,7 @@ def replay(context: Context, stage: Stage) -> Replay:
     sliding = SlidingWindow(Message(role="system", content=SYSTEM), context.budget, VocabularyCounter().count)
     ours, theirs = Side(context), Side()
     context.system(SYSTEM)
-    view, window, turn = context.render(preview=True), sliding.render(), 0
+    view, window, turn = context.render(preview=True), Window((), 0, 0), 0
     stage.line(stage.paint.dim(cut(_HEAD, stage.columns)))
     for before, message in zip((None, *MESSAGES), MESSAGES, strict=False):
         turn += message.role == "user"
