@@ -96,7 +96,7 @@ class Tools:
         except QuireError as error:
             return self._refusal(error)
         except Exception as error:  # whatever a model sends, the turn goes on
-            import logging  # noqa: PLC0415 - dear to load, and hardly ever needed
+            import logging  # dear to load, and hardly ever needed
 
             logging.getLogger("quire.tools").exception("A tool failed")
             return f"InternalError: the tool failed ({type(error).__name__}). Try something else."
