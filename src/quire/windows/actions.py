@@ -1,0 +1,233 @@
+"""Actions: what a model can do in a window, described by the signature of a method.
+
+Parameters are `str`, `int`, `float`, `bool`, a `Literal` of texts or whole numbers, a list of one of those, or one of
+them or None. A parameter with a default may be left out. `Annotated[int, "its number"]` says more in the schema.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+
+from msgspec import Struct
+
+from quire.errors import InvalidValue, NoSuchAction, shown
+from quire.text import in_one_line
+
+Kind = Literal["string", "int", "float", "bool"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK = "__quire_action__"
+_KINDS: dict[Any, Kind] = {str: "string", int: "int", float: "float", bool: "bool"}
+_SCHEMA_TYPES: dict[Kind, str] = {"string": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """One argument of an action: its kind, the values it may have, and whether it may be left out."""
+
+    name: str
+    kind: Kind
+    choices: tuple[str | int, ...] = ()
+    many: bool = False
+    required: bool = True
+    nullable: bool = False
+    description: str = ""
+
+    def __str__(self) -> str:
+        said = "|".join(map(str, self.choices)) if self.choices else self.kind
+        return f"{self.name}:{said}{'[]' if self.many else ''}{'' if self.required else '?'}"
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the argument."""
+        inner: dict[str, Any] = {"type": _SCHEMA_TYPES[self.kind]}
+        if self.choices:
+            inner["enum"] = list(self.choices)
+        found = {"type": "array", "items": inner} if self.many else inner
+        if self.description:
+            found["description"] = self.description
+        return found
+
+    def take(self, value: object) -> Any:
+        """The value as the method gets it. Raises `ValueError` saying what is needed."""
+        if value is None and self.nullable:
+            return None
+        if not self.many:
+            return self._take_one(value)
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"a list is needed, as in {self}")
+        return [self._take_one(item) for item in value]
+
+    def _take_one(self, value: object) -> Any:
+        found = _as_kind(self.kind, value)
+        if found is None:
+            raise ValueError(f"{_article(self.kind)} is needed")
+        if self.choices and found not in self.choices:
+            raise ValueError(f"one of {', '.join(map(repr, self.choices))} is needed")
+        return found
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """What can be done in a window: its name, what it does, and the arguments it takes."""
+
+    name: str
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    method: str = ""
+
+    @property
+    def params(self) -> str:
+        """The arguments in short, as a window shows them: `text:string, n:int?`."""
+        return ", ".join(map(str, self.parameters))
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments."""
+        return {
+            "type": "object",
+            "properties": {parameter.name: parameter.schema() for parameter in self.parameters},
+            "required": [parameter.name for parameter in self.parameters if parameter.required],
+            "additionalProperties": False,
+        }
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the method gets them. Raises `InvalidValue`, naming the first that is wrong."""
+        if not isinstance(arguments, Mapping):
+            raise InvalidValue(f"arguments is {shown(arguments)}; an object with {self._accepted()} is needed.")
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in arguments:
+            if name not in known:
+                raise InvalidValue(f"{self.name!r} has no argument {shown(name)}; it takes {self._accepted()}.")
+        taken: dict[str, Any] = {}
+        for name, parameter in known.items():
+            if name in arguments:
+                try:
+                    taken[name] = parameter.take(arguments[name])
+                except ValueError as error:
+                    raise InvalidValue(
+                        f"Argument {name!r} of {self.name!r} is {shown(arguments[name])}; {error}."
+                    ) from None
+            elif parameter.required:
+                raise InvalidValue(f"{self.name!r} needs the argument {name!r}; it takes {self._accepted()}.")
+        return taken
+
+    def _accepted(self) -> str:
+        return f"({self.params})" if self.parameters else "no arguments"
+
+
+@overload
+def action(function: F, /) -> F: ...
+@overload
+def action(description: str = "", /, *, name: str = "") -> Callable[[F], F]: ...
+def action(what: Any = "", /, *, name: str = "") -> Any:
+    """Let a method of an `App` be an action: `@action`, or `@action("Add an entry")`.
+
+    Without a description the first line of its docstring is one. What it returns goes back to whoever called it: text,
+    nothing, `Refresh()` or `Close()`.
+    """
+    if callable(what):
+        return _marked(what, "", "")
+    if not isinstance(what, str):
+        raise InvalidValue(f"@action takes a description, not {shown(what)}.")
+    return lambda function: _marked(function, what, name)
+
+
+def actions_of(kind: type) -> tuple[Action, ...]:
+    """The actions of an app's class, those of its bases first, in the order they are written."""
+    names: dict[str, None] = {}
+    for base in reversed(kind.__mro__):
+        names.update(dict.fromkeys(vars(base)))
+    methods = ((name, getattr(kind, name, None)) for name in names)
+    return tuple(_action(name, method) for name, method in methods if hasattr(method, _MARK))
+
+
+def describe(function: Callable[..., Any], name: str, description: str = "") -> Action:
+    """A method as an action, by its signature without `self`. Raises `InvalidValue` if it cannot be one."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise InvalidValue(f"The types of {name!r} cannot be read: {error}.") from error
+    listed = list(inspect.signature(function).parameters.values())
+    if listed and listed[0].name == "self":
+        del listed[0]
+    parameters = tuple(_parameter(name, parameter, hints.get(parameter.name)) for parameter in listed)
+    said = description or (inspect.getdoc(function) or "").partition("\n")[0]
+    return Action(name=name, description=in_one_line(said), parameters=parameters, method=function.__name__)
+
+
+def named(actions: tuple[Action, ...], name: object) -> Action:
+    """The action of this name. Raises `NoSuchAction`, which lists those there are."""
+    for found in actions:
+        if found.name == name:
+            return found
+    raise NoSuchAction(name, [f"{found.name}({found.params})" for found in actions])
+
+
+def _marked(function: Any, description: str, name: str) -> Any:
+    describe(function, name or function.__name__)  # refuse what cannot be one where it is written
+    setattr(function, _MARK, (name, description))
+    return function
+
+
+def _action(method_name: str, method: Any) -> Action:
+    name, description = getattr(method, _MARK)
+    found = describe(method, name or method_name, description)
+    return Action(name=found.name, description=found.description, parameters=found.parameters, method=method_name)
+
+
+def _parameter(action_name: str, parameter: inspect.Parameter, hint: Any) -> Parameter:
+    place = f"Parameter {parameter.name!r} of {action_name!r}"
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise InvalidValue(f"{place} cannot be given by name; use plain parameters.")
+    described = ""
+    if get_origin(hint) is Annotated:
+        hint, *notes = get_args(hint)
+        described = next((note for note in notes if isinstance(note, str)), "")
+    hint, nullable = _without_none(hint)
+    many = get_origin(hint) is list
+    inner = get_args(hint)[0] if many else hint
+    choices = get_args(inner) if get_origin(inner) is Literal else ()
+    kinds = {_KINDS.get(type(choice)) for choice in choices} or {_KINDS.get(inner) if _hashable(inner) else None}
+    kind = kinds.pop()
+    if kinds or kind is None or (choices and kind in ("bool", "float")):
+        raise InvalidValue(
+            f"{place} has the type {shown(hint)}; use str, int, float, bool, a Literal, a list of one of those, or one"
+            " of them or None."
+        )
+    return Parameter(
+        name=parameter.name,
+        kind=kind,
+        choices=choices,
+        many=many,
+        required=parameter.default is parameter.empty,
+        nullable=nullable,
+        description=in_one_line(described),
+    )
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """A type without `None`, and whether that was in it."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return (kinds[0], True) if len(kinds) == 1 else (hint, False)
+
+
+def _hashable(value: object) -> bool:
+    return getattr(value, "__hash__", None) is not None
+
+
+def _as_kind(kind: Kind, value: object) -> Any:
+    """The value as this kind, or None. Models write 3.0 where 3 is meant, and the other way round."""
+    match kind:
+        case "string":
+            return value if isinstance(value, str) else None
+        case "bool":
+            return value if isinstance(value, bool) else None
+        case "int":
+            whole = isinstance(value, float) and value.is_integer()
+            return int(value) if (whole or isinstance(value, int)) and not isinstance(value, bool) else None  # type: ignore[call-overload]
+        case "float":
+            return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _article(kind: Kind) -> str:
+    return {"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}[kind]

@@ -1,0 +1,135 @@
+"""Frames: a window as the XML that a model reads. A pure function; nothing in a window can break out of it.
+
+All text is escaped, and characters that XML cannot carry, that have no shape or that turn the reading order stand as a
+visible `[U+202E]`. Content that is too long is clipped at both ends.
+"""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from quire.windows.actions import Action
+from quire.windows.app import Contents
+
+MOST_CHARACTERS = 16_000
+"""What of a window's content is shown at most."""
+
+_HEAD_SHARE = 0.6
+_ERROR_CHARACTERS = 300
+_NO_ROOM = "[… left out: no room in the view …]"
+_UNSHOWABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls
+    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # the order of reading, and what has no width
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"  # no characters
+    + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(1, 17))
+    + "\U000e0000-\U000e007f]"  # tags: text that only a model sees
+)
+
+
+class Frame(Struct, frozen=True, kw_only=True):
+    """What a window shows at one moment."""
+
+    id: str
+    description: str = ""
+    contents: Contents = ""
+    actions: tuple[Action, ...] = ()
+    error: str = ""
+    obsolete: bool = False
+
+
+def frame_text(frame: Frame, key: str, most: int = MOST_CHARACTERS) -> str:
+    """The window as XML, its content in at most about so many characters; the key tells it from look-alikes."""
+    inner = f"<error>{escaped(_clipped(frame.error, _ERROR_CHARACTERS))}</error>" if frame.error else ""
+    return _window(frame, key, inner or _content(frame.contents, most), _actions(frame.actions))
+
+
+def frame_line(frame: Frame, key: str) -> str:
+    """The window without its content, for want of room."""
+    return _window(frame, key, _NO_ROOM, "")
+
+
+def content_size(contents: Contents) -> int:
+    """The characters of a window's content."""
+    return len(contents) if isinstance(contents, str) else sum(len(text) for _, text in contents)
+
+
+def escaped(text: str) -> str:
+    """The text as it may stand in an element: nothing in it is markup, all of it can be seen."""
+    if _UNSHOWABLE.search(text):
+        text = _UNSHOWABLE.sub(_mark, text)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def quoted(text: str) -> str:
+    """The text as it may stand between the quotes of an attribute, on one line."""
+    return " ".join(escaped(text).split()).replace('"', "&quot;")
+
+
+def _window(frame: Frame, key: str, content: str, actions: str) -> str:
+    obsolete = ' obsolete="true"' if frame.obsolete else ""
+    return (
+        f'<Window id="{quoted(frame.id)}" key="{quoted(key)}"{obsolete}>\n'
+        f"  <Description>{escaped(frame.description)}</Description>\n"
+        f"  <Content>{content}</Content>\n"
+        f"{actions}</Window>"
+    )
+
+
+def _actions(actions: Sequence[Action]) -> str:
+    if not actions:
+        return ""
+    return f"  <Actions>{''.join(map(_action, actions))}</Actions>\n"
+
+
+def _action(action: Action) -> str:
+    params = f' params="{quoted(action.params)}"' if action.parameters else ""
+    return f'<action id="{quoted(action.name)}"{params}>{escaped(action.description)}</action>'
+
+
+def _content(contents: Contents, most: int) -> str:
+    if isinstance(contents, str):
+        return escaped(_clipped(contents, most))
+    if sum(len(text) for _, text in contents) + 16 * len(contents) <= most:
+        return "".join(map(_item, contents))
+    head, tail = _ends(contents, most)
+    marker = f"[… {len(contents) - len(head) - len(tail):,} of {len(contents):,} items left out …]"
+    return "".join([*map(_item, head), marker, *map(_item, tail)])
+
+
+def _item(item: tuple[str, str]) -> str:
+    return f'<item id="{quoted(item[0])}">{escaped(item[1])}</item>'
+
+
+def _ends(items: Sequence[tuple[str, str]], most: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The first items and the last ones that fit; one that would fill all the room is shortened itself."""
+    single = max(most // 4, 40)
+    head: list[tuple[str, str]] = []
+    tail: list[tuple[str, str]] = []
+    for kept, row, room in (
+        (head, items, int(most * _HEAD_SHARE)),
+        (tail, items[::-1], most - int(most * _HEAD_SHARE)),
+    ):
+        for name, text in row[: len(items) - len(head)]:
+            short = _clipped(text, single)
+            room -= len(short) + 16
+            if room < 0:
+                break
+            kept.append((name, short))
+    return head, tail[::-1]
+
+
+def _clipped(text: str, most: int) -> str:
+    """The beginning and the end of a text with a marker between them."""
+    if len(text) <= most:
+        return text
+    head = int(most * _HEAD_SHARE)
+    end = most - head
+    marker = f"\n[… {len(text) - most:,} of {len(text):,} characters left out …]\n"
+    return f"{text[:head]}{marker}{text[len(text) - end :] if end else ''}"
+
+
+def _mark(found: re.Match[str]) -> str:
+    return f"[U+{ord(found[0]):04X}]"
