@@ -20,6 +20,8 @@ _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_ESCAPED = {"b": " ", "f": " ", "n": "\n", "r": "\n", "t": "\t"}
 
 
 def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> str:
@@ -42,6 +44,16 @@ def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> st
 def in_one_line(text: str) -> str:
     """The text with every run of spaces, line breaks and control characters as one space."""
     return _BLANKS.sub(" ", text).strip()
+
+
+def unescaped(text: str) -> str:
+    """The text with the escapes of JSON strings resolved, as a person would read what stands in them."""
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED.get(m[2], m[2]), text)
+    if not _SURROGATE.search(plain):
+        return plain
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def body_text(value: object, field: str = "detail") -> str:

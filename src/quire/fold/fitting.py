@@ -92,8 +92,8 @@ class Fitting:
             if header.visibility is Visibility.HIDDEN:
                 yield Standing(page, self._maker.line(plan, page)[1], is_line=True)
             elif header.folder:
-                inner = shown_pages(plan, page.key)
-                yield Standing(page, sum(self._cost(leaf) for leaf in inner), is_line=False)
+                inner = list(shown_pages(plan, page.key))
+                yield Standing(page, sum(self._cost(leaf) for leaf in inner), is_line=False, leaves=inner)
             else:
                 yield Standing(page, self._cost(page), is_line=False)
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from quire.exchanges import label
-from quire.fold.summaries import summarise_chapters, summarise_turns
-from quire.messages import Message
+from quire.fold.gate import gate_of
+from quire.fold.summaries import allowance, longest, name_of, summarise_chapters, summarise_turns
 from quire.pages import Form, Visibility
 from quire.plan import Plan
 from quire.reader import Reader
@@ -35,10 +34,25 @@ class Standing(NamedTuple):
     page: PageRecord
     tokens: int
     is_line: bool
+    leaves: Sequence[PageRecord] = ()
+    """What an open folder shows in its place."""
 
     @property
     def is_open_folder(self) -> bool:
         return self.page.header.folder and not self.is_line
+
+    def shows(self, key: int) -> bool:
+        """Whether a page is shown here."""
+        return self.page.key == key or any(leaf.key == key for leaf in self.leaves)
+
+    def starts_at(self, limit: int) -> bool:
+        """Whether an exchange is shown here that begins with this message or a later one."""
+        pages = (self.page, *self.leaves)
+        return any(page.header.numbers and page.header.numbers[0] >= limit for page in pages)
+
+    def is_asked(self) -> bool:
+        """Whether a message of the user's is shown here."""
+        return any(leaf.header.form is Form.USER for leaf in (self.page, *self.leaves))
 
 
 def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) -> set[int]:
@@ -47,11 +61,11 @@ def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) ->
     If not even the newest turn fits, the newest exchanges that do.
     """
     kept: set[int] = set()
+    spoken = [standing for standing in row if not standing.is_line]
     waiting = reader.open_exchange()
     if waiting is not None:
-        kept.add(waiting.key)
-    spoken = [standing for standing in row if not standing.is_line]
-    last_user = next((s.page.key for s in reversed(spoken) if s.page.header.form is Form.USER), None)
+        kept.update(standing.page.key for standing in reversed(spoken) if standing.shows(waiting.key))
+    last_user = next((s.page.key for s in reversed(spoken) if s.is_asked()), None)
     if last_user is not None:
         kept.add(last_user)
     if spoken:
@@ -69,7 +83,9 @@ def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | No
         header = standing.page.header
         if standing.is_line or standing.page.key in kept or not _may_fold(standing):
             continue
-        if limit is not None and header.numbers and header.numbers[0] >= limit:
+        if limit is not None and any(
+            leaf.header.numbers[-1:] >= (limit,) for leaf in (standing.page, *standing.leaves)
+        ):
             break
         if saved >= excess:
             if header.form is Form.USER or turn_at_limit > _UNIT_TOKENS * 4:
@@ -83,6 +99,7 @@ def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | No
 def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], count: Count, most_lines: int) -> Folded:
     """Plan the folding of the chosen pages, then carry and merge the lines that stand."""
     done = Folded()
+    limit = longest(most_lines)
     places = {standing.page.key: place for place, standing in enumerate(row)}
     units = {places[unit[0].page.key]: unit for unit in _units(chosen, places)}
     first_row: list[PageRecord] = []
@@ -93,14 +110,14 @@ def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], count:
             first_row.append(row[place].page)
             place += 1
             continue
-        folded, pages = _fold_unit(plan, unit, count)
+        folded, pages = _fold_unit(plan, unit, limit, count)
         if not folded.saved:
             folded, pages = _absorb(plan, unit, first_row, count)
         done += folded
         first_row += pages
         place += len(unit)
-    _carry(plan, first_row, count)
-    _merge(plan, first_row, count, most_lines)
+    first_row = _carried(plan, first_row, limit, count)
+    _merge(plan, first_row, most_lines, limit, count)
     return done
 
 
@@ -108,8 +125,11 @@ def gather_all(plan: Plan, row: Sequence[Standing], count: Count) -> None:
     """Gather all lines under as few chapters as can be, without a word on what is in them."""
     first_row = [standing.page for standing in row]
     while run := next((run for run in _line_runs(first_row) if len(run) > 1), None):
-        if _gather(plan, first_row, run[:MOST_CHILDREN], count, summary="") is None:
+        pages = run[:MOST_CHILDREN]
+        chapter = _gathered(plan, pages, "", count)
+        if chapter is None:
             return
+        _replace(first_row, pages, chapter)
 
 
 def _newest_turns(spoken: Sequence[Standing], turns: int, room: int) -> Iterator[int]:
@@ -136,7 +156,7 @@ def _newest_exchanges(spoken: Sequence[Standing], room: int) -> Iterator[int]:
 
 def _may_fold(standing: Standing) -> bool:
     header = standing.page.header
-    if header.pinned:
+    if header.pinned or any(leaf.header.pinned for leaf in standing.leaves):
         return False
     return header.form in (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT) or standing.is_open_folder
 
@@ -157,17 +177,18 @@ def _units(chosen: Sequence[Standing], places: dict[int, int]) -> Iterator[list[
         yield unit
 
 
-def _fold_unit(plan: Plan, unit: Sequence[Standing], count: Count) -> tuple[Folded, list[PageRecord]]:
+def _fold_unit(plan: Plan, unit: Sequence[Standing], most: int, count: Count) -> tuple[Folded, list[PageRecord]]:
     """Fold one group; what that did, and what stands in its place. Nothing is saved if a line would be no shorter."""
     pages = [standing.page for standing in unit]
     if len(unit) == 1 and unit[0].is_open_folder:
         page = plan.change(pages[0], visibility=Visibility.HIDDEN)
         return Folded(saved=unit[0].tokens - _line_size(plan, page, count)), [page]
-    messages = [plan.message(number).message for page in pages for number in page.header.numbers]
+    gate, messages = gate_of(plan, pages)
     before = sum(standing.tokens for standing in unit)
-    summary, account = summarise_turns(messages, before, count)
+    name = name_of(messages) if messages and len(unit) > 1 else pages[0].header.name
+    summary, account = summarise_turns(name, messages, gate, allowance(before, most), count)
     if len(unit) > 1:
-        folder = _chapter(plan, pages, _name(messages), summary, level=1, count=count, before=before)
+        folder = _chapter(plan, pages, name, summary, level=1, count=count, before=before)
         if folder is None:
             return Folded(), pages
         return Folded(len(unit), 1, before - folder.header.line_tokens, account), [folder]
@@ -244,36 +265,37 @@ def _chapter(
     return folder
 
 
-def _carry(plan: Plan, first_row: list[PageRecord], count: Count) -> None:
-    """Gather eight neighbouring lines of one level under a chapter of the next, and so on upwards."""
+def _carried(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Count) -> list[PageRecord]:
+    """The first row with every eight neighbouring lines of one level under a chapter of the next, and so on upwards."""
+    row = list(first_row)
     level = 1
-    while any(_is_line(page) and _level(page) >= level for page in first_row):
-        carried = True
-        while carried:
-            carried = False
-            for run in _line_runs(first_row):
-                same = next(_of_level(run, level), None)
-                if same is not None and _gather(plan, first_row, same, count) is not None:
-                    carried = True
+    while any(_is_line(page) and _level(page) >= level for page in row):
+        carried: list[PageRecord] = []
+        same = 0
+        for page in row:
+            carried.append(page)
+            same = same + 1 if _is_line(page) and _level(page) == level else 0
+            if same == CARRY:
+                chapter = _gathered(plan, carried[-CARRY:], _summary(carried[-CARRY:], limit, count), count)
+                if chapter is not None:
+                    carried[-CARRY:] = [chapter]
+                same = 0
+        row = carried
         level += 1
+    return row
 
 
-def _of_level(run: Sequence[PageRecord], level: int) -> Iterator[list[PageRecord]]:
-    """Eight neighbours of one level."""
-    same: list[PageRecord] = []
-    for page in run:
-        same = [*same, page] if _level(page) == level else []
-        if len(same) == CARRY:
-            yield same
-            same = []
-
-
-def _merge(plan: Plan, first_row: list[PageRecord], count: Count, most: int) -> None:
+def _merge(plan: Plan, first_row: list[PageRecord], most_lines: int, limit: int, count: Count) -> None:
     """Gather the oldest lines until all lines together take no more than their share."""
-    while sum(page.header.line_tokens for page in first_row if _is_line(page)) > most:
+    while sum(page.header.line_tokens for page in first_row if _is_line(page)) > most_lines:
         run = next((run for run in _line_runs(first_row) if len(run) > 1), None)
-        if run is None or _gather(plan, first_row, run[:MOST_CHILDREN], count) is None:
+        if run is None:
             return
+        pages = run[:MOST_CHILDREN]
+        chapter = _gathered(plan, pages, _summary(pages, limit, count), count)
+        if chapter is None:
+            return
+        _replace(first_row, pages, chapter)
 
 
 def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:
@@ -281,28 +303,25 @@ def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:
     return [list(run) for is_line, run in groupby(first_row, key=_is_line) if is_line]
 
 
-def _gather(
-    plan: Plan, first_row: list[PageRecord], pages: Sequence[PageRecord], count: Count, summary: str | None = None
-) -> PageRecord | None:
-    """Gather lines under a chapter that takes their place in the first row."""
+def _summary(pages: Sequence[PageRecord], limit: int, count: Count) -> str:
+    return summarise_chapters([(page.header.name, page.header.description) for page in pages], limit, count)
+
+
+def _gathered(plan: Plan, pages: Sequence[PageRecord], summary: str, count: Count) -> PageRecord | None:
+    """Lines gathered under a chapter of the next level; None if that would save nothing."""
     before = sum(page.header.line_tokens for page in pages)
-    said = summarise_chapters([(p.header.name, p.header.description) for p in pages], count)
     level = 1 + max(_level(page) for page in pages)
-    words = said if summary is None else summary
-    chapter = _chapter(plan, pages, pages[0].header.name, words, level=level, count=count, before=before)
-    if chapter is not None:
-        place = next(n for n, page in enumerate(first_row) if page.key == pages[0].key)
-        first_row[place : place + len(pages)] = [chapter]
-    return chapter
+    return _chapter(plan, pages, pages[0].header.name, summary, level=level, count=count, before=before)
+
+
+def _replace(first_row: list[PageRecord], pages: Sequence[PageRecord], chapter: PageRecord) -> None:
+    """Put a chapter in the place of what was gathered under it."""
+    place = next(n for n, page in enumerate(first_row) if page.key == pages[0].key)
+    first_row[place : place + len(pages)] = [chapter]
 
 
 def _level(page: PageRecord) -> int:
     return max(page.header.level, 1)
-
-
-def _name(messages: Sequence[Message]) -> str:
-    asked = next((message for message in messages if message.role == "user"), None)
-    return label(asked or messages[0]) if messages else "Folded"
 
 
 def _line_size(plan: Plan, page: PageRecord, count: Count) -> int:

@@ -1,77 +1,145 @@
 """What stands for folded messages: a name, a summary in one line, and an account of the facts in it.
 
-The summary is extractive: the speakers' own words, shortened, then facts as far as there is room. A fact that is not in
-it can be found: it stands word for word in the text of a page below.
+The summary is extractive: what the user insisted on, what was asked and what was answered in the end, in the speakers'
+own words, shortened, then facts as far as there is room. A fact that is not in it can be found: it stands word for word
+in the text of a page below.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from quire.fold.facts import facts
+from quire.exchanges import label
+from quire.fold.facts import constraints, facts, stands
+from quire.fold.gate import Gate
 from quire.messages import Message
 from quire.text import MAX_DESCRIPTION, in_one_line
 from quire.view.folded import Account
 
 Count = Callable[[str], int]
 _END = re.compile(r"(?<=[。！？!?])|(?<=[.;])\s")
-_ASKED, _SAID = 90, 90
+_SENTENCE = 160
 _SHARE = 0.1
-_LEAST, _MOST = 10, 70
+_FEW, _USUAL, _MANY = 24, 70, 160
+"""The most tokens of a summary: in a small budget, so that some lines fit, in a usual one, and in a large one."""
+_FACTS_SHARE = 0.55
+_INSISTED_SHARE = 0.5
+_TRIES = 6
+"""So many facts that do not fit are passed over for shorter ones."""
 
 
-def summarise_turns(messages: Sequence[Message], tokens: int, count: Count) -> tuple[str, Account]:
-    """One line for a few turns, in at most a tenth of their tokens; and the account of their facts."""
-    limit = max(_LEAST, min(_MOST, int(tokens * _SHARE) - _LEAST))
+def longest(lines: int) -> int:
+    """How many tokens a summary may take at most, if all lines together may take so many."""
+    return max(_FEW, min(_USUAL, lines // 20), min(_MANY, lines // _MANY))
+
+
+def allowance(tokens: int, most: int) -> int:
+    """How many tokens the summary of so many may take: at most a tenth."""
+    return min(most, int(tokens * _SHARE))
+
+
+def summarise_turns(
+    name: str, messages: Sequence[Message], gate: Gate, limit: int, count: Count
+) -> tuple[str, Account]:
+    """One line for a few turns, in at most so many tokens; and the account of their facts."""
     asked = next((message.text for message in messages if message.role == "user"), "")
     said = next((m.text for m in reversed(messages) if m.role == "assistant" and m.text.strip()), "")
-    called = dict.fromkeys(call.name for message in messages for call in message.tool_calls)
-    pieces = [_first(asked, _ASKED)[32:], ", ".join(called), _first(said, _SAID)]
-    found = list(facts(_texts(messages)))
-    return _fitted([piece for piece in pieces if piece], found, limit, count)
+    insisted = _fitting(gate.constraints(), int(limit * _INSISTED_SHARE), count, known=name)
+    prose = [_first(_after(name, asked)), _first(said)]
+    return gated(name, _fitted(name, insisted, prose, gate.ordered(), limit, count), gate)
 
 
-def summarise_chapters(lines: Sequence[tuple[str, str]], count: Count) -> str:
+def summarise_chapters(lines: Sequence[tuple[str, str]], limit: int, count: Count) -> str:
     """One line for several folded ones, given by name and summary."""
-    names = [name for name, _ in lines]
-    found = list(facts(summary for _, summary in lines))
-    return _fitted([" · ".join(names[1:])], found, _MOST, count)[0]
+    names = " · ".join(dict.fromkeys(name for name, _ in lines[1:]))
+    heads = (summary.partition(" | ")[0] for _, summary in lines)
+    insisted = dict.fromkeys(fact.rstrip(";") for head in heads for fact in constraints(head))
+    ranks: dict[str, int] = {}
+    for _, summary in lines:
+        for fact, kind in facts(summary):
+            ranks.setdefault(fact, kind)
+    taken = _fitting(insisted, int(limit * _INSISTED_SHARE), count, known=lines[0][0])
+    return _fitted(lines[0][0], taken, [names], sorted(ranks, key=ranks.__getitem__), limit, count)
 
 
-def _fitted(pieces: Sequence[str], found: Sequence[str], limit: int, count: Count) -> tuple[str, Account]:
-    """The pieces and then the facts, as far as they fit; which facts are in, and which are to be looked for."""
-    text = _clip("; ".join(pieces), limit, count)
-    left = [fact for fact in found if fact not in text]
-    room = limit - count(text)
-    taken: list[str] = []
-    for fact in left:
-        room -= count(f" {fact},")
-        if room < 0:
-            break
-        taken.append(fact)
-    if taken:
-        text = f"{text} | {' '.join(taken)}" if text else " ".join(taken)
-    text = in_one_line(text)[:MAX_DESCRIPTION]
-    kept = sum(fact in text for fact in found)
-    return text, Account(kept, len(found) - kept)
+def gated(name: str, summary: str, gate: Gate) -> tuple[str, Account]:
+    """A summary with the facts that would be lost without it, and the account of all of them."""
+    text = in_one_line(summary)
+    missing = gate.missing(f"{name}: {text}")
+    if missing:
+        text = in_one_line(f"{' '.join(missing)} {text}")
+    text = text[:MAX_DESCRIPTION]
+    return text, gate.account(f"{name}: {text}")
 
 
-def _clip(text: str, limit: int, count: Count) -> str:
-    text = in_one_line(text)
-    while text and count(text) > limit:
-        text = text[: int(len(text) * 0.8)].rstrip()
+def within(text: str, limit: int, count: Count) -> str:
+    """The text in one line of at most so many tokens, cut at the end of a word where there is one."""
+    text = in_one_line(text[: 64 * limit])
+    used = count(text)
+    while text and used > limit:
+        shorter = text[: min(len(text) - 1, int(len(text) * limit / used) + 2)]
+        words = shorter.rpartition(" ")[0]
+        text = (words if len(words) > len(shorter) // 2 else shorter).rstrip()
+        used = count(text)
     return text
 
 
-def _first(text: str, limit: int) -> str:
+def name_of(messages: Sequence[Message]) -> str:
+    """What a chapter with these messages is called: what was asked first."""
+    asked = next((message for message in messages if message.role == "user"), None)
+    return label(asked or messages[0]) if messages else "Folded"
+
+
+def _fitted(
+    name: str, insisted: Sequence[str], prose: Sequence[str], ordered: Sequence[str], limit: int, count: Count
+) -> str:
+    """What was insisted on, then the prose, then facts, within so many tokens."""
+    text = "; ".join(insisted)
+    prose = [piece for piece in prose if piece and piece[:24] not in text]
+    room = limit - (count(text) + 1 if text else 0)
+    known = f"{name} {text} {' '.join(prose)}"
+    reserved = sum(count(f" {fact}") for fact in _fitting(ordered, int(limit * _FACTS_SHARE), count, known=known))
+    told = within("; ".join(prose), max(0, room - reserved - 2), count)
+    text = "; ".join(filter(None, (text, told)))
+    room = limit - count(f"{text} |") if text else limit
+    taken = _fitting(ordered, room, count, known=f"{name} {text}")
+    return _joined(text, taken, limit, count)
+
+
+def _joined(text: str, taken: list[str], limit: int, count: Count) -> str:
+    while True:
+        whole = " | ".join(filter(None, (text, " ".join(taken))))
+        if not taken or count(whole) <= limit:
+            return whole
+        taken = taken[:-1]  # tokens of a whole can be a few more than those of its pieces
+
+
+def _fitting(ordered: Iterable[str], room: int, count: Count, known: str) -> list[str]:
+    """The first facts that fit a room and do not stand in what is known already."""
+    taken: list[str] = []
+    tries = _TRIES
+    for fact in ordered:
+        if room <= 0 or not tries:
+            break
+        if len(fact) > 6 * room or (size := count(f" {fact}")) > room:
+            tries -= 1
+        elif not stands(fact, known):
+            taken.append(fact)
+            room -= size
+    return taken
+
+
+def _after(name: str, text: str) -> str:
+    """What a text says after the words that its name already shows."""
+    start = name.removesuffix("…")
+    text = in_one_line(text[: 8 * _SENTENCE])
+    if start == name or not text.startswith(start):
+        return "" if text == name else text
+    whole = start.rpartition(" ")[0] if text[len(start) : len(start) + 1] not in ("", " ") else start
+    return text[len(whole) :].strip()
+
+
+def _first(text: str) -> str:
     """The first sentence, or its beginning."""
-    text = in_one_line(text[: 4 * limit])
+    text = in_one_line(text[: 4 * _SENTENCE])
     sentence = next((piece for piece in _END.split(text) if piece), "")
-    return sentence[:limit]
-
-
-def _texts(messages: Sequence[Message]) -> list[str]:
-    texts = []
-    for message in messages:
-        texts.append(message.text)
-        texts.extend(call.arguments for call in message.tool_calls)
-    return texts
+    return sentence[:_SENTENCE]

@@ -1,22 +1,26 @@
 """Finding pages by words in their names, descriptions and bodies, archived ones included.
 
-This is the plain form: one pass over the pages, no index. Every word of the query must occur.
+This is the plain form: one pass over the pages, no index. Every word of the query must occur; pages where the words
+stand together come first.
 """
 
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
 
 from msgspec import Struct
 
 from quire.errors import InvalidValue, shown
-from quire.messages import as_text
+from quire.messages import Message, as_text, counted_texts
 from quire.pages import Mark, PageIndex
 from quire.records import Header, PageRecord, decode_body, decode_message
 from quire.state import State
 from quire.storage.base import BODY, MESSAGE, Family
 from quire.system.rules import whole_number
+from quire.text import unescaped
 
 _NAME_WEIGHT = 8
 _DESCRIPTION_WEIGHT = 4
+_TOGETHER_WEIGHT = 64
 
 
 class Hit(Struct, frozen=True, kw_only=True):
@@ -45,6 +49,22 @@ def find(state: State, query: str, limit: int = 10) -> list[Hit]:
     ]
 
 
+def searchable(messages: Sequence[Message]) -> str:
+    """Everything in the messages of an exchange that a query can meet, names and escaped characters included."""
+    text = as_text(messages)
+    more = [*_unread(messages), unescaped(text)] if "\\" in text else list(_unread(messages))
+    return "\n".join([text, *more]) if more else text
+
+
+def _unread(messages: Sequence[Message]) -> Iterator[str]:
+    """The texts of messages that a person is not shown: names, transcripts, files."""
+    for message in messages:
+        if message.name:
+            yield message.name
+        if isinstance(message.content, list):
+            yield from counted_texts(message)
+
+
 def _score(state: State, page: PageRecord, words: list[str]) -> float:
     """How often the words occur, dampened by the length of the body; 0 if one is missing."""
     name, description = page.header.name.casefold(), page.header.description.casefold()
@@ -56,6 +76,8 @@ def _score(state: State, page: PageRecord, words: list[str]) -> float:
         if not found and not count:
             return 0.0
         score += found + count / (count + 1 + len(body) / 4_000)
+    if len(words) > 1 and any(" ".join(words) in " ".join(text.split()) for text in (name, description, body)):
+        score += _TOGETHER_WEIGHT * len(words)
     return score
 
 
@@ -63,7 +85,7 @@ def _body(state: State, header: Header) -> str:
     """A body read past the cache: a search over everything must not push out what is in use."""
     if header.numbers:
         found = ((number, _read(state, MESSAGE, number)) for number in header.numbers)
-        return as_text(decode_message(number, value).message for number, value in found)
+        return searchable([decode_message(number, value).message for number, value in found])
     return decode_body(header.body, _read(state, BODY, header.body)) if header.body else ""
 
 

@@ -4,16 +4,20 @@ from typing import NamedTuple
 
 
 class Account(NamedTuple):
-    """Where the facts of folded text are: in the summary, or on a page that a query of the fact finds."""
+    """Where the facts of folded text are: in the summary, or on a page that a query of the fact finds.
+
+    `unread` are the characters of very long texts whose facts were not listed one by one; find reaches them too.
+    """
 
     kept: int
     reachable: int
     lost: int = 0
+    unread: int = 0
 
     def __add__(self, other: object) -> "Account":
         if not isinstance(other, Account):
             return NotImplemented
-        return Account(self.kept + other.kept, self.reachable + other.reachable, self.lost + other.lost)
+        return Account(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 class Folded(NamedTuple):
