@@ -107,3 +107,11 @@ def test_a_pdf_of_many_pages_is_shown_as_a_word() -> None:
     view = ctx.render()
     assert view.tokens <= 8_000
     assert "总结一下。" in view.messages[-1].text
+
+
+def test_a_few_words_are_not_clipped_to_a_longer_marker() -> None:
+    short = [Message(role="tool", tool_call_id="c", content="好的。"), Message(role="user", content="word " * 500)]
+    clipped = clip_exchange(short, 40, "usr-1", COUNT)
+    assert clipped[0] == short[0]
+    assert sum(message_tokens(message, COUNT) for message in clipped) <= 40
+    assert clip_exchange(short[:1], 5, "usr-1", COUNT) == short[:1]

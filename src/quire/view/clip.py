@@ -57,6 +57,8 @@ def _clipped(message: Message, limit: int, index: PageIndex, count: Count) -> Me
     parts = message.content if isinstance(message.content, list) else []
     kept = [part for part in parts if part.get("type") != "text"]
     text = clip_text(message.text, limit, index, count)
+    if count(text) >= count(message.text):  # the marker would be longer than what it stands for
+        return message
     content: str | list[Part] = [{"type": "text", "text": text}, *kept] if kept else text
     return replace(message, content=content, raw=None)
 
