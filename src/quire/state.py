@@ -323,7 +323,7 @@ class State(Reader):
     ) -> None:
         """Take over what was committed; of messages also their sizes, for they are likely to be shown next."""
         self.version = version
-        self._log.append((version, (*pages, *(page_key(number, 0) for number in segments))))
+        self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
         self.head_value = head_value
         for number in range(len(self._counters), len(head.counters)):
@@ -332,13 +332,20 @@ class State(Reader):
         if segments:
             self._segments.update(segments)
             self._conversation = -1
-        self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
+        if notes:
+            self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
         if anchors:
             self._take_anchors(version, anchors)
         for number, (message, size) in messages.items():
             self._bodies.put(~number, message, size + _MESSAGE_OVERHEAD)
         for number in destroyed:
             self._bodies.drop(~number)
+        self._take_pages(version, pages, folders)
+        if pins or moved:
+            self._above_pins = None
+            self._take_pins(pins)
+
+    def _take_pages(self, version: int, pages: Mapping[int, PageRecord | Gone], folders: Mapping[int, Folder]) -> None:
         for key, folder in folders.items():
             self._keep_folder(key, folder)
         conversation = self.conversation()
@@ -346,8 +353,8 @@ class State(Reader):
             self._keep_page(key, page)
             if segment_number(key) == conversation:
                 self._follow_waiting(version, page)
-        if pins or moved:
-            self._above_pins = None
+
+    def _take_pins(self, pins: Mapping[int, bool]) -> None:
         if self._pins is not None:
             for key, pinned in pins.items():
                 (self._pins.add if pinned else self._pins.discard)(key)

@@ -12,7 +12,7 @@ from quire.pages import Form, Lifecycle, Mark, SegmentType
 from quire.plan import Plan
 from quire.providers import format_messages, parse
 from quire.reader import Reader, slot
-from quire.records import GAPS, Header, PageRecord, call_key, page_key, segment_number
+from quire.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
 from quire.text import MAX_NAME, in_one_line
 
 PROMPT = "System prompt"
@@ -90,25 +90,10 @@ def take_result(plan: Plan, message: Message) -> int:
     Raises `InvalidValue` if no such call is known, `InvalidOperation` if it has another result already.
     """
     call_id = message.tool_call_id or ""
-    exchanges = _exchanges_calling(plan, call_id)
-    for page in exchanges:
-        if call_id in page.header.pending:
-            number = plan.add_message(page.key, message)
-            pending = list(page.header.pending)
-            pending.remove(call_id)
-            plan.change(
-                page,
-                numbers=(*page.header.numbers, number),
-                messages=page.header.messages + 1,
-                pending=tuple(pending),
-                tokens=page.header.tokens + message_tokens(message, plan.count),
-            )
-            if not pending and plan.waiting() == page.key:
-                plan.wait_for(None)
-            if page.header.mark is Mark.COMPRESSED:
-                remake_summary(plan, page.header.standin, page.parent)
-            return number
-    for page in exchanges:
+    page = _exchange_awaiting(plan, call_id)
+    if page is not None:
+        return _answer(plan, page, message)
+    for page in _exchanges_calling(plan, call_id):
         for number in page.header.numbers:
             known = plan.message(number).message
             if known.tool_call_id == call_id:
@@ -229,6 +214,36 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
         plan.add_caller(call.id, page.key)
     plan.wait_for(page.key if whole[0].tool_calls else None)
     return fresh
+
+
+def _answer(plan: Plan, page: PageRecord, message: Message) -> int:
+    """Put a result on the page of the exchange that waits for it; its number."""
+    header = page.header
+    number = plan.add_message(page.key, message)
+    pending = list(header.pending)
+    pending.remove(message.tool_call_id or "")
+    plan.change(
+        page,
+        numbers=(*header.numbers, number),
+        messages=header.messages + 1,
+        pending=tuple(pending),
+        tokens=header.tokens + message_tokens(message, plan.count),
+    )
+    if not pending and plan.waiting() == page.key:
+        plan.wait_for(None)
+    if header.mark is Mark.COMPRESSED:
+        remake_summary(plan, header.standin, page.parent)
+    return number
+
+
+def _exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
+    """The exchange that waits for the result of a call: the newest of those that made it, marked ones last."""
+    waiting = plan.waiting()
+    if waiting is not None and plan.counters[segment_number(waiting)].next == page_number(waiting) + 1:
+        page = plan.page(waiting)  # the everyday case: no page is newer, so nobody need look for others
+        if isinstance(page, PageRecord) and call_id in page.header.pending:
+            return page
+    return next((page for page in _exchanges_calling(plan, call_id) if call_id in page.header.pending), None)
 
 
 def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:

@@ -17,6 +17,8 @@ from quire.view.folded import Folded
 from quire.view.options import CompressionConfig, RenderOptions, check_config, check_options
 from quire.view.view import View
 
+_USUAL = RenderOptions()
+
 
 class Drawing(Face):
     """Views of one context, and explanations of them."""
@@ -38,6 +40,8 @@ class Drawing(Face):
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any], budget: int) -> View:
         """A view with these options."""
+        if options is None and not changes:  # the everyday case needs no look at each of them
+            return self._renderer.render(_USUAL, budget)
         if options is not None and not isinstance(options, RenderOptions):
             raise InvalidValue(f"options is {shown(options)}; RenderOptions are needed.")
         known = RenderOptions.__struct_fields__
