@@ -90,7 +90,7 @@ def test_what_cannot_be_checked_is_refused(messages: Any, provider: Any) -> None
 
 def test_anthropic_takes_every_call_id_once_in_a_request() -> None:
     call = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
-    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}]}
-    turn = [{"role": "assistant", "content": [call]}, result]
+    result: dict[str, Any] = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}]}
+    turn: list[dict[str, Any]] = [{"role": "assistant", "content": [call]}, result]
     messages = [{"role": "user", "content": "a"}, *turn, *turn]
     assert [found.rule for found in check_legal(messages, "anthropic")] == ["duplicate call id"]

@@ -5,6 +5,7 @@ origin said, the original in `raw`. It goes back to its origin as it came and to
 Whoever changes the content, calls or ids of a message also drops its `raw`, which speaks of the old ones.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -80,11 +81,16 @@ PER_MESSAGE = 4
 
 
 def message_tokens(message: Message, count: Callable[[str], int]) -> int:
-    """What a message costs: its texts, its images and other media, and a little for itself and each of its calls."""
+    """What a message costs: its texts, its images and other media, and a little for itself and each of its calls.
+
+    In every provider's form it costs no more: names and arguments are counted in the dearest way one is written.
+    """
     content = message.content
     if isinstance(content, str) and not message.tool_calls and not message.name:  # the everyday case
         return count(content) + PER_MESSAGE
     tokens = sum(map(count, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
+    if message.name and message.role == "user" and isinstance(content, str):
+        tokens += max(0, count(f"{message.name}: {content}") - count(message.name) - count(content))
     return tokens + sum(map(media_tokens, content)) if isinstance(content, list) else tokens
 
 
@@ -95,10 +101,22 @@ def counted_texts(message: Message) -> Iterator[str]:
     for part in message.content or () if not isinstance(message.content, str) else ():
         yield from part_texts(part)
     if message.name:
-        yield message.name
+        yield f"{message.name}:" if message.role == "user" and isinstance(message.content, list) else message.name
     for call in message.tool_calls:
         yield call.name
-        yield call.arguments
+        yield _written_arguments(call)
+
+
+def _written_arguments(call: ToolCall) -> str:
+    """The arguments as they are, or in the object that Anthropic gets of what is none."""
+    text = call.arguments
+    if not call.custom and (text == "{}" or not text.strip()):
+        return text
+    try:
+        is_object = not call.custom and isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return text if is_object else json.dumps({"input" if call.custom else "_raw": text}, ensure_ascii=False)
 
 
 def part_texts(part: Part) -> Iterator[str]:

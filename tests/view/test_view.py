@@ -8,6 +8,7 @@ import quire
 from quire import CompressionConfig, InvalidValue, Price, RenderOptions, ToolCall
 from quire.tokens import VocabularyCounter
 from quire.view.clip import clip_text
+from tests.view.counting import anthropic_tokens, openai_tokens, responses_tokens
 
 
 def talking(budget: int = 100_000) -> quire.Context:
@@ -160,3 +161,46 @@ def test_a_clipped_text_keeps_both_ends_and_says_what_is_missing(text: str, limi
     if limit >= 100:
         assert clipped.startswith("START")
         assert clipped.endswith("END")
+
+
+def test_a_cleanup_gives_the_messages_of_a_view_their_new_indices_and_costs_no_cache() -> None:
+    ctx = talking()
+    gone = ctx.user("A slip of the tongue.")
+    ctx.user("More")
+    ctx.conversation.delete(gone)
+    before = ctx.render()
+    ctx.conversation.cleanup()
+    after = ctx.render()
+    assert [message.index for message in after.messages if message.index >= 0] == [0, 1, 2, 3, 4]
+    assert after.openai() == before.openai()
+    assert after.shared_prefix == after.tokens
+
+
+def test_what_is_drawn_anew_in_the_same_words_is_shared() -> None:
+    ctx = quire.open("memory:")
+    ctx.assistant("I speak first.")
+    ctx.pages.create_detail_page("Note", "", "text", "mem-0")
+    ctx.render()
+    ctx.pages.create_detail_page("Private", "", "text", "win-0")
+    ctx.undo(ctx.seq)
+    again = ctx.render()
+    assert again.shared_prefix == again.tokens
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "name": "张伟", "content": "你好"},
+        {"role": "user", "name": "ada", "content": [{"type": "text", "text": "Hello"}]},
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": 'not "json"'}}]},
+        {"role": "assistant", "tool_calls": [{"id": "a", "custom": {"name": "f", "input": "select 1"}}]},
+    ],
+)
+def test_no_form_costs_more_than_the_view_says(message: dict[str, Any]) -> None:
+    ctx = quire.open("memory:")
+    ctx.add(message)
+    view = ctx.render()
+    request = view.anthropic()
+    assert openai_tokens(view.openai()) <= view.tokens
+    assert responses_tokens(view.responses()) <= view.tokens
+    assert anthropic_tokens(list(request), request.system) <= view.tokens

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from quire.messages import Message
 from quire.pages import PageIndex
@@ -49,6 +50,11 @@ class Part:
         if self.messages != other.messages or len(self.pages) != len(other.pages):
             return False
         return all(one.is_same(two) for one, two in zip(self.pages, other.pages, strict=True))
+
+    def says_the_same(self, other: "Part") -> bool:
+        """Whether both are sent as the same words, whatever indices the messages have."""
+        mine, theirs = ([replace(message, index=-1) for message in part.messages] for part in (self, other))
+        return mine == theirs
 
     def __repr__(self) -> str:
         return f"<{self.kind}, {len(self.messages)} messages, {self.tokens} tokens>"

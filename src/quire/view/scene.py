@@ -142,7 +142,7 @@ def shared_tokens(before: Sequence[Part], now: Sequence[Part]) -> int:
         return sum(part.tokens for part in now[:shortest])
     total = 0
     for one, other in zip(before, now, strict=False):
-        if one is not other and one.messages != other.messages:  # the same words may have been drawn anew
+        if one is not other and not one.says_the_same(other):  # it may have been drawn anew
             break
         total += one.tokens
     return total
