@@ -1,10 +1,10 @@
 """Rendering: fold if that is needed, then draw. The only part of the view that writes."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from quire.engine import Engine
 from quire.errors import Conflict, IrreducibleFloor
-from quire.fold.fitting import Fitting
 from quire.plan import Plan
 from quire.records import GAPS, HELD, KEY, NoteRecord
 from quire.rendering.usage import budget_for
@@ -27,6 +27,9 @@ from quire.view.preamble import (
 )
 from quire.view.scene import Scene, shared_tokens
 from quire.view.view import View
+
+if TYPE_CHECKING:
+    from quire.fold.fitting import Fitting
 
 ACTOR = "renderer"
 _WORTHWHILE = 0.05
@@ -127,7 +130,9 @@ class Renderer:
             self._on_fold(fitting.done)
         return fitting.done if plan.pages or plan.settles else None
 
-    def _fitted(self, plan: Plan, room: int) -> tuple[Fitting, int]:
+    def _fitted(self, plan: Plan, room: int) -> "tuple[Fitting, int]":
+        from quire.fold.fitting import Fitting  # late: many a context never folds
+
         maker = self._maker or self._new_maker(plan.state)
         plan.settle()
         fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config)
