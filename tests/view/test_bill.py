@@ -95,3 +95,13 @@ def test_a_view_without_the_prompt_shares_no_beginning() -> None:
     bill = ctx.render(include_system_prompt=False).bill()
     assert bill.read == 0
     assert bill.why == "Page sys-1 is gone from the view."
+
+
+def test_a_renumbering_changes_no_words() -> None:
+    ctx = talking()
+    ctx.conversation.delete(8)
+    ctx.render()
+    ctx.conversation.cleanup()
+    view = ctx.render()
+    assert view.bill().read == view.tokens
+    assert view.bill().why == "Nothing changed."

@@ -44,7 +44,7 @@ def why_not_cached(before: Sequence[Part], now: Sequence[Part], fold: Folded | N
 
 def same(one: Part, other: Part) -> bool:
     """Whether two pieces are sent as the same words."""
-    return one is other or one.messages == other.messages
+    return one is other or one.says_the_same(other)
 
 
 def _longer(fresh: Sequence[Part]) -> str:
