@@ -4,6 +4,7 @@ The order is the contract's: old exchanges first, then notes, then the last turn
 the last user message never go, and the newest message is clipped only when nothing else helps.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from quire.fold.folding import Standing, choose, fold, gather_all, protected
@@ -11,6 +12,7 @@ from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.plan import Plan
 from quire.reader import Reader
 from quire.records import PageRecord, page_key
+from quire.view.clip import levelled
 from quire.view.draw import draw_leaf, shown_pages
 from quire.view.folded import Folded
 from quire.view.maker import Maker
@@ -32,21 +34,24 @@ class Fitting:
         self._budget = budget
         self._config = config
         self._settled = plan.state.version
+        self._total: int | None = None  # until something changes
         self._opened = _first_row(plan, (key for key, anchor in plan.state.anchors().items() if anchor.opened))
 
     def total(self) -> int:
         """What the view would cost now."""
-        self._scene.draw(self.plan, self._settled)
-        return self._scene.fixed() + self._scene.spoken
+        if self._total is None:
+            self._scene.draw(self.plan, self._settled)
+            self._total = self._scene.fixed() + self._scene.spoken
+        return self._total
 
     def fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
-        turns = self._config.sliding_window if self._config.sliding_window is not None else self._config.keep_turns
-        room = self._budget if self._config.sliding_window is not None else target // 2
-        excess = self.total() - target
-        batches = self.plan.batches()
+        window, batches = self._config.sliding_window, self.plan.batches()
         limit = batches[0].boundary if batches else None
-        self._fold(turns, room, self._budget * 4 if self._config.sliding_window is not None else excess, limit)
+        if window is None:
+            self._fold(self._config.keep_turns, target // 2, self.total() - target, limit)
+        else:
+            self._fold(window, self._budget, sys.maxsize, limit)
 
     def press(self) -> int:
         """Go on, step by step, until the view is within the budget; what it costs then."""
@@ -55,18 +60,18 @@ class Fitting:
             self._hide_notes,
             lambda: self._fold(1, self._budget // 4, self.total() - self._budget, None),
             lambda: self._fold(0, 0, self.total() - self._budget, None),
+            lambda: self._fold(0, 0, self.total(), None),  # a few small ones may have saved nothing
             lambda: self._clip(newest=False),
             self._gather_lines,
             lambda: self._clip(newest=False, least=_BARE_CLIP),
             lambda: self._clip(newest=True),
         )
-        total = self.total()
         for step in steps:
-            if total <= self._budget:
+            if self.total() <= self._budget:
                 break
             step()
-            total = self.total()
-        return total
+            self._total = None
+        return self.total()
 
     def keep_capacities(self) -> None:
         """Hide the oldest pages of segments that hold more than they may, down to half of it."""
@@ -79,8 +84,8 @@ class Fitting:
         kept = protected(row, self.plan, turns, room)
         chosen = choose(row, kept | self._opened if turns else kept, excess, limit)
         if chosen:
-            lines = int(self._budget * LINES_SHARE)
-            self.done += fold(self.plan, row, chosen, self._maker.size, lines)
+            self.done += fold(self.plan, row, chosen, self._maker.size, int(self._budget * LINES_SHARE))
+            self._total = None
 
     def _row(self) -> Iterator[Standing]:
         """The conversation's first row as it is shown."""
@@ -113,6 +118,7 @@ class Fitting:
                 break
             self.plan.change(page, visibility=Visibility.HIDDEN)
             used -= page.header.tokens
+            self._total = None
 
     def _hide_notes(self) -> None:
         """Show notes as lines, oldest first, until the view fits."""
@@ -155,14 +161,3 @@ def _first_row(reader: Reader, keys: Iterable[int]) -> set[int]:
     pages = (page for key in keys if isinstance(page := reader.page(key), PageRecord))
     chains = ([page, *reader.ancestors(page)] for page in pages)
     return {chain[-2].key for chain in chains if len(chain) > 1}
-
-
-def levelled(sizes: Sequence[int], total: int) -> list[int]:
-    """What each may take so that all together take no more than the total: the small ones whole, the large alike."""
-    allowed = [0] * len(sizes)
-    left = total
-    order = sorted(range(len(sizes)), key=lambda n: sizes[n])
-    for place, n in enumerate(order):
-        allowed[n] = min(sizes[n], max(0, left) // (len(order) - place))
-        left -= allowed[n]
-    return allowed

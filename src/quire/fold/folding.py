@@ -61,7 +61,7 @@ def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) ->
     If not even the newest turn fits, the newest exchanges that do.
     """
     kept: set[int] = set()
-    spoken = [standing for standing in row if not standing.is_line]
+    spoken = [standing for standing in row if not standing.is_line and standing.tokens]  # an empty one shows nothing
     waiting = reader.open_exchange()
     if waiting is not None:
         kept.update(standing.page.key for standing in reversed(spoken) if standing.shows(waiting.key))
@@ -101,7 +101,8 @@ def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], count:
     done = Folded()
     limit = longest(most_lines)
     places = {standing.page.key: place for place, standing in enumerate(row)}
-    units = {places[unit[0].page.key]: unit for unit in _units(chosen, places)}
+    bounds = [batch.boundary for batch in plan.batches()]
+    units = {places[unit[0].page.key]: unit for unit in _units(chosen, places, bounds)}
     first_row: list[PageRecord] = []
     place = 0
     while place < len(row):
@@ -161,13 +162,17 @@ def _may_fold(standing: Standing) -> bool:
     return header.form in (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT) or standing.is_open_folder
 
 
-def _units(chosen: Sequence[Standing], places: dict[int, int]) -> Iterator[list[Standing]]:
-    """The chosen pages in groups that become one line each: neighbours, whole turns, not too small, not too many."""
+def _units(chosen: Sequence[Standing], places: dict[int, int], bounds: Sequence[int]) -> Iterator[list[Standing]]:
+    """The chosen pages in groups that become one line each: neighbours, whole turns, not too small, not too many.
+
+    No group reaches over a boundary of an open batch.
+    """
     unit: list[Standing] = []
     tokens = 0
     for standing in chosen:
         starts = standing.page.header.form is Form.USER
         apart = bool(unit) and places[standing.page.key] != places[unit[-1].page.key] + 1
+        apart = apart or any(standing.starts_at(bound) and not unit[0].starts_at(bound) for bound in bounds if unit)
         if unit and (apart or len(unit) >= MOST_CHILDREN or (starts and tokens >= _UNIT_TOKENS)):
             yield unit
             unit, tokens = [], 0
