@@ -15,7 +15,7 @@ from quire.view.folded import Folded
 from quire.view.lines import FOLDED, block_head
 from quire.view.maker import NO_RESULT, Maker
 from quire.view.options import TARGET_SHARE, CompressionConfig, RenderOptions
-from quire.view.parts import Part
+from quire.view.parts import Part, total_tokens
 from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,
@@ -69,7 +69,7 @@ class Renderer:
 
     def sent(self) -> int:
         """The tokens of the last view at the context's own budget; 0 if there was none."""
-        return sum(part.tokens for part in self._previous)
+        return total_tokens(self._previous)
 
     def scene(self) -> Scene:
         """What would be drawn now, whatever it costs."""

@@ -1,6 +1,7 @@
 """The pieces a view is made of. A piece is drawn once and kept: the same piece in two views is the same object."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import to_builtins
@@ -65,6 +66,14 @@ class Part:
             written = format_messages(self.messages, "openai")
             self._openai = [_Nested(value) if _is_nested(value) else value for value in written]
         return self._openai
+
+
+def total_tokens(parts: Iterable[Part]) -> int:
+    """What pieces cost together."""
+    return sum(map(_TOKENS, parts))
+
+
+_TOKENS: Callable[[Part], int] = attrgetter("tokens")
 
 
 class _Nested(dict[str, Any]):

@@ -1,6 +1,8 @@
 """What one handle has drawn, kept up to date change by change: a new message costs what it costs, not what all cost."""
 
 from collections.abc import Mapping, Sequence
+from itertools import compress, count
+from operator import is_not
 
 from quire.pages import Lifecycle, Visibility
 from quire.reader import Reader, Slot, slot
@@ -8,7 +10,7 @@ from quire.records import Anchor, PageRecord, page_key, segment_number
 from quire.state import State
 from quire.view.draw import Node, draw_conversation, draw_leaf, draw_segments, draw_system, opening, with_opened
 from quire.view.maker import Maker
-from quire.view.parts import Part
+from quire.view.parts import Part, total_tokens
 from quire.view.steady import Steady
 
 
@@ -61,7 +63,7 @@ class Scene:
     def parts(self, *, system: bool = True) -> list[Part]:
         """The pieces in the order the model sees them."""
         head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
-        body = [*self.segments, *(node.part for node in self.nodes)]
+        body = [*self.segments, *[node.part for node in self.nodes]]
         if body and body[0].messages[0].role != "user":
             head.append(opening(self._maker))
         return head + body
@@ -76,7 +78,7 @@ class Scene:
         self.system = _kept(self.system, draw_system(reader, self._maker, settled))
         self.segments = _kept(self.segments, draw_segments(reader, self._maker))
         drawn = [*self.system, *self.segments, *([self._preamble] if self._preamble else [])]
-        self._fixed = sum(part.tokens for part in drawn)
+        self._fixed = total_tokens(drawn)
         self.overfull = any(self._is_overfull(reader, number) for number, _ in reader.live_segments())
 
     def _is_overfull(self, reader: Reader, number: int) -> bool:
@@ -138,11 +140,7 @@ def _kept(old: Sequence[Part], new: list[Part]) -> list[Part]:
 def shared_tokens(before: Sequence[Part], now: Sequence[Part]) -> int:
     """The tokens of the pieces that two views begin with."""
     shortest = min(len(before), len(now))
-    if before[:shortest] == now[:shortest]:
-        return sum(part.tokens for part in now[:shortest])
-    total = 0
-    for one, other in zip(before, now, strict=False):
-        if one is not other and not one.says_the_same(other):  # it may have been drawn anew
-            break
-        total += one.tokens
-    return total
+    same = next(compress(count(), map(is_not, before, now)), shortest)
+    while same < shortest and (before[same] is now[same] or before[same].says_the_same(now[same])):
+        same += 1  # it was drawn anew in the same words
+    return total_tokens(now[:same])

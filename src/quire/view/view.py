@@ -13,7 +13,7 @@ from quire.providers.distinct import with_distinct_calls
 from quire.providers.thoughts import for_model
 from quire.view.bill import Bill, Price, why_not_cached
 from quire.view.folded import Folded
-from quire.view.parts import Part, Shown
+from quire.view.parts import Part, Shown, total_tokens
 
 _MARKS = 4  # as many cache marks as Anthropic takes
 
@@ -66,7 +66,7 @@ class View:
         previous: Sequence[Part] = (),
     ) -> None:
         self.parts = tuple(parts)
-        self.tokens = sum(part.tokens for part in parts)
+        self.tokens = total_tokens(parts)
         self.budget = budget
         self.shared_prefix = shared_prefix
         self.fold = fold
