@@ -1,7 +1,6 @@
 """Which facts a text holds, and what a user insists on."""
 
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -133,35 +132,16 @@ def test_a_fact_stands_in_a_text_only_as_itself(fact: str, text: str, is_there: 
 
 
 SIZE = 1 << 18
-HOSTILE: dict[str, Callable[[], str]] = {
-    f"{unit!r}": (lambda unit=unit: unit * (SIZE // len(unit)))
-    for unit in (
-        *("a", "1", "_", "/", "\\", "$", ".", "-", "一", "月", "😀", "1,", "1.", "a.", "a-", "a@", "b.", "/a", "a/"),
-        *(
-            "\\a",
-            "\\\\a",
-            "a://",
-            "1%",
-            "1:",
-            "aB",
-            "May ",
-            "May 1 ",
-            "code ",
-            "must",
-            "only,",
-            "1月",
-            "#",
-            "x.X",
-            "别",
-        ),
-    )
-}
+HOSTILE = (
+    *("a", "1", "_", "/", "\\", "$", ".", "-", "一", "月", "😀", "1,", "1.", "a.", "a-", "a@", "b.", "/a", "a/"),
+    *("\\a", "\\\\a", "a://", "1%", "1:", "aB", "May ", "May 1 ", "code ", "must", "only,", "1月", "#", "x.X", "别"),
+)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_no_text_takes_more_than_linear_time(name: str) -> None:
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_no_text_takes_more_than_linear_time(unit: str) -> None:
     """A pattern that went back over a long run again and again would not end here."""
-    text = HOSTILE[name]()
+    text = unit * (SIZE // len(unit))
     assert sum(1 for _ in facts(f"x {text}!")) <= len(text)
     assert sum(1 for _ in constraints(f"must {text}")) >= 1
 

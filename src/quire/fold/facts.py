@@ -6,9 +6,10 @@ Every pattern is linear: a character is looked at a bounded number of times, wha
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from enum import IntEnum
 from errno import errorcode
+from functools import lru_cache
 from typing import Final
 
 from quire.fold.cues import cue_in
@@ -33,6 +34,7 @@ _WINDOW = 1 << 17
 """A text is looked through in pieces of about so many characters."""
 _LONGEST = 256
 """A longer run of letters and digits is data (a key, an image), not an identifier; an address may be longer."""
+_SHORT = 64
 _SENTENCE_MOST = 240
 
 _UNIT_WORDS = (
@@ -54,6 +56,7 @@ _MONTH_WORDS = (
 _MONTHS = frozenset(_MONTH_WORDS.split())
 _BEFORE_A_CODE = frozenset(("http", "status", "code", "errno", "error"))
 _CURRENCIES = frozenset(("$", "€", "£", "¥", "₹", "₩", "USD", "EUR", "GBP", "CNY", "RMB", "JPY"))
+_NEIGHBOURS = _UNITS | _MONTHS | _BEFORE_A_CODE | _CURRENCIES | {"of"}
 
 _SIMPLE = re.compile(r"[A-Za-z0-9_]+(?:[-.][A-Za-z0-9_]+)*")
 _ISO_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
@@ -102,10 +105,20 @@ def facts(text: str) -> Iterator[tuple[str, Kind]]:
     """The facts of a text but for what its speaker insists on, each at least once."""
     for piece in windows(text):
         words = piece.split()
-        yield from _spaced(words)
-        for word in dict.fromkeys(word.lstrip(_OPENING).rstrip(_CLOSING) for word in dict.fromkeys(words)):
-            if not word.isalpha() or not word.isascii() or not (word.islower() or word.istitle()):
+        numbers: set[str] = set()
+        neighbours: set[str] = set()
+        for word in dict.fromkeys(words):
+            if len(word) > _SHORT:
                 yield from _in_word(word)
+                continue
+            found, is_number, is_neighbour = _known(word)
+            if is_number:
+                numbers.add(word)
+            elif is_neighbour:
+                neighbours.add(word)
+            yield from found
+        if numbers and neighbours:
+            yield from _spaced(words, numbers, neighbours)
 
 
 def constraints(text: str) -> Iterator[str]:
@@ -141,20 +154,23 @@ def windows(text: str) -> Iterator[str]:
     yield text[start:] if start else text
 
 
-def _spaced(words: Sequence[str]) -> Iterator[tuple[str, Kind]]:
+def _spaced(words: Sequence[str], numbers: Set[str], neighbours: Set[str]) -> Iterator[tuple[str, Kind]]:
     """Facts of several words around one that begins with a digit: `May 20, 2024`, `3 bags`, `exit code 1`."""
     seen = set()
+    last = len(words) - 1
     for place, word in enumerate(words):
-        if word[0] in "0123456789(\"'[" and word.lstrip(_OPENING)[:1].isdigit():
-            around = (words[place - 1] if place else "", word, *words[place + 1 : place + 3])
-            if around not in seen:
-                seen.add(around)
-                found = _around_a_number(*around)
-                if found is not None:
-                    yield found
+        if word in numbers:
+            before, after = words[place - 1] if place else "", words[place + 1] if place < last else ""
+            if before in neighbours or after in neighbours:
+                around = (before, word, after, words[place + 2] if place + 1 < last else "")
+                if around not in seen:
+                    seen.add(around)
+                    found = _around_a_number(*around)
+                    if found is not None:
+                        yield found
 
 
-def _around_a_number(before: str, word: str, after: str = "", later: str = "") -> tuple[str, Kind] | None:
+def _around_a_number(before: str, word: str, after: str, later: str) -> tuple[str, Kind] | None:
     number, before = word.lstrip(_OPENING).rstrip(_CLOSING), before.lstrip(_OPENING)
     day, follows = _ORDINAL.sub(r"\1", number), after.rstrip(_CLOSING)
     if day.isdigit() and before.rstrip(".").lower() in _MONTHS:
@@ -174,8 +190,21 @@ def _around_a_number(before: str, word: str, after: str = "", later: str = "") -
     return None
 
 
-def _in_word(word: str) -> Iterator[tuple[str, Kind]]:
+@lru_cache(1 << 14)
+def _known(word: str) -> tuple[tuple[tuple[str, Kind], ...], bool, bool]:
+    """The facts of a run without blanks, whether it begins with a digit, and whether it says something of a number.
+
+    Remembered: the same words come again and again.
+    """
+    bare = word.strip(_OPENING + _CLOSING + "=#")
+    return tuple(_in_word(word)), bare[:1].isdigit(), bare in _NEIGHBOURS or bare.lower() in _NEIGHBOURS
+
+
+def _in_word(run: str) -> Iterator[tuple[str, Kind]]:
     """The facts of a run without blanks."""
+    word = run.lstrip(_OPENING).rstrip(_CLOSING)
+    if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):
+        return
     if _SIMPLE.fullmatch(word):
         kind = _kind(word)
         if kind is not None and len(word) <= _LONGEST:

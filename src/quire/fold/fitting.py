@@ -97,7 +97,7 @@ class Fitting:
             if header.visibility is Visibility.HIDDEN:
                 yield Standing(page, self._maker.line(plan, page)[1], is_line=True)
             elif header.folder:
-                inner = list(shown_pages(plan, page.key))
+                inner = list(shown_pages(plan, page.key, folders=True))
                 yield Standing(page, sum(self._cost(leaf) for leaf in inner), is_line=False, leaves=inner)
             else:
                 yield Standing(page, self._cost(page), is_line=False)
@@ -105,6 +105,8 @@ class Fitting:
     def _cost(self, page: PageRecord) -> int:
         if page.header.visibility is Visibility.HIDDEN:
             return self._maker.line(self.plan, page)[1]
+        if page.header.folder:
+            return 0
         part = draw_leaf(self.plan, self._maker, page, self._settled)
         return part.tokens if part is not None else 0
 

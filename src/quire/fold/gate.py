@@ -64,20 +64,19 @@ class Gate:
         self._read(text, reach, _SPEAKER["assistant"], insists=False)
 
     def _read(self, text: str, reach: str, speaker: int, *, insists: bool) -> None:
-        taken = self._taken(text)
-        found = {fact: -1 for piece in taken for fact in constraints(piece)} if insists else {}
-        for piece in taken:
+        found = self.ranks if text in reach else {}
+        for piece in self._taken(text):
+            for fact in constraints(piece) if insists else ():
+                found[fact] = -1
             for fact, kind in facts(piece):
                 rank = kind + speaker
                 if found.get(fact, rank) >= rank:
                     found[fact] = rank
-        if text not in reach:  # the rare case: fact by fact
+        if found is not self.ranks:  # the rare case: fact by fact
             known = reach.casefold()
             self.hidden += [fact for fact in found if not all(word in known for word in fact.casefold().split())]
-        ranks = self.ranks
-        for fact, rank in found.items():
-            if ranks.get(fact, rank) >= rank:
-                ranks[fact] = rank
+            for fact, rank in found.items():
+                self.ranks[fact] = min(rank, self.ranks.get(fact, rank))
 
     def _taken(self, text: str) -> list[str]:
         """The pieces of a text whose facts are listed."""

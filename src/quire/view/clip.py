@@ -29,7 +29,7 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
     if excess <= 0:
         return left
     texts = [count(message.text) if message.content else 0 for message in left]
-    allowed = _level(texts, max(0, sum(texts) - excess))
+    allowed = levelled(texts, max(0, sum(texts) - excess))
     return [
         message if text <= room else _clipped(message, room, index, count)
         for message, text, room in zip(left, texts, allowed, strict=True)
@@ -105,13 +105,12 @@ def _size(messages: Sequence[Message], count: Count) -> int:
     return sum(message_tokens(message, count) for message in messages)
 
 
-def _level(sizes: Sequence[int], total: int) -> list[int]:
+def levelled(sizes: Sequence[int], total: int) -> list[int]:
     """What each may take so that all together take no more than the total: the small ones whole, the large alike."""
     allowed = [0] * len(sizes)
-    left = total
+    left = max(0, total)
     order = sorted(range(len(sizes)), key=lambda n: sizes[n])
     for place, n in enumerate(order):
-        share = left // (len(order) - place)
-        allowed[n] = min(sizes[n], share)
+        allowed[n] = min(sizes[n], left // (len(order) - place))
         left -= allowed[n]
     return allowed
