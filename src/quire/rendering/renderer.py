@@ -58,14 +58,17 @@ class Renderer:
             if own and self.config.enabled and self._is_due(self._engine.state, scene, room):
                 folded = self._fold(room)
                 scene = self._current()
-            if scene.fixed() + scene.spoken > room:
+            if scene.total() > room:
                 scene = self._shortened(room)
             parts = scene.parts(system=options.include_system_prompt)
-            before, shared = self._previous, shared_tokens(self._previous, parts)
+            tokens = scene.total() if options.include_system_prompt else total_tokens(parts)
+            before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
             if own:
                 self._previous = parts
             seq = self._engine.state.version
-            return View(parts, budget=wanted, shared_prefix=shared, fold=folded, seq=seq, previous=before)
+            return View(
+                parts, budget=wanted, tokens=tokens, shared_prefix=shared, fold=folded, seq=seq, previous=before
+            )
 
     def sent(self) -> int:
         """The tokens of the last view at the context's own budget; 0 if there was none."""
@@ -103,7 +106,7 @@ class Renderer:
         return Scene(maker, preamble_part(maker, preamble(maker.key)))
 
     def _is_due(self, state: State, scene: Scene, room: int) -> bool:
-        total = scene.fixed() + scene.spoken
+        total = scene.total()
         threshold = room if self.config.threshold is None else min(self.config.threshold, room)
         held = state.note(HELD)
         if total > room:

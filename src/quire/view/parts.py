@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from quire.messages import Message
@@ -61,10 +60,9 @@ class Part:
         return f"<{self.kind}, {len(self.messages)} messages, {self.tokens} tokens>"
 
     def openai(self) -> list[dict[str, Any]]:
-        """The messages in OpenAI's shape, made once: hand out the `copy()` of each, which shares nothing but texts."""
+        """The messages in OpenAI's shape, made once: whoever hands them out copies them."""
         if self._openai is None:
-            written = format_messages(self.messages, "openai")
-            self._openai = [_Nested(value) if _is_nested(value) else value for value in written]
+            self._openai = format_messages(self.messages, "openai")
         return self._openai
 
 
@@ -74,16 +72,3 @@ def total_tokens(parts: Iterable[Part]) -> int:
 
 
 _TOKENS: Callable[[Part], int] = attrgetter("tokens")
-
-
-class _Nested(dict[str, Any]):
-    """A dict with others in it. Most messages are flat, and a flat dict is copied in a tenth of the time."""
-
-    def copy(self) -> dict[str, Any]:
-        """A deep copy, as plain values."""
-        fresh: dict[str, Any] = to_builtins(self)
-        return fresh
-
-
-def _is_nested(value: dict[str, Any]) -> bool:
-    return any(isinstance(inner, list | dict) for inner in value.values())

@@ -68,6 +68,10 @@ class Scene:
             head.append(opening(self._maker))
         return head + body
 
+    def total(self) -> int:
+        """The tokens of all pieces."""
+        return self.fixed() + self.spoken
+
     def fixed(self) -> int:
         """The tokens of everything but the conversation."""
         first = self.segments[0] if self.segments else self.nodes[0].part if self.nodes else None
@@ -137,10 +141,10 @@ def _kept(old: Sequence[Part], new: list[Part]) -> list[Part]:
     return [*(was if was.is_same(now) else now for was, now in zip(old, new, strict=False)), *new[len(old) :]]
 
 
-def shared_tokens(before: Sequence[Part], now: Sequence[Part]) -> int:
-    """The tokens of the pieces that two views begin with."""
+def shared_tokens(before: Sequence[Part], now: Sequence[Part], tokens: int) -> int:
+    """The tokens of the pieces that two views begin with, of those that all pieces of the later one take."""
     shortest = min(len(before), len(now))
     same = next(compress(count(), map(is_not, before, now)), shortest)
     while same < shortest and (before[same] is now[same] or before[same].says_the_same(now[same])):
         same += 1  # it was drawn anew in the same words
-    return total_tokens(now[:same])
+    return tokens - total_tokens(now[same:])

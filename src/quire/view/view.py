@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from quire.messages import Message
 from quire.pages import PageIndex
@@ -60,13 +60,14 @@ class View:
         parts: Sequence[Part],
         *,
         budget: int,
+        tokens: int | None = None,
         shared_prefix: int = 0,
         fold: Folded | None = None,
         seq: int = 0,
         previous: Sequence[Part] = (),
     ) -> None:
         self.parts = tuple(parts)
-        self.tokens = total_tokens(parts)
+        self.tokens = total_tokens(parts) if tokens is None else tokens
         self.budget = budget
         self.shared_prefix = shared_prefix
         self.fold = fold
@@ -88,7 +89,8 @@ class View:
 
     def openai(self) -> list[dict[str, Any]]:
         """The messages for OpenAI chat completions, as fresh values."""
-        return [value.copy() for part in self.parts for value in part.openai()]
+        fresh: list[dict[str, Any]] = to_builtins([value for part in self.parts for value in part.openai()])
+        return fresh
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
         """The items for the OpenAI Responses API; for a `model`, without the reasoning of others."""
