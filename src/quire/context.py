@@ -80,9 +80,9 @@ class Context:
         """The seq of the last journal entry."""
         return self.pages.seq
 
-    def find(self, query: str, limit: int = 10) -> list[Hit]:
-        """The pages that hold every word of the query, best first."""
-        return self.pages.find(query, limit)
+    def find(self, query: str, limit: int = 10, **filters: Any) -> list[Hit]:
+        """The pages that answer a query, archived ones too, best first. The filters are those of `pages.find`."""
+        return self.pages.find(query, limit, **filters)
 
     def acting(self, actor: str = "agent", *, manage: bool = False, quota: Quota | None = None) -> AgentContext:
         """The face of an agent under its own name: what it may see and do here.

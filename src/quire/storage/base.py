@@ -102,7 +102,10 @@ class Commit(Struct, frozen=True, gc=False):
 
 
 class Storage(Protocol):
-    """What every backend offers. All of it is safe to call from several threads."""
+    """What every backend offers. All of it is safe to call from several threads.
+
+    A backend may also keep the search index of a context, `search(context)`: see `storage.searching`.
+    """
 
     def head(self, context: str) -> Head | None:
         """Where the context stands now, or None if it does not exist."""

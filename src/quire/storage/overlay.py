@@ -45,6 +45,11 @@ class OverlayStorage:
         self._deleted: set[tuple[Family, int]] = set()
         self._lock = RLock()
 
+    @property
+    def start(self) -> Head | None:
+        """Where the context below stood when this overlay began."""
+        return self._start
+
     def head(self, context: str) -> Head | None:
         return self._head if context == self.context else self.below.head(context)
 

@@ -34,6 +34,17 @@ _FIRST_FAMILIES: tuple[Family, ...] = (
     "anchor",
 )
 
+SEARCH: Final = """CREATE VIRTUAL TABLE search USING fts5 (
+        body, name, description, parts, content = '', contentless_delete = 1, tokenize = 'ascii');
+    CREATE TABLE search_state (
+        id INTEGER PRIMARY KEY,
+        version INTEGER NOT NULL,
+        identity BLOB NOT NULL,
+        reached INTEGER NOT NULL,
+        serial INTEGER NOT NULL);
+    CREATE TABLE search_size (id INTEGER PRIMARY KEY, sizes BLOB NOT NULL);"""
+"""The search index: derived, so it is made anew when it is damaged. The body is the first field, the cheapest one."""
+
 MIGRATIONS: tuple[str, ...] = (
     # 1: the first schema. Later steps are appended and never edited; the number of steps is the schema version.
     """CREATE TABLE context (
@@ -50,7 +61,8 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX shared_message ON shared (origin, message);
     CREATE TABLE gone_body (id INTEGER PRIMARY KEY);
     CREATE TABLE gone_message (id INTEGER PRIMARY KEY);"""
-    + "".join(map(_table, _FIRST_FAMILIES)),
+    + "".join(map(_table, _FIRST_FAMILIES))
+    + SEARCH,
 )
 
 PUT: dict[Family, str] = {

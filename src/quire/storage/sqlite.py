@@ -39,6 +39,7 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
+from quire.storage.fts import FtsIndex, FtsIndexes
 from quire.storage.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -85,6 +86,7 @@ class SQLiteStorage:
                 why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
                 raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
             self._shares = Shares(self._db)
+            self._fts = FtsIndexes(self._db, self._guard)
             self._write = self._db.cursor().execute  # one cursor for all writes: a tenth of a commit is making new ones
             try:
                 self._prepare(busy_seconds)
@@ -204,11 +206,16 @@ class SQLiteStorage:
                 if number:
                     execute("DELETE FROM context WHERE id = ?", (number,))
                     self._shares.clear(number)
+                    self._fts.clear(number)
                 execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
             self._numbers.pop(context, None)
+
+    def search(self, context: str) -> FtsIndex:
+        """The search index of a context, kept in the same file."""
+        return FtsIndex(self._fts, lambda: self._number(context))
 
     def close(self) -> None:
         with self._guard:

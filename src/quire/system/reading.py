@@ -1,10 +1,12 @@
 """The operations that look at segments and pages and change nothing."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
+from typing import Any
 
 from quire.errors import InvalidOperation
-from quire.pages import Page, PageIndex, Segment
+from quire.pages import Lifecycle, Page, PageIndex, Segment
 from quire.reader import slot
 from quire.records import PageRecord, segment_number
 from quire.state import State
@@ -103,9 +105,33 @@ class Reading(Face):
         pairs = self._read(lambda state: state.subtree(state.live(index)))
         return self._stream(pairs, lambda state, pair: (pair[0], to_page(state, pair[1])))
 
-    def find(self, query: str, limit: int = 10) -> list[Hit]:
-        """The pages that hold every word of the query in name, description or detail, best first."""
-        return self._read(lambda state: find(state, query, limit))
+    def find(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        segment: str | None = None,
+        kind: str | None = None,
+        lifecycle: Lifecycle | None = None,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+    ) -> list[Hit]:
+        """The pages that answer a query by name, description or detail, archived ones too, best first.
+
+        Those that hold every word come first. `"quoted words"` must stand in a row, `begin*` may go on; there are no
+        other operators. The filters bound what is found: `kind` (folder, leaf, exchange, chapter, summary, text),
+        `role` (who speaks), the effective `lifecycle`, the time of making, the author. Raises `InvalidValue`.
+        """
+        filters: dict[str, Any] = {
+            "segment": segment,
+            "kind": kind,
+            "lifecycle": lifecycle,
+            "role": role,
+            "actor": actor,
+        }
+        return self._read(lambda state: find(state, query, limit, since=since, until=until, **filters))
 
     def check(self) -> list[Problem]:
         """Everything that is wrong with this context, invariant by invariant; an empty list when nothing is."""

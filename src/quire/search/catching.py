@@ -1,0 +1,111 @@
+"""How an index catches up: it reads the journal from where it stands and looks again at the pages that say something
+else. Without a journal to follow (a new fork, an index that was lost) it is built from all pages, batch by batch, and
+an interrupted build goes on where it stopped.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from quire.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
+from quire.search.texts import document, is_found, saying
+from quire.storage.base import JOURNAL, MAX_KEY, PAGE, Head, Record, Storage
+from quire.storage.searching import Document, SearchIndex, Standing
+
+_BATCH = 256
+_BATCH_TERMS = 1 << 17
+_ENTRIES = 1_024
+
+
+def catch_up(index: SearchIndex, storage: Storage, context: str) -> None:
+    """Bring the index to the state that is stored now. If others do it at the same time, it is done once."""
+    while head := storage.head(context):
+        identity = decode_head(head.value).identity
+        stands = index.standing()
+        if stands is None or stands.identity != identity or stands.version > head.version:
+            index.clear()
+            index.update(None, Standing(head.version, identity, -1), ())
+        elif stands.reached < MAX_KEY:
+            _build(index, stands, storage, context)
+        elif stands.version < head.version:
+            _follow(index, stands, storage, context, head)
+        else:
+            return
+
+
+def changed(storage: Storage, context: str, since: int, until: int) -> list[int] | None:
+    """The keys of pages that say something else than before, by the entries after `since`; None if entries are missing.
+
+    What a page said in between counts too: an index that was written meanwhile may know it as it was then.
+    """
+    said: dict[int, set[object]] = {}
+    entries = 0
+    for record in storage.scan(context, JOURNAL, since + 1, until):
+        entries += 1
+        for touched in decode_entry(record.key, record.value).touched:
+            if touched.family == PAGE_CODE:
+                said.setdefault(touched.key, set()).add(_said(touched.key, touched.before, touched.group))
+    if entries != until - since:
+        return None
+    return [key for key, before in said.items() if len(before) > 1 or _says(storage, context, key) not in before]
+
+
+def _build(index: SearchIndex, stands: Standing, storage: Storage, context: str) -> None:
+    """Take in the next pages."""
+    documents: list[Document] = []
+    terms = 0
+    reached = MAX_KEY
+    for record in storage.scan(context, PAGE, stands.reached + 1):
+        page = decode_page(record)
+        if isinstance(page, PageRecord) and is_found(page):
+            documents.append(document(storage, context, page))
+            terms += len(documents[-1].body)
+        if len(documents) >= _BATCH or terms > _BATCH_TERMS:
+            reached = record.key
+            break
+    index.update(stands, Standing(stands.version, stands.identity, reached), documents)
+
+
+def _follow(index: SearchIndex, stands: Standing, storage: Storage, context: str, head: Head) -> None:
+    """Take in what the next entries changed."""
+    until = min(head.version, stands.version + _ENTRIES)
+    keys = changed(storage, context, stands.version, until)
+    if keys is None:
+        index.clear()
+        return
+    steps = iter(keys)
+    seen = stands
+    while True:
+        batch = list(islice(steps, _BATCH))
+        last = len(batch) < _BATCH
+        then = Standing(until if last else seen.version, stands.identity)
+        pages = [(key, page_at(storage, context, key)) for key in batch]
+        documents = [document(storage, context, page) for _, page in pages if page is not None and is_found(page)]
+        gone = [key for key, page in pages if page is None or not is_found(page)]
+        if not index.update(seen, then, documents, gone) or last:
+            return
+        seen = then
+
+
+def page_at(storage: Storage, context: str, key: int) -> PageRecord | None:
+    """A page as stored now, or None if there is none."""
+    record = storage.get(context, PAGE, key)
+    page = decode_page(record) if record else None
+    return page if isinstance(page, PageRecord) else None
+
+
+def pages_from(storage: Storage, context: str, first: int = 0, last: int = MAX_KEY) -> Iterator[PageRecord]:
+    """The pages with these keys that can be found. Streams."""
+    for record in storage.scan(context, PAGE, first, last):
+        page = decode_page(record)
+        if isinstance(page, PageRecord) and is_found(page):
+            yield page
+
+
+def _said(key: int, before: bytes | None, group: int | None) -> object:
+    page = None if before is None else decode_page(Record(key, before, group))
+    return None if page is None or isinstance(page, Gone) else saying(page.header)
+
+
+def _says(storage: Storage, context: str, key: int) -> object:
+    page = page_at(storage, context, key)
+    return None if page is None else saying(page.header)

@@ -1,0 +1,197 @@
+"""`find`: from a query to hits, for any viewer."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from quire.clock import as_datetime, as_milliseconds
+from quire.errors import InvalidValue, NoSuchSegment, shown
+from quire.pages import Form, Lifecycle, PageIndex
+from quire.reader import Reader, Through
+from quire.records import Gone, Header, PageRecord
+from quire.search.catalogue import index_of
+from quire.search.catching import page_at
+from quire.search.query import Query, parse
+from quire.search.ranking import Ranked, rank
+from quire.search.scope import Scope, everything, narrowed
+from quire.search.snippets import OPEN, snippet
+from quire.search.texts import body_of, is_found
+from quire.state import State
+from quire.storage.searching import IndexLost
+
+_AGAIN = 8
+_ROLES: dict[str, Callable[[Header], bool]] = {
+    "user": lambda header: header.form is Form.USER,
+    "assistant": lambda header: header.form is Form.ASSISTANT,
+    "system": lambda header: header.form is Form.SYSTEM,
+    "tool": lambda header: header.form is Form.TOOL or (header.form is Form.ASSISTANT and len(header.numbers) > 1),
+}
+_KINDS: dict[str, Callable[[Header], bool]] = {
+    "folder": lambda header: header.folder,
+    "leaf": lambda header: not header.folder,
+    "exchange": lambda header: bool(header.numbers),
+    "chapter": lambda header: header.form is Form.CHAPTER,
+    "summary": lambda header: header.form is Form.SUMMARY,
+    "text": lambda header: not header.folder and header.form is Form.TEXT,
+}
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A page that answers a query, best first by `score`.
+
+    `snippet` is the passage that answers best, in one line, with «marks» around what was found. `path` leads to the
+    page: the folders above it, the root first; a page in the cold archive has none. `complete` says whether it holds
+    everything that was asked for.
+    """
+
+    index: PageIndex
+    name: str
+    description: str
+    score: float
+    snippet: str = ""
+    path: tuple[PageIndex, ...] = ()
+    lifecycle: Lifecycle = Lifecycle.ACTIVE
+    created_at: datetime = as_datetime(0)
+    complete: bool = True
+
+
+class Filters(Struct, frozen=True, kw_only=True):
+    """What a hit must be, beside answering the query. None: anything.
+
+    `kind` is folder, leaf, exchange, chapter, summary or text; `role` who speaks in an exchange (`tool`: it holds
+    results); `lifecycle` the effective one; `since` and `until` bound the time of its making; `actor` wrote it.
+    """
+
+    segment: str | None = None
+    kind: str | None = None
+    lifecycle: Lifecycle | None = None
+    role: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    actor: str | None = None
+
+    @property
+    def look_at_pages(self) -> bool:
+        """Whether pages must be read to know."""
+        return any(getattr(self, field) is not None for field in self.__struct_fields__ if field != "segment")
+
+    def check(self) -> None:
+        """Raise `InvalidValue` for what cannot be asked for."""
+        _one_of("kind", self.kind, _KINDS)
+        _one_of("role", self.role, _ROLES)
+        if self.lifecycle is not None and not isinstance(self.lifecycle, Lifecycle):
+            raise InvalidValue(f"lifecycle is {shown(self.lifecycle)}; a quire.Lifecycle is needed.")
+        for field in ("since", "until"):
+            value = getattr(self, field)
+            if value is not None and not (isinstance(value, datetime) and value.tzinfo):
+                raise InvalidValue(f"{field} is {shown(value)}; a datetime with a time zone is needed.")
+        if self.actor is not None and not isinstance(self.actor, str):
+            raise InvalidValue(f"actor is {shown(self.actor)}; a name is needed.")
+
+
+def find(state: State, query: str, limit: int = 10, *, scope: Scope | None = None, **filters: Any) -> list[Hit]:
+    """The pages in a scope that answer a query, best first; every find goes through here.
+
+    Filters are those of `Filters`. Raises `InvalidValue`, or `NoSuchSegment` for a segment outside the scope.
+    """
+    asked = parse(query)
+    if type(limit) is not int or limit < 0:
+        raise InvalidValue(f"limit is {shown(limit)}; a whole number of at least 0 is needed.")
+    chosen = Filters(**filters)
+    chosen.check()
+    seen = everything(state) if scope is None else scope
+    within = seen if chosen.segment is None else narrowed(seen, [_segment(state, seen, chosen.segment)])
+    if not limit or not asked.clauses or not state.version:
+        return []
+    try:
+        return _hits(state, asked, limit, seen, within, chosen)
+    except IndexLost:  # it was emptied, and is filled again now
+        return _hits(state, asked, limit, seen, within, chosen)
+
+
+class Aside(Through):
+    """Reads pages as they are stored, past the state's cache: a search must not push out what is in use."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._state = state
+        self._seen: dict[int, PageRecord | None] = {}
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        if key not in self._seen:
+            self._seen[key] = page_at(self._state.storage, self._state.context, key)
+        return self._seen[key]
+
+
+def _hits(state: State, query: Query, limit: int, seen: Scope, within: Scope, filters: Filters) -> list[Hit]:
+    index = index_of(state.storage, state.context)
+    aside = Aside(state)
+    wanted = limit * _AGAIN if filters.look_at_pages else limit
+    while True:
+        ranked = rank(index, query, seen.spans(), within.spans(), wanted)
+        hits = [
+            (entry, page)
+            for entry in ranked
+            if (page := _page(aside, entry.key)) is not None and _passes(state, aside, page, filters)
+        ]
+        if len(hits) >= limit or len(ranked) < wanted:
+            return [_hit(state, aside, entry, page, query) for entry, page in hits[:limit]]
+        wanted *= _AGAIN
+
+
+def _page(reader: Reader, key: int) -> PageRecord | None:
+    page = reader.page(key)
+    return page if isinstance(page, PageRecord) and is_found(page) else None
+
+
+def _passes(state: State, reader: Reader, page: PageRecord, filters: Filters) -> bool:
+    header = page.header
+    return (
+        (filters.kind is None or _KINDS[filters.kind](header))
+        and (filters.role is None or _ROLES[filters.role](header))
+        and (filters.actor is None or state.actor(header.author) == filters.actor)
+        and (filters.since is None or header.created >= as_milliseconds(filters.since))
+        and (filters.until is None or header.created < as_milliseconds(filters.until))
+        and (filters.lifecycle is None or reader.effective(page) is filters.lifecycle)
+    )
+
+
+def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: Query) -> Hit:
+    header = page.header
+    above = list(reader.ancestors(page))
+    return Hit(
+        index=state.index(page.key),
+        name=header.name,
+        description=header.description,
+        score=ranked.score,
+        snippet=_passage(state, header, query),
+        path=tuple(state.index(folder.key) for folder in reversed(above)),
+        lifecycle=reader.effective(page),
+        created_at=as_datetime(header.created),
+        complete=ranked.complete,
+    )
+
+
+def _passage(state: State, header: Header, query: Query) -> str:
+    """What to show of a page: of its body, or of its description where it has none."""
+    body = "" if header.folder else body_of(state.storage, state.context, header)
+    passage = snippet(body, query.words) if body else ""
+    if OPEN in passage or not header.description:
+        return passage or snippet(header.name, query.words)
+    described = snippet(header.description, query.words)
+    return described if OPEN in described or not passage else passage
+
+
+def _segment(state: State, scope: Scope, segment: str) -> int:
+    number = state.live_segment(segment)
+    if number not in scope.segments:
+        known = [state.counters[n].segment for n in sorted(scope.segments)]
+        raise NoSuchSegment(segment, known)
+    return number
+
+
+def _one_of(field: str, value: object, known: dict[str, Any]) -> None:
+    if value is not None and (not isinstance(value, str) or value not in known):
+        raise InvalidValue(f"{field} is {shown(value)}; use one of {', '.join(known)}.")
