@@ -5,9 +5,9 @@ the last user message never go, and the newest message is clipped only when noth
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from quire.fold.folding import Standing, choose, fold, gather_all, protected
+from quire.fold.folding import Standing, choose, essential, fold, gather_all, protected
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.plan import Plan
 from quire.reader import Reader
@@ -18,6 +18,7 @@ from quire.view.folded import Folded
 from quire.view.maker import Maker
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.scene import Scene
+from quire.view.tail import Tail
 
 _LEAST_CLIP = 48
 _BARE_CLIP = 26
@@ -26,11 +27,14 @@ _BARE_CLIP = 26
 class Fitting:
     """One attempt to make a view fit, as changes in a plan."""
 
-    def __init__(self, plan: Plan, maker: Maker, scene: Scene, *, budget: int, config: CompressionConfig) -> None:
+    def __init__(
+        self, plan: Plan, maker: Maker, scene: Scene, *, budget: int, config: CompressionConfig, tail: Tail
+    ) -> None:
         self.plan = plan
         self.done = Folded()
         self._maker = maker
         self._scene = scene
+        self._tail = tail
         self._budget = budget
         self._config = config
         self._settled = plan.state.version
@@ -42,7 +46,7 @@ class Fitting:
         if self._total is None:
             self._scene.draw(self.plan, self._settled)
             self._total = self._scene.fixed() + self._scene.spoken
-        return self._total
+        return self._total + self._tail.tokens
 
     def fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
@@ -58,12 +62,14 @@ class Fitting:
         steps: Sequence[Callable[[], None]] = (
             lambda: self._fold(self._config.keep_turns, self._budget // 4, self.total() - self._budget, None),
             self._hide_notes,
+            lambda: self._tail.give_way(self.total() - self._budget),
             lambda: self._fold(1, self._budget // 4, self.total() - self._budget, None),
             lambda: self._fold(0, 0, self.total() - self._budget, None),
             lambda: self._fold(0, 0, self.total(), None),  # a few small ones may have saved nothing
             lambda: self._clip(newest=False),
             self._gather_lines,
             lambda: self._clip(newest=False, least=_BARE_CLIP),
+            lambda: self._tail.clip_pinned(self.total() - self._budget),
             lambda: self._clip(newest=True),
         )
         for step in steps:
@@ -80,24 +86,41 @@ class Fitting:
                 self._shrink(number, segment.max_capacity)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
-        row = list(self._row())
+        row = self._row()
         kept = protected(row, self.plan, turns, room)
         chosen = choose(row, kept | self._opened if turns else kept, excess, limit)
         if chosen:
             self.done += fold(self.plan, row, chosen, self._maker.size, int(self._budget * LINES_SHARE))
             self._total = None
 
-    def _row(self) -> Iterator[Standing]:
-        """The conversation's first row as it is shown."""
-        plan, conversation = self.plan, self.plan.conversation()
-        for page in () if conversation is None else plan.members(page_key(conversation, 0)):
+    def _row(self) -> list[Standing]:
+        """The conversation's first row as it is shown; a folder that must stay open is given page by page."""
+        conversation = self.plan.conversation()
+        row = [] if conversation is None else list(self._standings(page_key(conversation, 0)))
+        return list(self._split(row, essential(row, self.plan)))
+
+    def _split(self, row: Sequence[Standing], kept: Set[int]) -> Iterator[Standing]:
+        for standing in row:
+            key = standing.page.key
+            is_kept = key in kept
+            if not standing.is_open_folder or standing.page.header.pinned:
+                yield standing
+            elif is_kept or self.plan.pinned_below(key):
+                inner = list(self._standings(key))
+                yield from self._split(inner, essential(inner, self.plan) if is_kept else frozenset())
+            else:
+                yield standing
+
+    def _standings(self, folder: int) -> Iterator[Standing]:
+        plan = self.plan
+        for page in plan.members(folder):
             header = page.header
             if header.lifecycle is not Lifecycle.ACTIVE:
                 continue
             if header.visibility is Visibility.HIDDEN:
                 yield Standing(page, self._maker.line(plan, page)[1], is_line=True)
             elif header.folder:
-                inner = list(shown_pages(plan, page.key, folders=True))
+                inner = list(shown_pages(plan, page.key))
                 yield Standing(page, sum(self._cost(leaf) for leaf in inner), is_line=False, leaves=inner)
             else:
                 yield Standing(page, self._cost(page), is_line=False)
@@ -138,11 +161,12 @@ class Fitting:
         if segment is None or segment.type is SegmentType.SYSTEM or number == self.plan.conversation():
             return
         for page in shown_pages(self.plan, page_key(number, 0)):
-            if page.header.visibility is Visibility.EXPANDED and not page.header.pinned:
+            kept = page.header.pinned or page.header.form is Form.WINDOW  # a window stands in the tail
+            if page.header.visibility is Visibility.EXPANDED and not kept:
                 yield page
 
     def _gather_lines(self) -> None:
-        gather_all(self.plan, list(self._row()), self._maker.size)
+        gather_all(self.plan, self._row(), self._maker.size)
 
     def _clip(self, *, newest: bool, least: int = _LEAST_CLIP) -> None:
         """Shorten what is still shown whole, the largest most; the newest exchange only when asked to."""

@@ -55,23 +55,24 @@ class Standing(NamedTuple):
         return any(leaf.header.form is Form.USER for leaf in (self.page, *self.leaves))
 
 
+def essential(row: Sequence[Standing], reader: Reader) -> set[int]:
+    """What is never folded: the open exchange, the last user message, and the newest exchange."""
+    spoken = _spoken(row)
+    waiting = reader.open_exchange()
+    kept = {s.page.key for s in spoken if s.shows(waiting.key)} if waiting is not None else set()
+    kept.update(standing.page.key for standing in spoken[-1:])  # what the model has not answered yet
+    kept.update([s.page.key for s in reversed(spoken) if s.is_asked()][:1])
+    return kept
+
+
 def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) -> set[int]:
-    """What is not folded: the newest exchange, the last user message, and the last turns as far as they fit the room.
+    """What is not folded: what is essential, and the last turns as far as they fit the room.
 
     If not even the newest turn fits, the newest exchanges that do.
     """
-    kept: set[int] = set()
-    spoken = [standing for standing in row if not standing.is_line and standing.tokens]  # an empty one shows nothing
-    waiting = reader.open_exchange()
-    if waiting is not None:
-        kept.update(standing.page.key for standing in reversed(spoken) if standing.shows(waiting.key))
-    last_user = next((s.page.key for s in reversed(spoken) if s.is_asked()), None)
-    if last_user is not None:
-        kept.add(last_user)
-    if spoken:
-        kept.add(spoken[-1].page.key)  # what the model has not answered yet
+    spoken = _spoken(row)
     newest = list(_newest_turns(spoken, turns, room)) or list(_newest_exchanges(spoken, room))
-    return kept | set(newest)
+    return essential(row, reader) | set(newest)
 
 
 def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | None) -> list[Standing]:
@@ -133,6 +134,10 @@ def gather_all(plan: Plan, row: Sequence[Standing], count: Count) -> None:
         _replace(first_row, pages, chapter)
 
 
+def _spoken(row: Sequence[Standing]) -> list[Standing]:
+    return [standing for standing in row if not standing.is_line and standing.tokens]  # an empty one shows nothing
+
+
 def _newest_turns(spoken: Sequence[Standing], turns: int, room: int) -> Iterator[int]:
     used = 0
     turn: list[int] = []
@@ -172,6 +177,7 @@ def _units(chosen: Sequence[Standing], places: dict[int, int], bounds: Sequence[
     for standing in chosen:
         starts = standing.page.header.form is Form.USER
         apart = bool(unit) and places[standing.page.key] != places[unit[-1].page.key] + 1
+        apart = apart or (bool(unit) and standing.page.parent != unit[-1].page.parent)
         apart = apart or any(standing.starts_at(bound) and not unit[0].starts_at(bound) for bound in bounds if unit)
         if unit and (apart or len(unit) >= MOST_CHILDREN or (starts and tokens >= _UNIT_TOKENS)):
             yield unit
@@ -212,7 +218,7 @@ def _absorb(
     done = Folded()
     for place, standing in enumerate(unit):
         page, last = standing.page, before[-1] if before else None
-        if last is None or not _is_line(last):
+        if last is None or not _is_line(last) or last.parent != page.parent:
             return done, [other.page for other in unit[place:]]
         if last.header.form is Form.CHAPTER and sum(1 for _ in plan.members(last.key)) < MOST_CHILDREN:
             tokens, messages = last.header.tokens + page.header.tokens, last.header.messages + page.header.messages
@@ -279,7 +285,8 @@ def _carried(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Cou
         same = 0
         for page in row:
             carried.append(page)
-            same = same + 1 if _is_line(page) and _level(page) == level else 0
+            neighbours = same and carried[-2].parent == page.parent
+            same = (same if neighbours else 0) + 1 if _is_line(page) and _level(page) == level else 0
             if same == CARRY:
                 chapter = _gathered(plan, carried[-CARRY:], _summary(carried[-CARRY:], limit, count), count)
                 if chapter is not None:
@@ -304,8 +311,9 @@ def _merge(plan: Plan, first_row: list[PageRecord], most_lines: int, limit: int,
 
 
 def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:
-    """The folded lines of the first row, as runs with nothing shown between them."""
-    return [list(run) for is_line, run in groupby(first_row, key=_is_line) if is_line]
+    """The folded lines of the first row, as runs in one folder with nothing shown between them."""
+    runs = groupby(first_row, key=lambda page: page.parent if _is_line(page) else None)
+    return [list(run) for parent, run in runs if parent is not None]
 
 
 def _summary(pages: Sequence[PageRecord], limit: int, count: Count) -> str:
