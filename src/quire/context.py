@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from os import urandom
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +13,7 @@ from quire.agent import AgentContext, Quota
 from quire.agent.desk import Desk
 from quire.agent.tools import Tools
 from quire.conversation import Conversation, ImportReport, Item, Messages
-from quire.errors import Conflict, InvalidValue, shown
+from quire.errors import Conflict, InvalidValue, QuireError, shown
 from quire.messages import ToolCall
 from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
@@ -27,6 +28,8 @@ from quire.text import one_line
 from quire.tokens import TokenCounter
 from quire.view.folded import Folded
 from quire.view.preamble import derived_key
+from quire.windows.calls import WindowCalls
+from quire.windows.facade import Windows
 
 DEFAULT_BUDGET = 128_000
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
@@ -48,7 +51,7 @@ class Context:
 
     `pages` is the developer's face: every operation on pages and segments, without permission checks.
     `conversation` is the message face; its everyday operations are here too. `agent` is the agent's face, the same
-    operations behind permissions, and `tools` makes them tools for a model.
+    operations behind permissions, and `tools` makes them tools for a model. `windows` are live windows of apps.
     """
 
     def __init__(
@@ -61,7 +64,10 @@ class Context:
     ) -> None:
         self.pages = pages
         self.conversation = Conversation.beside(pages)
-        self._drawing = Drawing.beside(pages, CompressionConfig() if compression is None else compression)
+        self.windows = Windows.beside(pages)
+        self._drawing = Drawing.beside(
+            pages, CompressionConfig() if compression is None else compression, self.windows.pieces
+        )
         self.budget = whole_number(budget, "budget")
         self._owned = owned
         self.agent = self.acting()
@@ -93,7 +99,18 @@ class Context:
 
     def tools_of(self, agent: AgentContext) -> Tools:
         """The tools of an agent: `tools` are those of `agent`."""
-        return Tools(Desk(agent))
+        return Tools(Desk(agent, partial(self._windows_of, agent)))
+
+    def _windows_of(self, agent: AgentContext) -> WindowCalls | None:
+        """The windows as an agent may use them; None if it sees no place for them, or there is no app."""
+        if not self.windows.apps():
+            return None
+        try:
+            agent.check_permission(self.windows.place(), "get_page")
+        except QuireError:
+            return None
+        windows = self.windows.acting_as(agent.actor)
+        return WindowCalls(windows, lambda index: agent.check_permission(index, "window"))
 
     # Messages
 
@@ -218,7 +235,9 @@ class Context:
         Bodies are shared, both go their own ways, and each survives the other. It shares this one's connection.
         """
         self.pages.fork(new_name, at)
-        return Context(self.pages.opened(new_name), budget=self.budget, compression=self._drawing.config)
+        fork = Context(self.pages.opened(new_name), budget=self.budget, compression=self._drawing.config)
+        self.windows.share(fork.windows)
+        return fork
 
     # Housekeeping
 

@@ -63,7 +63,7 @@ class Form(IntEnum):
     """What a page holds: a text, a summary of compressed messages, or an exchange, by who opens it.
 
     `TOOL` is a result whose call is not known; it came with a broken history and is never shown. `CHAPTER` is a folder
-    that folding made.
+    that folding made. `WINDOW` is a live window: its app knows what it shows.
     """
 
     TEXT = 0
@@ -73,6 +73,7 @@ class Form(IntEnum):
     SYSTEM = 4
     TOOL = 5
     CHAPTER = 6
+    WINDOW = 7
 
 
 class Mark(IntEnum):

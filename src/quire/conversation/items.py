@@ -7,6 +7,7 @@ from msgspec import Struct
 from quire.pages import Form, Mark, PageIndex, SegmentType
 from quire.records import PageRecord
 from quire.state import State
+from quire.windows.keeping import Kept, window_pages
 
 _TYPES = {
     Form.TEXT: "System",
@@ -15,13 +16,15 @@ _TYPES = {
     Form.ASSISTANT: "Assistant",
     Form.SYSTEM: "System",
     Form.TOOL: "Tool",
+    Form.WINDOW: "Window",
 }
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One exchange, prompt or summary: its page, its type, what it says, and the journal entry that brought it.
+    """One exchange, prompt, summary or window: its page, its type, what it says, and the journal entry that brought it.
 
-    What an edit took out of the conversation is `obsolete`.
+    Of a window the content is its id, for what it shows changes. What an edit took out of the conversation and a
+    window that was closed are `obsolete`.
     """
 
     id: PageIndex
@@ -33,15 +36,16 @@ class Item(Struct, frozen=True, kw_only=True):
 
 def items(state: State, *, active: bool = False) -> Iterator[Item]:
     """The items by seq; with `active` only those that are not obsolete. Bodies are read as they are looked at."""
-    pages = sorted(_pages(state), key=lambda page: (page.header.born, page.key))
-    for page in pages:
-        obsolete = page.header.mark is not Mark.NONE
+    found: list[tuple[int, PageRecord, Kept | None]] = [(page.header.born, page, None) for page in _pages(state)]
+    found += [(window.plate.at, window.page, window) for window in window_pages(state)]
+    for seq, page, window in sorted(found, key=lambda item: (item[0], item[1].key)):
+        obsolete = page.header.mark is not Mark.NONE if window is None else window.obsolete
         if not (active and obsolete):
             yield Item(
                 id=state.index(page.key),
                 type=_TYPES[page.header.form],
-                content=_content(state, page),
-                seq=page.header.born,
+                content=_content(state, page) if window is None else window.id,
+                seq=seq,
                 obsolete=obsolete,
             )
 

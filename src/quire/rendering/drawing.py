@@ -1,6 +1,6 @@
 """Drawing: the face of a context that shows it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,33 +15,40 @@ from quire.system.face import Face
 from quire.system.rules import whole_number
 from quire.view.folded import Folded
 from quire.view.options import CompressionConfig, RenderOptions, check_config, check_options
+from quire.view.tail import Volatile
 from quire.view.view import View
 
 _USUAL = RenderOptions()
+Pieces = Callable[[RenderOptions], Sequence[Volatile]]
+"""What stands in the tail of a view with these options. It is asked without the lock, for it may run anybody's code."""
 
 
 class Drawing(Face):
     """Views of one context, and explanations of them."""
 
     @classmethod
-    def beside(cls, other: Face, config: CompressionConfig | None = None) -> "Drawing":
-        """Views over the engine of another face."""
+    def beside(
+        cls, other: Face, config: CompressionConfig | None = None, pieces: Pieces = lambda options: ()
+    ) -> "Drawing":
+        """Views over the engine of another face; `pieces` gives what stands in their tails."""
         drawing = super().beside(other)
         drawing.config = check_config(CompressionConfig() if config is None else config)
         drawing._listeners = []
+        drawing._pieces = pieces
         drawing._reports = Reports()
         drawing._renderer = Renderer(other._engine, drawing.config, drawing._tell)
         return drawing
 
     config: CompressionConfig
     _listeners: list[Callable[[Folded], None]]
+    _pieces: Pieces
     _renderer: Renderer
     _reports: Reports
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any], budget: int) -> View:
         """A view with these options."""
         if options is None and not changes:  # the everyday case needs no look at each of them
-            return self._renderer.render(_USUAL, budget)
+            return self._renderer.render(_USUAL, budget, self._pieces(_USUAL))
         if options is not None and not isinstance(options, RenderOptions):
             raise InvalidValue(f"options is {shown(options)}; RenderOptions are needed.")
         known = RenderOptions.__struct_fields__
@@ -49,13 +56,14 @@ class Drawing(Face):
             if field not in known:
                 raise InvalidValue(f"There is no option {shown(field)}; options are {', '.join(known)}.")
         fields = {field: getattr(options, field) for field in known} if options is not None else {}
-        return self._renderer.render(check_options(RenderOptions(**{**fields, **changes})), budget)
+        wanted = check_options(RenderOptions(**{**fields, **changes}))
+        return self._renderer.render(wanted, budget, self._pieces(wanted))
 
     def why(self, index: PageIndex) -> Why:
         """Why a page is shown as it is, or not at all."""
         with self._engine.lock:
             scene = self._renderer.scene()
-            return why(self._engine.current(), scene, index)
+            return why(self._engine.current(), [*scene.parts(), *self._renderer.after], index)
 
     def stats(self) -> Stats:
         """What the context holds."""

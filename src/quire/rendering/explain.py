@@ -1,17 +1,18 @@
 """Explaining a view: why a page is in it or not, and what the context holds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
 from quire.conversation.items import items
-from quire.pages import Lifecycle, Mark, PageIndex, Permission, Visibility
+from quire.pages import Form, Lifecycle, Mark, PageIndex, Permission, Visibility
 from quire.records import Anchor, PageRecord, segment_number
 from quire.rendering.usage import Usage
 from quire.state import State
-from quire.view.scene import Scene
+from quire.view.parts import Part
 
 _WIDTH = 50
+_FRAMES = {"whole": "whole in", "clipped": "clipped to fit", "line": "without its content in"}
 
 
 class Why(Struct, frozen=True, kw_only=True):
@@ -39,10 +40,10 @@ class Stats(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def why(state: State, scene: Scene, index: PageIndex) -> Why:
+def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
     """The rule that decides how a page is shown. Raises `NoSuchPage`."""
     page = state.live(index)
-    places = [shown for part in scene.parts() for shown in part.pages if shown.key == page.key]
+    places = [shown for part in parts for shown in part.pages if shown.key == page.key]
     shown = min(places, key=lambda place: place.granularity == "line", default=None)
     anchor = state.anchors().get(page.key)
     if anchor is not None:
@@ -74,6 +75,7 @@ def stats(state: State) -> Stats:
         total_items=len(found),
         active_items=len(found) - obsolete,
         obsolete_items=obsolete,
+        window_items=sum(item.type == "Window" for item in found),
         estimated_tokens=sum(tokens.values()),
         segments=tokens,
     )
@@ -91,6 +93,8 @@ def dump(state: State) -> str:
 
 def _why_shown(state: State, page: PageRecord, granularity: str) -> tuple[str, str]:
     index = state.index(page.key)
+    if page.header.form is Form.WINDOW:
+        return f"an open window: {_FRAMES[granularity]} the last view", f"windows.close({page.header.name!r})"
     if granularity == "whole":
         return (
             ("pinned: shown whole, always", f"unpin({index!r})") if page.header.pinned else ("open", f"hide({index!r})")
@@ -109,6 +113,8 @@ def _why_waiting(anchor: Anchor) -> tuple[str, str]:
 
 def _why_not(state: State, page: PageRecord) -> tuple[str, str]:
     index, header = state.index(page.key), page.header
+    if header.form is Form.WINDOW and header.closed:
+        return f"a window that was closed by entry {header.seq}", f"undo({header.seq})"
     segment = state.segment(segment_number(page.key))
     if header.mark is not Mark.NONE:
         return f"out of the conversation: {header.mark.name.lower()} by entry {header.seq}", f"undo({header.seq})"
@@ -121,4 +127,6 @@ def _why_not(state: State, page: PageRecord) -> tuple[str, str]:
     for above in state.ancestors(page):
         if above.header.lifecycle is not Lifecycle.ACTIVE or above.header.visibility is Visibility.HIDDEN:
             return f"below {state.index(above.key)!r}, which is not open", f"expand({index!r})"
+    if header.form is Form.WINDOW:
+        return "a window that the last view had no room for, or whose app is not registered", "windows.register(…)"
     return "there is nothing in it to show", ""

@@ -1,10 +1,11 @@
 """Rendering: fold if that is needed, then draw. The only part of the view that writes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from quire.engine import Engine
 from quire.errors import Conflict, IrreducibleFloor
+from quire.pages import SegmentType
 from quire.plan import Plan
 from quire.records import GAPS, HELD, KEY, NoteRecord
 from quire.rendering.usage import budget_for
@@ -26,6 +27,7 @@ from quire.view.preamble import (
     preamble,
 )
 from quire.view.scene import Scene, shared_tokens
+from quire.view.tail import Sizes, Tail, Volatile
 from quire.view.view import View
 
 if TYPE_CHECKING:
@@ -46,33 +48,50 @@ class Renderer:
         self._scene: Scene | None = None
         self._gaps: NoteRecord | None = None
         self._previous: list[Part] = []
+        self._sent = 0
+        self._sizes = Sizes(engine.counter.count)
+        self.after: list[Part] = []
+        """The tail of the last view at the context's own budget."""
 
-    def render(self, options: RenderOptions, budget: int) -> View:
-        """A view within the budget; at the context's own budget it may commit one fold first."""
+    def render(self, options: RenderOptions, budget: int, pieces: Sequence[Volatile] = ()) -> View:
+        """A view within the budget; at the context's own budget it may commit one fold first.
+
+        The pieces stand in its tail, as far as they still hold and there is room for them.
+        """
         with self._engine.lock:
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
             room = max(0, limit - options.reserve)
             own = wanted == budget and not options.preview
             scene, folded = self._current(), None
-            if own and self.config.enabled and self._is_due(self._engine.state, scene, room):
-                folded = self._fold(room)
+            tail = self._tail(pieces, self._threshold(room) - scene.total())
+            if own and self.config.enabled and self._is_due(self._engine.state, scene, room, tail):
+                folded = self._fold(room, tail)
                 scene = self._current()
-            if scene.total() > room:
-                scene = self._shortened(room)
-            parts = scene.parts(system=options.include_system_prompt)
-            tokens = scene.total() if options.include_system_prompt else total_tokens(parts)
+            if scene.total() + tail.tokens > room:
+                scene = self._shortened(room, tail)
+            inline = options.windows == "inline"
+            parts = scene.parts(system=options.include_system_prompt, among=tail.placed() if inline else ())
+            tokens = scene.total() if options.include_system_prompt and not inline else total_tokens(parts)
             before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
+            after = [] if inline else tail.parts()
             if own:
-                self._previous = parts
-            seq = self._engine.state.version
+                self._previous, self.after = parts, tail.parts()
+                self._sent = tokens + total_tokens(after)
             return View(
-                parts, budget=wanted, tokens=tokens, shared_prefix=shared, fold=folded, seq=seq, previous=before
+                parts,
+                budget=wanted,
+                tokens=tokens,
+                shared_prefix=shared,
+                fold=folded,
+                seq=self._engine.state.version,
+                previous=before,
+                tail=after,
             )
 
     def sent(self) -> int:
         """The tokens of the last view at the context's own budget; 0 if there was none."""
-        return total_tokens(self._previous)
+        return self._sent
 
     def scene(self) -> Scene:
         """What would be drawn now, whatever it costs."""
@@ -105,21 +124,34 @@ class Renderer:
     def _new_scene(self, maker: Maker) -> Scene:
         return Scene(maker, preamble_part(maker, preamble(maker.key)))
 
-    def _is_due(self, state: State, scene: Scene, room: int) -> bool:
-        total = scene.total()
-        threshold = room if self.config.threshold is None else min(self.config.threshold, room)
+    def _tail(self, pieces: Sequence[Volatile], room: int) -> Tail:
+        """What stands after the conversation now; what is obsolete only if there is room for it."""
+        state = self._engine.state
+        tail = Tail(self._sizes, [piece for piece in pieces if piece.holds is None or piece.holds(state)])
+        if tail.tokens > room:
+            tail.drop_obsolete()
+        for number, segment in state.live_segments() if pieces else ():
+            if segment.type is SegmentType.TOOL and segment.max_capacity:
+                tail.keep_within(number, segment.max_capacity)
+        return tail
+
+    def _threshold(self, room: int) -> int:
+        return room if self.config.threshold is None else min(self.config.threshold, room)
+
+    def _is_due(self, state: State, scene: Scene, room: int, tail: Tail) -> bool:
+        total = scene.total() + tail.tokens
         held = state.note(HELD)
         if total > room:
             return True
-        if total > threshold and not (held and held.name):
+        if total > self._threshold(room) and not (held and held.name):
             return True
         return scene.overfull
 
-    def _fold(self, room: int) -> Folded | None:
+    def _fold(self, room: int, tail: Tail) -> Folded | None:
         """Commit one fold, if it saves anything worth it; another writer who was first is no reason to fail."""
         engine = self._engine
         plan = engine.begin(ACTOR)
-        fitting, total = self._fitted(plan, room)
+        fitting, total = self._fitted(plan, room, tail)
         if total > room:
             return None  # the view says so
         held = plan.note(HELD)
@@ -133,36 +165,38 @@ class Renderer:
             self._on_fold(fitting.done)
         return fitting.done if plan.pages or plan.settles else None
 
-    def _fitted(self, plan: Plan, room: int) -> "tuple[Fitting, int]":
+    def _fitted(self, plan: Plan, room: int, tail: Tail) -> "tuple[Fitting, int]":
         from quire.fold.fitting import Fitting  # late: many a context never folds
 
         maker = self._maker or self._new_maker(plan.state)
         plan.settle()
-        fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config)
+        fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config, tail=tail)
         before = fitting.total()
         fitting.keep_capacities()
-        threshold = room if self.config.threshold is None else min(self.config.threshold, room)
-        if before > threshold:
+        if before > self._threshold(room):
             target = int(room * TARGET_SHARE) if self.config.target_tokens is None else self.config.target_tokens
             fitting.fold_to(min(target, room))
-            if before <= room and fitting.done.saved < room * _WORTHWHILE:
+            if before - tail.could_free() <= room and fitting.done.saved < room * _WORTHWHILE:
                 plan.forget()
-                return fitting, before
+                scene = before - tail.tokens
+                tail.give_way(before - room)
+                return fitting, scene + tail.tokens
         return fitting, fitting.press()
 
-    def _shortened(self, room: int) -> Scene:
+    def _shortened(self, room: int, tail: Tail) -> Scene:
         """A view that is made to fit for itself alone, without a commit. Raises `IrreducibleFloor`."""
         plan = self._engine.begin(ACTOR)
-        _, total = self._fitted(plan, room)
+        _, total = self._fitted(plan, room, tail)
         scene = self._new_scene(self._maker or self._new_maker(plan.state))
         scene.draw(plan, plan.state.version)
         if total > room:
-            raise _floor(scene, total, room)
+            raise _floor(scene, tail, total, room)
         return scene
 
 
-def _floor(scene: Scene, total: int, room: int) -> IrreducibleFloor:
-    shown = sorted((s for part in scene.parts() for s in part.pages), key=lambda s: -s.tokens)
+def _floor(scene: Scene, tail: Tail, total: int, room: int) -> IrreducibleFloor:
+    parts = [*scene.parts(), *tail.parts()]
+    shown = sorted((s for part in parts for s in part.pages), key=lambda s: -s.tokens)
     named = ", ".join(f"{s.index} ({s.tokens:,})" for s in shown[:6])
     return IrreducibleFloor(
         f"What must be shown takes {total:,} tokens, the budget has {room:,}: {named}. Raise the budget, shorten the"

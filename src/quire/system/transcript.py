@@ -16,6 +16,8 @@ from quire.reader import Reader
 from quire.records import Header
 from quire.system.rules import choice
 
+_STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
+
 
 def write(reader: Reader, header: Header) -> dict[str, Any]:
     """What a leaf's form says of its messages; empty for a text."""
@@ -26,7 +28,7 @@ def write(reader: Reader, header: Header) -> dict[str, Any]:
             msgspec.to_builtins(replace(reader.message(number).message, index=numbering.index(number)))
             for number in header.numbers
         ]
-    if header.form is Form.SUMMARY:
+    if header.form in _STORED_FORMS:
         form["form"] = int(header.form)
     if header.mark is not Mark.NONE:
         form["mark"] = int(header.mark)
@@ -63,8 +65,8 @@ def fields(
         first, *results = (plan.message(number).message for number in numbers)
         _check_exchange(first, results, f"{place}.messages", marked=form.get("mark", 0) != Mark.NONE)
         known = {**exchange_fields(plan, numbers), "form": FORMS[first.role], "closed": form.get("closed") is True}
-    elif form.get("form") == Form.SUMMARY:
-        known["form"] = Form.SUMMARY
+    elif form.get("form") in _STORED_FORMS:
+        known = {"form": Form(form["form"]), "closed": form.get("closed") is True}
     mark = choice(Mark, form.get("mark", 0), f"{place}.mark")
     if mark is not Mark.NONE:
         if form.get("lifecycle") != Lifecycle.COLD_ARCHIVED:

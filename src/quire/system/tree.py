@@ -9,6 +9,7 @@ from quire.errors import InvalidOperation, InvalidValue, NoSuchSegment, shown
 from quire.pages import (
     ContentsPage,
     DetailPage,
+    Form,
     Lifecycle,
     Page,
     PageBase,
@@ -105,6 +106,7 @@ def update_page(
         fields["description"] = one_line(description, "description", MAX_DESCRIPTION)
         fields["summary_tokens"] = plan.count(fields["description"])
     if meta is not None:
+        _no_window(record, index, "change the meta of")
         fields["meta"] = encode_meta(dict(meta) if isinstance(meta, Mapping) else meta)
     plan.change(record, **fields)
 
@@ -116,6 +118,7 @@ def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
         raise InvalidOperation(f"Cannot set the detail of {index!r}: it is a ContentsPage; give it to a DetailPage.")
     if record.header.numbers:
         raise InvalidOperation(f"Cannot set the detail of {index!r}: it holds messages; conversation.replace() does.")
+    _no_window(record, index, "set the detail of")
     text = body_text(detail)
     if text != plan.body(record.header.body):
         plan.change(record, body=plan.add_body(text), tokens=plan.count(text))
@@ -248,6 +251,8 @@ def _stands(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageReco
 def _emigrate(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) -> dict[PageIndex, PageIndex]:
     """Give a subtree new keys in another segment, leaving a forwarding address at each old one."""
     moved = {page.key: page for _, page in plan.subtree(record)}
+    for page in moved.values():
+        _no_window(page, plan.index(page.key), "move to another segment")
     number = segment_number(above.key)
     keys = {key: plan.next_key(number) for key in moved}
     fields: dict[str, Any] = {"seq": plan.seq}
@@ -265,6 +270,11 @@ def _emigrate(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) ->
     if _in_system(plan, above):
         open_chain(plan, above)
     return {plan.index(old): plan.index(new) for old, new in keys.items()}
+
+
+def _no_window(record: PageRecord, index: object, doing: str) -> None:
+    if record.header.form is Form.WINDOW:
+        raise InvalidOperation(f"Cannot {doing} {index!r}: it is a window, which its app keeps. Act in it instead.")
 
 
 def _in_system(plan: Plan, record: PageRecord) -> bool:

@@ -190,6 +190,8 @@ def _segment_lines(reader: Reader, maker: Maker, folder: int) -> Iterator[tuple[
     archived = 0
     for page in reader.members(folder):
         header, index = page.header, reader.index(page.key)
+        if header.form is Form.WINDOW:
+            continue  # it stands in the tail
         if header.lifecycle is not Lifecycle.ACTIVE:
             archived += 1
         elif header.visibility is Visibility.HIDDEN:

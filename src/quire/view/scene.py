@@ -1,6 +1,6 @@
 """What one handle has drawn, kept up to date change by change: a new message costs what it costs, not what all cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
 from operator import is_not
 
@@ -60,10 +60,15 @@ class Scene:
         self._draw_conversation(reader, settled)
         self._version = -1
 
-    def parts(self, *, system: bool = True) -> list[Part]:
-        """The pieces in the order the model sees them."""
+    def parts(self, *, system: bool = True, among: Iterable[tuple[int, Part]] = ()) -> list[Part]:
+        """The pieces in the order the model sees them.
+
+        Others stand `among` those of the conversation, each after what was there when the entry it comes with was made.
+        """
         head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
         body = [*self.segments, *[node.part for node in self.nodes]]
+        if among:
+            body = [*self.segments, *_placed(self.nodes, among)]
         if body and body[0].messages[0].role != "user":
             head.append(opening(self._maker))
         return head + body
@@ -134,6 +139,16 @@ class Scene:
         self.spoken += part.tokens - node.part.tokens
         self.nodes[place] = Node(part, [page])
         return True
+
+
+def _placed(nodes: Sequence[Node], among: Iterable[tuple[int, Part]]) -> list[Part]:
+    """The pieces of the conversation with others among them; what is folded came before all of them."""
+    row = [(max((page.header.born for page in node.pages), default=0), node.part) for node in nodes]
+    row = [(0 if part.kind == "folded" else born, part) for born, part in row]
+    for at, part in among:
+        place = max((n for n, (born, _) in enumerate(row) if born <= at), default=-1) + 1
+        row.insert(place, (at, part))
+    return [part for _, part in row]
 
 
 def _kept(old: Sequence[Part], new: list[Part]) -> list[Part]:

@@ -51,8 +51,8 @@ class View:
     """What the model sees: messages within the budget, legal for every provider.
 
     `tokens` is what they cost, `parts` the pieces they are made of, `pages` the pages shown and how much of each,
-    `shared_prefix` the tokens this view begins with that the one before began with too, and `fold` what was folded
-    just before it was drawn.
+    `shared_prefix` the tokens this view begins with that the one before began with too, `fold` what was folded just
+    before it was drawn, and `tail` the pieces at its end that change from view to view and are in no shared prefix.
     """
 
     def __init__(
@@ -65,9 +65,11 @@ class View:
         fold: Folded | None = None,
         seq: int = 0,
         previous: Sequence[Part] = (),
+        tail: Sequence[Part] = (),
     ) -> None:
-        self.parts = tuple(parts)
-        self.tokens = total_tokens(parts) if tokens is None else tokens
+        self.parts = (*parts, *tail)
+        self.tail = tuple(tail)
+        self.tokens = (total_tokens(parts) if tokens is None else tokens) + total_tokens(tail)
         self.budget = budget
         self.shared_prefix = shared_prefix
         self.fold = fold
@@ -106,8 +108,24 @@ class View:
         prompt = system(messages)
         if cache:
             prompt = _marked_prompt(prompt)
-            written = _marked(written, _MARKS - bool(prompt))
+            written = self._marked(written, model, _MARKS - bool(prompt))
         return AnthropicRequest(written, prompt)
+
+    def _marked(self, written: list[dict[str, Any]], model: str | None, most: int) -> list[dict[str, Any]]:
+        """The messages with cache marks before the tail: a mark in it would be of no use to the next view."""
+        if not self.tail:
+            return _marked(written, most)
+        steady = [message for part in self._before_tail() for message in part.messages]
+        marked = format_messages(for_model(with_distinct_calls(steady), "anthropic", model), "anthropic")
+        if marked:
+            place = len(marked) - 1
+            extra = _blocks(written[place])[len(_blocks(marked[place])) :]
+            _marked(marked, most)
+            marked[place]["content"] = [*_blocks(marked[place]), *extra]
+        return [*marked, *written[len(marked) :]]
+
+    def _before_tail(self) -> Sequence[Part]:
+        return self.parts[: len(self.parts) - len(self.tail)]
 
     def by_kind(self) -> dict[str, int]:
         """The tokens of each kind of piece."""
@@ -123,12 +141,13 @@ class View:
         """
         rate = price or Price()
         fresh = self.tokens - self.shared_prefix
+        written = fresh - total_tokens(self.tail) if marked else 0
         return Bill(
             read=self.shared_prefix,
-            written=fresh if marked else 0,
-            plain=0 if marked else fresh,
-            cost=rate.read * self.shared_prefix + (rate.write if marked else rate.plain) * fresh,
-            why=why_not_cached(self._previous, self.parts, self.fold),
+            written=written,
+            plain=fresh - written,
+            cost=rate.read * self.shared_prefix + rate.write * written + rate.plain * (fresh - written),
+            why=why_not_cached(self._previous, self._before_tail(), self.fold),
         )
 
     def cost(self, price: Price | None = None, *, marked: bool = False) -> float:
@@ -173,10 +192,14 @@ def _marked_prompt(prompt: str | list[dict[str, Any]]) -> str | list[dict[str, A
 def _marked(messages: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Marks on the last messages: the next view begins with them."""
     for message in list(_last_ones(messages, most)):
-        content = message["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks = _blocks(message)
         message["content"] = [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
     return messages
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _last_ones(messages: list[dict[str, Any]], most: int) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
+from msgspec import Struct
+
 from quire.errors import InvalidValue, shown
 from quire.windows.actions import Action, action
 from quire.windows.app import App
@@ -21,24 +23,28 @@ class Listed:
         self.opening = opening
 
 
+class Launch(Struct, frozen=True):
+    """What the launcher returns to have a window opened, in the name of whoever acts."""
+
+    app: str
+    arguments: Mapping[str, Any]
+
+
 class Launcher(App):
     """Lists the registered apps by name, each with what opening it takes, and opens them."""
 
     name = NAME
     description = "Apps you can open"
 
-    def __init__(
-        self, apps: Callable[[], Mapping[str, Listed]], launch: Callable[[str, Mapping[str, Any]], str]
-    ) -> None:
+    def __init__(self, apps: Callable[[], Mapping[str, Listed]]) -> None:
         self._apps = apps
-        self._launch = launch
 
     def content(self) -> dict[str | int, str]:
         return {name: _line(listed) for name, listed in self._apps().items() if name != NAME}
 
     @action("Open a window of an app")
-    def launch(self, app: str, arguments: Annotated[str, "what opening takes, as a JSON object"] = "{}") -> str:
-        return self._launch(app, as_arguments(arguments))
+    def launch(self, app: str, arguments: Annotated[str, "what opening takes, as a JSON object"] = "{}") -> Launch:
+        return Launch(app, as_arguments(arguments))
 
 
 def as_arguments(arguments: object) -> Mapping[str, Any]:

@@ -1,0 +1,312 @@
+"""Windows: opening apps, acting in their windows, closing them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.pages import PageIndex
+from quire.system.face import Face
+from quire.view.options import RenderOptions
+from quire.view.tail import Volatile
+from quire.windows.actions import named
+from quire.windows.app import App, Close, Refresh
+from quire.windows.frames import Frame
+from quire.windows.keeping import Kept, close_window, keep_window, kept, open_window, place_for_windows
+from quire.windows.launcher import NAME as LAUNCHER
+from quire.windows.launcher import Launch, Listed
+from quire.windows.live import Live, saving, stamp
+from quire.windows.pieces import pieces
+from quire.windows.runner import Job
+from quire.windows.shop import Shop, result_of
+from quire.windows.window import Happening, Window, WindowEvent
+
+_ID = re.compile(r"[\w.:-]{1,64}")
+
+
+class Windows(Face):
+    """The windows of one context: live state that the model sees once, always fresh, and acts on.
+
+    What an app shows is fetched whenever a view is drawn. What it saved is kept with its page, so windows come back
+    after a restart as soon as their apps are registered again, and undo takes back what was done in them.
+    """
+
+    _shop: Shop
+
+    @classmethod
+    def beside(cls, other: Face) -> Self:
+        """The windows of another face's context."""
+        windows = super().beside(other)
+        windows._shop = Shop(other._engine)
+        return windows
+
+    def acting_as(self, actor: str) -> Self:
+        """The same windows under another actor's name in the journal."""
+        windows = super().acting_as(actor)
+        windows._shop = self._shop
+        return windows
+
+    def __repr__(self) -> str:
+        return f"<Windows of {self.context!r}: {len(self)} open, {len(self.apps())} apps>"
+
+    def __len__(self) -> int:
+        """How many windows are open."""
+        return len(self._shop.kept())
+
+    # Apps
+
+    def register(self, app: type[App], *arguments: Any, name: str | None = None, **options: Any) -> str:
+        """Let windows of an app be opened; its name. The arguments are what its objects are made with.
+
+        Windows that an earlier run left open show again. `name` is for a second app of the same class.
+        """
+        return self._shop.registry.add(app, arguments, options, name)
+
+    def apps(self) -> dict[str, Listed]:
+        """The apps by name, with what they are and what opening them takes."""
+        return self._shop.apps()
+
+    def share(self, other: "Windows") -> None:
+        """Let another context know the same apps."""
+        other._shop.registry.take_over(self._shop.registry)
+
+    def set_limits(self, *, drawing: float | None = None, action: float | None = None) -> None:
+        """Set how many seconds an app has to show itself, and to act. Raises `InvalidValue`."""
+        for field, value in (("drawing", drawing), ("action", action)):
+            if value is not None and not (isinstance(value, int | float) and 0 < value <= 3_600):
+                raise InvalidValue(f"{field} is {shown(value)}; seconds above 0, at most 3,600, are needed.")
+        self._shop.limit = self._shop.limit if drawing is None else float(drawing)
+        self._shop.action_limit = self._shop.action_limit if action is None else float(action)
+
+    # Opening, acting, closing
+
+    def open(
+        self,
+        app: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        window_id: str | None = None,
+        important: bool | None = None,
+        pinned: bool | None = None,
+        append: bool | None = None,
+        **more: Any,
+    ) -> Window:
+        """Open a window of an app; what opening takes is given by name or as a mapping.
+
+        Without a `window_id` it is called after its app. Options that are not given are as the app has them. Raises
+        `NoSuchApp`, `InvalidValue` for arguments, or `InvalidOperation` if the app fails; then nothing was changed.
+        """
+        registered = self._shop.registry.get(app)
+        given = registered.opening.check({**(arguments or {}), **more})
+        options = _options(registered.kind, important=important, pinned=pinned, append=append)
+        self._check_id(window_id)
+        self._read(place_for_windows)
+        live = Live(registered, (0, 0), "")
+        opening = partial(_call, live, "open", given)
+        steps = [opening, saving(live)] if hasattr(registered.kind, "open") else [saving(live)]
+        outcome = self._shop.run(live.job(*steps, patience=0), self._shop.action_limit)
+        _, live.saved = result_of(live, outcome, f"Opening {app!r}")
+        with self._engine.lock:
+            page = self.run(
+                "window_open",
+                open_window,
+                window_id,
+                registered.name,
+                str(_there(live).description),
+                live.saved,
+                **options,
+            )
+            window = _sure(kept(page))
+            self._shop.lives.put(window, live)
+        self._tell("opened", window)
+        return self._seen([window])[0]
+
+    def act(self, window_id: str, action: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> str:
+        """Do something in a window; what the app says to it.
+
+        Raises `NoSuchWindow`, `NoSuchAction`, `InvalidValue` for arguments, or `InvalidOperation` if the app fails;
+        then what it had saved before still holds.
+        """
+        window, live = self._shop.usable(window_id)
+        found = named(live.registered.actions, action)
+        given = found.check({**(arguments or {}), **more})
+        if found.name == "close":
+            return self._close(window, given.get("summary"))
+        limit = self._shop.action_limit
+        outcome = self._shop.run(
+            live.job(partial(_call, live, found.method, given), saving(live), patience=limit), limit
+        )
+        result, saved = result_of(live, outcome, f"Action {found.name!r} of {window.id!r}")
+        text = result if isinstance(result, str) else result.text if isinstance(result, Refresh | Close) else ""
+        moves = isinstance(result, Refresh) and window.plate.append
+        now = self._keep("window_act", window, live, saved, moves=moves, always=True)
+        if isinstance(result, Launch):
+            text = f"Opened {self.open(result.app, result.arguments).id}."
+        if now is not None:
+            self._tell("acted", now, found.name, text)
+            if isinstance(result, Refresh):
+                self._tell("refreshed", now)
+            if isinstance(result, Close):
+                self._close(now, result.summary)
+        return text
+
+    def refresh(self, window_id: str, *, append: bool | None = None) -> Window:
+        """Keep what a window's app would save now; one that appends takes a new place, and is still shown once."""
+        window, live = self._shop.usable(window_id)
+        outcome = self._shop.run(live.job(lambda _: None, saving(live), patience=self._shop.limit))
+        _, saved = result_of(live, outcome, f"Refreshing {window.id!r}")
+        moves = window.plate.append if append is None else append
+        now = self._keep("window_refresh", window, live, saved, moves=moves, always=False)
+        if now is None:
+            raise InvalidOperation(f"Window {window.id!r} was closed meanwhile.")
+        self._tell("refreshed", now)
+        return self._seen([now])[0]
+
+    def close(self, window_id: str, summary: str | None = None) -> None:
+        """Close a window: it is obsolete and leaves the view. A summary stays with its page and can be found.
+
+        A closed one stays as it is. Raises `NoSuchWindow`, or `InvalidOperation` if it is pinned.
+        """
+        if summary is not None and not isinstance(summary, str):
+            raise InvalidValue(f"summary is {shown(summary)}; text is needed.")
+        self._close(self._shop.find(window_id), summary)
+
+    # Looking
+
+    def get(self, window_id: str) -> Window:
+        """A window as it is now, closed ones too. Raises `NoSuchWindow`."""
+        return self._seen([self._shop.find(window_id)])[0]
+
+    def list(self, *, include_obsolete: bool = False) -> Sequence[Window]:
+        """The open windows in the order of their places; with `include_obsolete` the closed ones too."""
+        return self._seen(self._shop.kept(obsolete=include_obsolete))
+
+    def launcher(self, **options: Any) -> Window:
+        """The window that lists the apps; it is opened if it is not open."""
+        found = next((one for one in self._shop.kept() if one.plate.app == LAUNCHER), None)
+        return self.open(LAUNCHER, **options) if found is None else self._seen([found])[0]
+
+    def on(self, listener: Callable[[WindowEvent], None], *kinds: Happening) -> Callable[[], None]:
+        """Have a function called when a window was opened, refreshed, acted on or closed; what is returned ends that.
+
+        With `kinds` only for those.
+        """
+        if not callable(listener):
+            raise InvalidValue(f"listener is {shown(listener)}; a function is needed.")
+        wanted, listeners = frozenset(kinds), self._shop.listeners
+
+        def tell(event: WindowEvent) -> None:
+            if not wanted or event.kind in wanted:
+                listener(event)
+
+        listeners.append(tell)
+        return lambda: listeners.remove(tell) if tell in listeners else None
+
+    def page_of(self, window_id: str) -> PageIndex:
+        """The index of a window's page. Raises `NoSuchWindow`."""
+        window = self._shop.find(window_id)
+        return self._read(lambda state: state.index(window.key))
+
+    def place(self) -> PageIndex:
+        """The index of the folder that new windows go to. Raises `InvalidOperation` if there is no TOOL segment."""
+        return self._read(lambda state: state.index(place_for_windows(state)))
+
+    def pieces(self, options: RenderOptions) -> Sequence[Volatile]:
+        """What a view with these options shows of the windows, fetched now."""
+        return pieces(self._shop, include_obsolete=options.include_obsolete)
+
+    # Inside
+
+    def _keep(self, operation: str, window: Kept, live: Live, saved: str, *, moves: bool, always: bool) -> Kept | None:
+        """Keep what an app saved with its page; the window as it stands then, None if it is closed."""
+        with self._engine.lock:
+            now = kept(self.run(operation, keep_window, window.key, saved, moves=moves, always=always))
+            if now is not None:
+                live.saved, live.stamp = saved, stamp(now)
+            return now
+
+    def _close(self, window: Kept, summary: str | None) -> str:
+        with self._engine.lock:
+            was_open = self.run("window_close", close_window, window.key, summary)
+            live = self._shop.lives.drop(window.key) if was_open else None
+        if live is not None and live.app is not None:
+            self._shop.run(Job(live.app.closed))
+        if was_open:
+            self._tell("closed", window, text=summary or "")
+        return ""
+
+    def _tell(self, kind: Happening, window: Kept, action: str = "", text: str = "") -> None:
+        if not self._shop.listeners:
+            return
+        event = WindowEvent(
+            kind=kind,
+            window=window.id,
+            app=window.plate.app,
+            page=self._read(lambda state: state.index(window.key)),
+            actor=self.actor,
+            seq=self._engine.state.version,
+            action=action,
+            text=text,
+        )
+        for listener in [*self._shop.listeners]:
+            listener(event)
+
+    def _seen(self, windows: Sequence[Kept]) -> Sequence[Window]:
+        """Windows as values, with what they show now; of those whose app is not there, what is stored."""
+        frames = {one.key: frame for one, frame, _ in self._shop.frames(windows)}
+        return [self._value(one, frames.get(one.key)) for one in windows]
+
+    def _value(self, window: Kept, frame: Frame | None) -> Window:
+        header, plate = window.page.header, window.plate
+        stored = Frame(id=window.id, description=header.description, error=f"App {plate.app!r} is not registered.")
+        shows = frame or stored
+        return Window(
+            id=window.id,
+            app=plate.app,
+            page=self._read(lambda state: state.index(window.key)),
+            description=shows.description,
+            content=shows.contents,
+            actions=shows.actions,
+            error=shows.error,
+            important=plate.important,
+            pinned=header.pinned,
+            append=plate.append,
+            obsolete=window.obsolete,
+            seq=plate.at,
+        )
+
+    def _check_id(self, window_id: object) -> None:
+        if window_id is None:
+            return
+        if not isinstance(window_id, str) or not _ID.fullmatch(window_id):
+            raise InvalidValue(
+                f"window_id is {shown(window_id)}; 1 to 64 letters, digits, '_', '-', '.' and ':' are needed."
+            )
+        if self._shop.is_taken(window_id):
+            raise InvalidOperation(f"There is a window {window_id!r} already, or there was one: use another id.")
+
+
+def _options(kind: type[App], **given: bool | None) -> dict[str, bool]:
+    """The options of a new window: as given, else as its app has them."""
+    for field, value in given.items():
+        if value is not None and not isinstance(value, bool):
+            raise InvalidValue(f"{field} is {shown(value)}; True or False is needed.")
+    return {field: bool(getattr(kind, field)) if value is None else value for field, value in given.items()}
+
+
+def _call(live: Live, method: str, arguments: Mapping[str, Any], _: object) -> Any:
+    return getattr(_there(live), method)(**arguments)
+
+
+def _there(live: Live) -> App:
+    if live.app is None:
+        raise RuntimeError("the window was not made")
+    return live.app
+
+
+def _sure(window: Kept | None) -> Kept:
+    if window is None:
+        raise RuntimeError("a page that was just made holds no window")
+    return window
