@@ -124,11 +124,13 @@ class SQLiteStorage:
             spans = self._shares.spans(number, family, start, stop) if number else []
         reader = (number << KEY_BITS,) if family in IMMUTABLE else ()
         for owner, first, last in reversed(spans) if reverse else spans:
-            base = owner << KEY_BITS
-            while first <= last and (rows := self._chunk(sql, (base | first, base | last, *reader))):
+            base, more = owner << KEY_BITS, True
+            while more and first <= last:
+                rows, more = self._chunk(sql, (base | first, base | last, *reader))
                 yield from map(_record, rows)
-                reached = rows[-1][0] & MAX_KEY
-                first, last = (first, reached - 1) if reverse else (reached + 1, last)
+                if more:
+                    reached = rows[-1][0] & MAX_KEY
+                    first, last = (first, reached - 1) if reverse else (reached + 1, last)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
@@ -151,7 +153,7 @@ class SQLiteStorage:
             yield from map(_record, rows)
             if len(rows) < limit:
                 return
-            limit = min(limit * 8, _CHUNK)
+            limit = min(limit * 32, _CHUNK)
             after = (rows[-1][3], rows[-1][0] & MAX_KEY)
 
     def commit(self, context: str, commit: Commit) -> None:
@@ -285,7 +287,7 @@ class SQLiteStorage:
                 self._numbers[context] = number
         return number
 
-    def _chunk(self, sql: str, values: tuple[int, ...]) -> list[Row]:
+    def _chunk(self, sql: str, values: tuple[int, ...]) -> tuple[list[Row], bool]:
         with self._guard:
             return _take(self._db.execute(sql, values))
 
@@ -376,8 +378,8 @@ class _Guard:
                 return StorageFailure(f"{self._path!r}: {error}.")
 
 
-def _take(cursor: apsw.Cursor) -> list[Row]:
-    """The rows of a cursor, cut after the first megabyte: bodies can be large."""
+def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:
+    """The rows of a cursor, cut after the first megabyte, for bodies can be large; and whether there may be more."""
     rows: list[Row] = []
     size = 0
     for row in cursor:
@@ -385,8 +387,8 @@ def _take(cursor: apsw.Cursor) -> list[Row]:
         size += len(row[1])
         if size > _CHUNK_BYTES:
             cursor.close(True)
-            break
-    return rows
+            return rows, True
+    return rows, len(rows) == _CHUNK
 
 
 def _record(row: Row) -> Record:
