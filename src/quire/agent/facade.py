@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from quire.agent import planning
 from quire.agent.gate import Gate
 from quire.agent.outline import contents, entry
@@ -332,7 +330,7 @@ class AgentContext:
 
 def _handed(state: State, record: PageRecord) -> Page:
     """A page as an agent gets it: it never sees a seq, which would count what it cannot see."""
-    return replace(to_page(state, record), created_seq=0, changed_seq=0)
+    return to_page(state, record, seqs=False)
 
 
 def _backwards(sight: Sight) -> Iterator[PageRecord]:

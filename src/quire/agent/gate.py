@@ -1,10 +1,39 @@
 """The one gate that every operation of an agent goes through."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
 from quire.agent.rights import ALLOWED, OPERATIONS, WHOLE_SUBTREE, Right
 from quire.agent.sight import Sight
 from quire.errors import PermissionDenied, shown
-from quire.pages import SegmentType
+from quire.pages import Permission, SegmentType
 from quire.records import PageRecord, SegmentRecord, segment_number
+
+
+class _Rule(NamedTuple):
+    """A row of the table, made ready: asking must cost next to nothing."""
+
+    right: Right
+    allowed: tuple[Permission, ...]
+    touches: bool
+    """Whether a pin refuses it."""
+    takes_along: bool
+    manages: bool
+
+
+_RULES: Mapping[str, _Rule] = MappingProxyType(
+    {
+        operation: _Rule(
+            right,
+            tuple(ALLOWED[right]),
+            right in (Right.HIDE, Right.WRITE),
+            operation in WHOLE_SUBTREE,
+            right is Right.MANAGE,
+        )
+        for operation, right in OPERATIONS.items()
+    }
+)
 
 
 class Gate:
@@ -18,43 +47,39 @@ class Gate:
 
         `takes_along` says whether everything below it is concerned; by default as the operation has it.
         """
-        right = _right(operation)
+        rule = _rule(operation)
         page = sight.live(index)
         number = segment_number(page.key)
-        self._segment(sight, operation, right, number, str(index))
-        if right in (Right.HIDE, Right.WRITE):
-            self._unpinned(sight, operation, page, operation in WHOLE_SUBTREE if takes_along is None else takes_along)
+        segment = sight.seen(number)
+        if segment.permission not in rule.allowed:
+            raise _refusal(sight, operation, rule, number, segment, str(index))
+        if rule.touches:
+            self._unpinned(sight, operation, page, rule.takes_along if takes_along is None else takes_along)
+        elif rule.manages:
+            self._managed(operation, segment, str(index))
         return page
 
     def segment(self, sight: Sight, operation: str, segment_id: object) -> int:
         """The segment's number, if the operation is allowed on it. Raises `NoSuchSegment` or `PermissionDenied`."""
-        right = _right(operation)
+        rule = _rule(operation)
         number = sight.live_segment(segment_id)
-        if right is Right.MANAGE:
-            self.managing(operation)
-        segment = self._segment(sight, operation, right, number, f"segment {segment_id!r}")
-        if right is Right.MANAGE and segment.type is SegmentType.SYSTEM:
-            raise PermissionDenied(
-                f"operation '{operation}' on segment {segment_id!r}: SYSTEM segments are the developer's"
-            )
+        where, segment = f"segment {segment_id!r}", sight.seen(number)
+        if rule.manages:
+            self._managed(operation, segment, where)
+        if segment.permission not in rule.allowed:
+            raise _refusal(sight, operation, rule, number, segment, where)
         return number
 
     def managing(self, operation: str) -> None:
         """Refuse what only an agent that manages segments may do."""
-        _right(operation)
+        _rule(operation)
         if not self.manage:
             raise PermissionDenied(f"operation '{operation}' is for agents that the developer lets manage segments")
 
-    def _segment(self, sight: Sight, operation: str, right: Right, number: int, where: str) -> SegmentRecord:
-        segment = sight.segment(number)
-        if segment is None:
-            raise sight.broken(f"segment record {number} is missing.")
-        if segment.permission not in ALLOWED[right]:
-            raise PermissionDenied(
-                f"operation '{operation}' on {where} needs {right.needs}, segment"
-                f" '{sight.counters[number].segment}' is {segment.permission.name}"
-            )
-        return segment
+    def _managed(self, operation: str, segment: SegmentRecord, where: str) -> None:
+        self.managing(operation)
+        if segment.type is SegmentType.SYSTEM:
+            raise PermissionDenied(f"operation '{operation}' on {where}: SYSTEM segments are the developer's")
 
     def _unpinned(self, sight: Sight, operation: str, page: PageRecord, takes_along: bool) -> None:
         below = takes_along and page.header.folder and sight.pinned_below(page.key)
@@ -64,8 +89,17 @@ class Gate:
             raise PermissionDenied(f"operation '{operation}' on {where}: it {what} and stays as the developer left it")
 
 
-def _right(operation: str) -> Right:
-    right = OPERATIONS.get(operation)
-    if right is None:
+def _rule(operation: str) -> _Rule:
+    rule = _RULES.get(operation) if isinstance(operation, str) else None
+    if rule is None:
         raise PermissionDenied(f"operation {shown(operation)} is not one that an agent has")
-    return right
+    return rule
+
+
+def _refusal(
+    sight: Sight, operation: str, rule: _Rule, number: int, segment: SegmentRecord, where: str
+) -> PermissionDenied:
+    return PermissionDenied(
+        f"operation '{operation}' on {where} needs {rule.right.needs}, segment"
+        f" '{sight.counters[number].segment}' is {segment.permission.name}"
+    )

@@ -10,6 +10,7 @@ from quire.plan import Plan
 from quire.reader import Reader
 from quire.records import KEY, PageRecord, segment_number
 from quire.system import segments, tree
+from quire.system.rules import attached, loose
 
 
 def remove_page(plan: Plan, page: PageRecord) -> int:
@@ -20,17 +21,19 @@ def remove_page(plan: Plan, page: PageRecord) -> int:
     exchanges = [leaf for _, leaf in plan.subtree(page) if leaf.header.numbers]
     if not exchanges:
         return tree.remove_page(plan, index)
+    loose(plan, attached(plan, index, "remove"), "remove")
     numbers = [number for leaf in exchanges for number in leaf.header.numbers]
     gone = len(delete(plan, [plan.message_index(number) for number in numbers]).pages)
-    if page.header.folder and not page.is_root:
+    if page.header.folder:
         gone += tree.remove_page(plan, index)
     return gone
 
 
 def move_page(plan: Plan, page: PageRecord, target: PageRecord, before: PageIndex | None) -> dict[PageIndex, PageIndex]:
-    """Move a page; messages stay where they are."""
+    """Move a page; messages stay where they are, and none comes into the conversation by this way."""
     source = plan.index(page.key)
-    if segment_number(page.key) == plan.conversation() and _holds_messages(plan, page):
+    ends = (segment_number(page.key), segment_number(target.key))
+    if plan.conversation() in ends and _holds_messages(plan, page):
         raise PermissionDenied(
             f"operation 'move_page' on {source}: messages keep their order and their segment; gather neighbours under"
             " a new folder instead"

@@ -11,8 +11,8 @@ from quire.state import State
 from quire.text import decode_meta
 
 
-def to_page(state: State, record: PageRecord) -> Page:
-    """The page as a value, with its effective lifecycle."""
+def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
+    """The page as a value, with its effective lifecycle; without `seqs` for eyes that must not count entries."""
     header = record.header
     common: dict[str, Any] = {
         "name": header.name,
@@ -30,8 +30,8 @@ def to_page(state: State, record: PageRecord) -> Page:
         "tokens": header.tokens,
         "created_at": as_datetime(header.created),
         "updated_at": as_datetime(header.created + header.age),
-        "created_seq": header.born,
-        "changed_seq": header.seq,
+        "created_seq": header.born if seqs else 0,
+        "changed_seq": header.seq if seqs else 0,
     }
     if header.folder:
         return ContentsPage(**common, child_count=state.child_count(record.key))

@@ -1,0 +1,185 @@
+"""A context with every kind of page in every state, under every permission, for the tests of the agent's face."""
+
+from collections.abc import Iterator
+
+from quire import Context, ContextSystem, MemoryStorage, Permission, Segment, SegmentType
+from quire.agent import AgentContext, Quota
+from quire.agent.desk import Desk
+from quire.agent.tools import Tools
+from quire.plan import Plan
+from quire.records import KEY
+from quire.storage.base import FAMILIES
+from quire.system.segments import add_segment
+from tests.agent.oracle import PERMISSIONS, Leaf, PermissionName, Place, State
+from tests.books import WordCounter
+from tests.talks import calling
+
+TYPES = ("SYSTEM", "USER", "TOOL", "CUSTOM")
+
+
+class Bookcase:
+    """One context, its pages as the test made them, and an agent with its tools.
+
+    In a `quiet` one nothing of the conversation is pinned or waits for a result.
+    """
+
+    def __init__(self, conversation: PermissionName, *, manage: bool = False, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self.ctx = Context(ContextSystem(MemoryStorage(), "case", clock=lambda: 1_000, counter=WordCounter()))
+        self.pages: list[Leaf] = []
+        self.talk = Place("usr", "USER", conversation, conversation=True, holds_pins=not quiet)
+        self.places = [self.talk, *_places()]
+        self.ctx.pages.run("create", self._create)
+        self._converse()
+        for place in self.places:
+            if not place.conversation:
+                self._furnish(place)
+            if place.permission == "PRIVATE" or place.conversation:
+                self.ctx.pages.set_segment_permission(place.id, Permission[place.permission])
+        if not quiet:
+            self._wait()
+        self.agent = AgentContext(self.ctx.pages, manage=manage, quota=Quota(calls=1 << 40))
+        self.tools = Tools(Desk(self.agent))
+
+    def parent_of(self, page: Leaf) -> Leaf | None:
+        """The page's folder, by how the test made it."""
+        return next((other for other in self.pages if other.index == page.parent), None)
+
+    def digest(self) -> list[tuple[str, object]]:
+        """Everything that is stored."""
+        storage, name = self.ctx.pages.storage, self.ctx.name
+        records = [(str(family), record) for family in FAMILIES for record in storage.scan(name, family)]
+        return [*records, ("head", storage.head(name))]
+
+    def version(self) -> int:
+        """The version of the stored head."""
+        head = self.ctx.pages.storage.head(self.ctx.name)
+        return head.version if head else 0
+
+    def _create(self, plan: Plan) -> None:
+        for place in self.places:
+            made = "READ_WRITE" if place.permission == "PRIVATE" or place.conversation else place.permission
+            segment = Segment(id=place.id, type=SegmentType[place.type], permission=Permission[made])
+            add_segment(plan, segment)
+        plan.put_note(KEY, name="kestrel")
+
+    def _furnish(self, place: Place) -> None:
+        pages, root = self.ctx.pages, f"{place.id}-0"
+        self._note(Leaf(root, "root", place, None, folder=True, above_pinned=place.holds_pins))
+        for state in ("expanded", "hidden", "hot", "cold"):
+            self._folder(place, root, state)
+            self._leaf(place, root, state)
+        hidden = self._folder(place, root, "expanded", kind="closed folder")
+        self._leaf(place, hidden.index, "below hidden", above=(hidden.index, root))
+        pages.hide(hidden.index)
+        away = self._folder(place, root, "expanded", kind="archived folder")
+        self._leaf(place, away.index, "below cold", above=(away.index, root))
+        pages.archive(away.index, cold=True)
+        self._change(hidden, state="hidden")
+        self._change(away, state="cold")
+        if place.holds_pins:
+            self._pins(place, root)
+            self._moved(place, root)
+
+    def _pins(self, place: Place, root: str) -> None:
+        pages = self.ctx.pages
+        pinned = pages.create_detail_page("pinned", "", "pinned text", root, pinned=True)
+        self._note(Leaf(pinned, "leaf", place, root, pinned=True, above=(root,)))
+        above = pages.create_contents_page("above", "", root, pinned=False)
+        below = pages.create_detail_page("pinned below", "", "text", above, pinned=True)
+        self._note(Leaf(above, "folder", place, root, folder=True, above_pinned=True, above=(root,)))
+        self._note(Leaf(below, "leaf", place, above, pinned=True, above=(above, root)))
+        firm = pages.create_contents_page("pinned folder", "", root, pinned=True)
+        loose = pages.create_detail_page("in a pinned folder", "", "text", firm, pinned=False)
+        self._note(Leaf(firm, "folder", place, root, folder=True, pinned=True, above=(root,)))
+        self._note(Leaf(loose, "leaf", place, firm, above=(firm, root)))
+
+    def _moved(self, place: Place, root: str) -> None:
+        """An exchange that the developer moved out of the conversation."""
+        self.ctx.user(f"moved to {place.id}")
+        old = self.ctx.pages.children("usr-0")[-1].index
+        index = self.ctx.pages.move_page(old, root)[old]
+        self.ctx.pages.unpin(index)
+        self._note(Leaf(index, "exchange", place, root, messages=True, above=(root,)))
+
+    def _converse(self) -> None:
+        ctx, place = self.ctx, self.talk
+        for number in range(6):
+            ctx.user(f"question {number}")  # usr-1, usr-3, …
+            ctx.assistant(f"answer {number}")
+        ctx.pages.hide("usr-3")
+        ctx.pages.archive("usr-4")
+        ctx.pages.archive("usr-5", cold=True)
+        if not self._quiet:
+            ctx.pages.pin("usr-6")
+        ctx.conversation.delete(6)  # usr-7
+        ctx.conversation.compress([7, 8])  # usr-8 and usr-9 behind usr-13
+        chapter = ctx.pages.create_contents_page("chapter", "", "usr-0", ["usr-1"])
+        closed = ctx.pages.create_contents_page("closed chapter", "", "usr-0", ["usr-10"])
+        ctx.pages.hide(closed)
+        high = ctx.pages.create_contents_page("pinned chapter", "", "usr-0", ["usr-11"])
+        if not self._quiet:
+            ctx.pages.pin("usr-11")
+        text = ctx.pages.create_detail_page("text", "", "a note", "usr-0")
+        empty = ctx.pages.create_contents_page("empty", "", "usr-0")
+        root, pinned = ("usr-0",), not self._quiet
+        for leaf in (
+            Leaf("usr-0", "root", place, None, folder=True, above_pinned=pinned, messages=True, waiting=pinned),
+            Leaf(chapter, "chapter", place, "usr-0", folder=True, messages=True, above=root),
+            Leaf("usr-1", "exchange", place, chapter, messages=True, above=(chapter, "usr-0")),
+            Leaf("usr-2", "exchange", place, "usr-0", messages=True, above=root),
+            Leaf("usr-3", "exchange", place, "usr-0", messages=True, state="hidden", above=root),
+            Leaf("usr-4", "exchange", place, "usr-0", messages=True, state="hot", above=root),
+            Leaf("usr-5", "exchange", place, "usr-0", messages=True, state="cold", above=root),
+            Leaf("usr-6", "exchange", place, "usr-0", messages=True, pinned=pinned, above=root),
+            Leaf("usr-7", "exchange", place, "usr-0", messages=True, marked=True, state="cold", above=root),
+            Leaf("usr-8", "exchange", place, "usr-0", messages=True, marked=True, state="cold", above=root),
+            Leaf("usr-13", "summary", place, "usr-0", above=root),
+            Leaf(closed, "chapter", place, "usr-0", folder=True, messages=True, state="hidden", above=root),
+            Leaf("usr-10", "exchange", place, closed, messages=True, state="below hidden", above=(closed, "usr-0")),
+            Leaf(high, "chapter", place, "usr-0", folder=True, messages=True, above_pinned=pinned, above=root),
+            Leaf("usr-11", "exchange", place, high, messages=True, pinned=pinned, above=(high, "usr-0")),
+            Leaf(text, "leaf", place, "usr-0", above=root),
+            Leaf(empty, "folder", place, "usr-0", folder=True, above=root),
+        ):
+            self._note(leaf)
+
+    def _wait(self) -> None:
+        """Let the newest exchange wait for a result: the last thing, for the next message would close it."""
+        self.ctx.assistant(None, calling("open"))
+        index = self.ctx.pages.children("usr-0")[-1].index
+        self._note(Leaf(index, "open exchange", self.talk, "usr-0", messages=True, waiting=True, above=("usr-0",)))
+
+    def _folder(self, place: Place, root: str, state: State, kind: str = "folder") -> Leaf:
+        index = self.ctx.pages.create_contents_page(kind, "", root, pinned=False)
+        return self._put(Leaf(index, kind, place, root, folder=True, state=state, above=(root,)))
+
+    def _leaf(self, place: Place, parent: str, state: State, above: tuple[str, ...] | None = None) -> Leaf:
+        index = self.ctx.pages.create_detail_page("leaf", "about", "some text", parent, pinned=False)
+        return self._put(Leaf(index, "leaf", place, parent, state=state, above=above or (parent,)))
+
+    def _put(self, leaf: Leaf) -> Leaf:
+        pages = self.ctx.pages
+        if leaf.state == "hidden":
+            pages.hide(leaf.index)
+        elif leaf.state in ("hot", "cold"):
+            pages.archive(leaf.index, cold=leaf.state == "cold")
+        return self._note(leaf)
+
+    def _note(self, leaf: Leaf) -> Leaf:
+        self.pages.append(leaf)
+        return leaf
+
+    def _change(self, leaf: Leaf, state: State) -> None:
+        place = self.pages.index(leaf)
+        self.pages[place] = Leaf(**{**leaf.__dict__, "state": state})
+
+
+def _places() -> Iterator[Place]:
+    """A segment of every type under every permission, with pins and without."""
+    for kind in TYPES:
+        for permission in PERMISSIONS:
+            short = f"{kind.lower()}-{permission.lower().replace('_', '-')}"
+            yield Place(short, kind, permission)  # type: ignore[arg-type]
+    for kind in TYPES:
+        yield Place(f"{kind.lower()}-bare", kind, "SYSTEM_MANAGED", holds_pins=False)  # type: ignore[arg-type]
