@@ -1,26 +1,29 @@
-"""The view: a turn (append and render) against a raw floor, and what the prompt cache keeps, on recorded conversations.
+"""The view: a turn, a resume and a render of a very large context against a raw floor, folds, and the prompt cache.
 
-Reads the traces beside the project, if they are there; without them this topic has no figures.
+Works on recorded conversations; without them this topic has no figures.
 """
 
-import gzip
-import json
-import sqlite3
 import statistics
+import sys
 import time
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import quire
+from bench import caching, resume
 from bench.figures import Figure
-from quire import VocabularyCounter
+from bench.traces import TRACES, RawFloor, conversation, system
+from quire import EstimateCounter
+from quire.context import Context
 
-TRACES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tau_airline.jsonl.gz"
 BUDGET = 8_000
-COUNT = VocabularyCounter().count
-Values = dict[str, Any]
+LARGE = 128_000
+ROUND = 900
+"""Turns at the large budget: about as many as lie between two folds, so that views of every size are among them."""
+
+STEP = 1_000
+"""Messages between two views while a very large conversation is built, so that it is folded as it grows."""
 
 
 def run(folder: Path, messages: int) -> list[Figure]:
@@ -28,85 +31,43 @@ def run(folder: Path, messages: int) -> list[Figure]:
     if not TRACES.exists():
         return []
     longest = max(messages // 10, 1_000)
-    return [*turns(folder, (100, min(10_000, longest), longest)), *caching(), *legality()]
+    return [
+        *turns(folder, sorted({100, min(10_000, longest), longest})),
+        large_turn(folder, min(10_000, longest)),
+        *folds(folder),
+        *resume.run(folder, min(10_000, longest)),
+        *rendering(folder, (1_000, messages)),
+        *caching.run(),
+    ]
 
 
 def turns(folder: Path, sizes: Sequence[int]) -> list[Figure]:
     """The last two hundred turns of conversations of several lengths, beside the floor."""
-    found = {size: _turn(folder, size) for size in sizes}
+    found = {size: _turn(folder, size, BUDGET, min(200, size // 2)) for size in sizes}
     first = found[sizes[0]][0]
     return [
-        *(
-            Figure(
-                f"turn (append and render at 8k), {size:,} messages, × raw floor",
-                ours / floor,
-                "×",
-                10,
-                f"median; {ours * 1e6:.0f} µs against {floor * 1e6:.0f} µs",
-            )
-            for size, (ours, floor) in found.items()
-        ),
+        *(_turn_figure(f"turn (append and render at 8k), {size:,} messages", 10, *found[size]) for size in sizes),
         *(Figure(f"turn at {size:,} against {sizes[0]}", found[size][0] / first, "×", 1.3) for size in sizes[1:]),
     ]
 
 
-def caching() -> list[Figure]:
-    """Five conversations of 400 messages at 8k, a view at every model call."""
-    shared = total = billed = lines = calls = trimmed = trimmed_shared = 0
-    for start in range(0, 200, 40):
-        ctx = quire.open("memory:", budget=BUDGET)
-        ctx.system(_system())
-        floor = _Floor(":memory:")
-        before: list[Values] = []
-        for message in conversation(400, start):
-            ctx.add(message)
-            floor.append(message)
-            if message["role"] == "assistant":
-                continue
-            view = ctx.render()
-            calls += 1
-            total, shared = total + view.tokens, shared + view.shared_prefix
-            lines += view.by_kind().get("folded", 0)
-            cut = floor.render()
-            same = next((n for n, pair in enumerate(zip(before, cut, strict=False)) if pair[0] != pair[1]), len(before))
-            trimmed += sum(map(cost, cut))
-            trimmed_shared += sum(map(cost, cut[: min(same, len(cut))]))
-            before = cut
-    billed = round(total - 0.9 * shared)
-    exact = trimmed - 0.9 * trimmed_shared
-    return [
-        Figure("input tokens that the previous view did not begin with, long/8k", 100 - 100 * shared / total, "%", 5),
-        Figure("bill against exact trimming, long/8k", billed / exact, "×", 0.32, "cached tokens at a tenth"),
-        Figure("mean view without folded lines, long/8k", 100 * (total - lines) / calls / BUDGET, "%", None, "of 8k"),
-    ]
+def large_turn(folder: Path, size: int) -> Figure:
+    """Turns at a large budget, from one fold to the next."""
+    return _turn_figure(
+        f"turn (append and render at 128k), {size:,} messages", 5, *_turn(folder, size + ROUND, LARGE, ROUND)
+    )
 
 
-def legality() -> list[Figure]:
-    """Every view of every trace at 4k: within the budget and legal for all three providers."""
-    broken = over = calls = 0
-    for trace in _traces():
-        ctx = quire.open("memory:", budget=4_000)
-        for message in trace:
-            ctx.add(message)
-            view = ctx.render()
-            calls += 1
-            over += view.tokens > 4_000
-            forms = (("openai", view.openai()), ("responses", view.responses()), ("anthropic", view.anthropic()))
-            spoken = any(part.role != "system" for part in view.messages)
-            broken += spoken and any(quire.check_legal(form, provider) for provider, form in forms)
-    return [
-        Figure(f"views of {calls:,} that break a rule, traces/4k", broken, "", 0),
-        Figure(f"views of {calls:,} above the budget, traces/4k", over, "", 0),
-    ]
+def _turn_figure(name: str, limit: float, ours: float, floor: float) -> Figure:
+    note = f"median; {ours * 1e6:.0f} µs against {floor * 1e6:.0f} µs"
+    return Figure(f"{name}, × raw floor", ours / floor, "×", limit, note)
 
 
-def _turn(folder: Path, size: int) -> tuple[float, float]:
-    """Median seconds of a turn near the end of a conversation, ours and the floor's."""
+def _turn(folder: Path, size: int, budget: int, last: int) -> tuple[float, float]:
+    """Median seconds of the last turns of a conversation, ours and the floor's."""
     history = conversation(size)
-    last = min(200, size // 2)
-    ctx = quire.open(folder / f"view-{size}.db", "bench", budget=BUDGET)
-    ctx.system(_system())
-    floor = _Floor(str(folder / f"view-floor-{size}.db"))
+    ctx = _opened(folder / f"view-{budget}-{size}.db", budget)
+    floor = RawFloor(str(folder / f"floor-{budget}-{size}.db"), budget)
     ctx.import_messages(history[: size - last])
     ctx.render()
     floor.fill(history[: size - last])
@@ -121,80 +82,67 @@ def _turn(folder: Path, size: int) -> tuple[float, float]:
         floor.render()
         theirs.append(time.perf_counter() - start)
     ctx.close()
+    floor.close()
     return statistics.median(ours), statistics.median(theirs)
 
 
-class _Floor:
-    """The least a turn can cost: INSERT and commit, then the newest messages that fit, from counts kept in a list."""
-
-    def __init__(self, where: str) -> None:
-        self._db = sqlite3.connect(where, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.execute("CREATE TABLE message (id INTEGER PRIMARY KEY, tokens INT, body TEXT)")
-        self._prompt = {"role": "system", "content": _system()}
-        self._messages: list[Values] = []
-        self._sizes: list[int] = []
-
-    def append(self, message: Values) -> None:
-        size = cost(message)
-        self._db.execute("INSERT INTO message (tokens, body) VALUES (?, ?)", (size, json.dumps(message)))
-        self._messages.append(message)
-        self._sizes.append(size)
-
-    def fill(self, messages: Sequence[Values]) -> None:
-        self._db.execute("BEGIN")
-        for message in messages:
-            self.append(message)
-        self._db.execute("COMMIT")
-
-    def render(self) -> list[Values]:
-        used, first = cost(self._prompt), len(self._messages)
-        while first and used + self._sizes[first - 1] <= BUDGET:
-            first -= 1
-            used += self._sizes[first]
-        while first < len(self._messages) and self._messages[first]["role"] != "user":
-            first += 1
-        return [self._prompt, *self._messages[first:]]
+def folds(folder: Path) -> list[Figure]:
+    """What one render takes that folds, and how much of the conversation it takes in."""
+    return [_fold(folder, "8k", BUDGET, 600), _fold(folder, "128k", LARGE, 6_000)]
 
 
-def cost(message: Values) -> int:
-    """What a chat message costs by the contract's formula."""
-    calls = message.get("tool_calls") or ()
-    texts = [message.get("content") or ""]
-    texts += [call["function"][part] for call in calls for part in ("name", "arguments")]
-    return 4 * (1 + len(calls)) + sum(map(_count, texts))
+def _fold(folder: Path, name: str, budget: int, messages: int) -> Figure:
+    ctx = _opened(folder / f"fold-{name}.db", budget)
+    seconds, saved = [], []
+    for message in conversation(messages):
+        ctx.add(message)
+        start = time.perf_counter()
+        view = ctx.render()
+        if view.fold is not None:
+            seconds.append(time.perf_counter() - start)
+            saved.append(view.fold.saved)
+    ctx.close()
+    note = f"median of {len(seconds)}, every {messages // max(1, len(seconds))} messages; {_median(saved):,.0f} tokens"
+    return Figure(f"a fold at {name}", _median(seconds) * 1e3, "ms", None, note)
 
 
-@cache
-def _count(text: str) -> int:
-    return COUNT(text)
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else 0.0
 
 
-def conversation(messages: int, start: int = 0) -> list[Values]:
-    """So many messages: recorded runs one after the other, with call ids of their own."""
-    found: list[Values] = []
-    while len(found) < messages:
-        trace = _traces()[start % len(_traces())][1:]
-        found += [_renamed(message, start) for message in trace[: -1 if trace[-1]["role"] == "user" else None]]
-        start += 1
-    return found[:messages]
+def rendering(folder: Path, sizes: tuple[int, int]) -> list[Figure]:
+    """A render at 8k with a small and with a very large context behind it, after each new message."""
+    few, many = (_render(folder, size) for size in sizes)
+    note = f"median; {many * 1e6:.0f} µs against {few * 1e6:.0f} µs"
+    return [Figure(f"render at 8k of {sizes[1]:,} pages against {sizes[0]:,}", many / few, "×", 1.3, note)]
 
 
-def _renamed(message: Values, run: int) -> Values:
-    copy = {**message, "content": message.get("content") or ""}
-    if copy.get("tool_calls"):
-        copy["tool_calls"] = [{**call, "id": f"{call['id']}-{run}"} for call in copy["tool_calls"]]
-    if "tool_call_id" in copy:
-        copy["tool_call_id"] = f"{copy['tool_call_id']}-{run}"
-    return {key: value for key, value in copy.items() if value is not None}
+def _render(folder: Path, pages: int) -> float:
+    sys.stderr.write(f"building a conversation of {pages:,} pages …\n")
+    ctx = quire.open(folder / f"pages-{pages}.db", "bench", budget=BUDGET, counter=EstimateCounter())
+    ctx.system(system())
+    history = _short(pages)
+    while part := list(islice(history, STEP)):
+        ctx.import_messages(part)
+        ctx.render()
+    seconds = []
+    for message in _short(200):
+        ctx.add(message)
+        start = time.perf_counter()
+        ctx.render().openai()
+        seconds.append(time.perf_counter() - start)
+    ctx.close()
+    return statistics.median(seconds)
 
 
-@cache
-def _traces() -> list[list[Values]]:
-    with gzip.open(TRACES) as lines:
-        return [json.loads(line)["messages"] for line in lines]
+def _short(messages: int) -> Iterator[dict[str, str]]:
+    """A made-up dialogue of one line a message, each a page of its own."""
+    for number in range(messages):
+        role = "assistant" if number % 2 else "user"
+        yield {"role": role, "content": f"Order {number}: the pump moves water through valve {number % 97}."}
 
 
-def _system() -> str:
-    return str(_traces()[0][0]["content"])
+def _opened(file: Path, budget: int) -> Context:
+    ctx = quire.open(file, "bench", budget=budget)
+    ctx.system(system())
+    return ctx

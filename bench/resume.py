@@ -1,0 +1,70 @@
+"""Resuming in a fresh process: from an open file to the list for the model, against a raw floor that does the same."""
+
+import statistics
+from pathlib import Path
+
+import quire
+from bench.figures import Figure
+from bench.measure import fresh_python
+from bench.traces import RawFloor, conversation, system
+
+BUDGET = 8_000
+ROUNDS = 9
+
+_OURS = """
+import time, quire
+start = time.perf_counter()
+ctx = quire.open({file!r}, "bench", budget={budget})
+ctx.system(open({prompt!r}, newline="").read())
+found = ctx.render().openai()
+print(time.perf_counter() - start, len(found))
+"""
+
+_FLOOR = """
+import json, sqlite3, time
+start = time.perf_counter()
+db = sqlite3.connect({file!r}, isolation_level=None)
+db.execute("PRAGMA journal_mode = WAL")
+db.execute("PRAGMA synchronous = NORMAL")
+prompt = dict(role="system", content=open({prompt!r}, newline="").read())
+used, found = {prompt_tokens}, []
+for tokens, body in db.execute("SELECT tokens, body FROM message ORDER BY id DESC"):
+    if used + tokens > {budget}:
+        break
+    used += tokens
+    found.append(json.loads(body))
+found.append(prompt)
+found.reverse()
+print(time.perf_counter() - start, len(found))
+"""
+
+
+def run(folder: Path, messages: int) -> list[Figure]:
+    """A conversation of so many messages to an 8k list; modules are imported before the clock starts."""
+    prompt, ours, raw = folder / "prompt.txt", folder / "resume.db", folder / "resume-floor.db"
+    prompt.write_text(system(), newline="")
+    _build(ours, raw, messages)
+    values = {"budget": BUDGET, "prompt": str(prompt), "prompt_tokens": 4 + quire.VocabularyCounter().count(system())}
+    pairs = [
+        (_seconds(_OURS.format(file=str(ours), **values)), _seconds(_FLOOR.format(file=str(raw), **values)))
+        for _ in range(ROUNDS)
+    ]
+    mine, floor = (statistics.median(column) for column in zip(*pairs, strict=True))
+    note = f"median; {mine * 1e3:.2f} ms against {floor * 1e3:.2f} ms"
+    return [Figure(f"resume {messages:,} messages at 8k in a fresh process, × raw floor", mine / floor, "×", 3, note)]
+
+
+def _build(ours: Path, raw: Path, messages: int) -> None:
+    history = conversation(messages)
+    ctx = quire.open(ours, "bench", budget=BUDGET)
+    ctx.system(system())
+    ctx.import_messages(history)
+    ctx.render()
+    ctx.close()
+    floor = RawFloor(str(raw), BUDGET)
+    floor.fill(history)
+    floor.close()
+
+
+def _seconds(code: str) -> float:
+    return float(fresh_python(code).split()[0])

@@ -1,0 +1,100 @@
+"""Recorded conversations, what they cost, and the raw floor that works on them.
+
+Read from the traces beside the project, if they are there.
+"""
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from quire import VocabularyCounter
+
+TRACES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tau_airline.jsonl.gz"
+COUNT = VocabularyCounter().count
+Values = dict[str, Any]
+
+
+class RawFloor:
+    """The least a turn can cost: INSERT and commit, then the newest messages that fit, from counts kept in a list."""
+
+    def __init__(self, where: str, budget: int) -> None:
+        self._db = sqlite3.connect(where, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("CREATE TABLE message (id INTEGER PRIMARY KEY, tokens INT, body TEXT)")
+        self._budget = budget
+        self._prompt = {"role": "system", "content": system()}
+        self._messages: list[Values] = []
+        self._sizes: list[int] = []
+
+    def append(self, message: Values) -> None:
+        size = cost(message)
+        self._db.execute("INSERT INTO message (tokens, body) VALUES (?, ?)", (size, json.dumps(message)))
+        self._messages.append(message)
+        self._sizes.append(size)
+
+    def fill(self, messages: Sequence[Values]) -> None:
+        self._db.execute("BEGIN")
+        for message in messages:
+            self.append(message)
+        self._db.execute("COMMIT")
+
+    def render(self) -> list[Values]:
+        used, first = cost(self._prompt), len(self._messages)
+        while first and used + self._sizes[first - 1] <= self._budget:
+            first -= 1
+            used += self._sizes[first]
+        while first < len(self._messages) and self._messages[first]["role"] != "user":
+            first += 1
+        return [self._prompt, *self._messages[first:]]
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def cost(message: Values) -> int:
+    """What a chat message costs by the contract's formula."""
+    calls = message.get("tool_calls") or ()
+    texts = [message.get("content") or ""]
+    texts += [call["function"][part] for call in calls for part in ("name", "arguments")]
+    return 4 * (1 + len(calls)) + sum(map(_count, texts))
+
+
+@cache
+def _count(text: str) -> int:
+    return COUNT(text)
+
+
+def conversation(messages: int, start: int = 0) -> list[Values]:
+    """So many messages: recorded runs one after the other, with call ids of their own."""
+    found: list[Values] = []
+    while len(found) < messages:
+        trace = traces()[start % len(traces())][1:]
+        found += [_renamed(message, start) for message in trace[: -1 if trace[-1]["role"] == "user" else None]]
+        start += 1
+    return found[:messages]
+
+
+def _renamed(message: Values, run: int) -> Values:
+    copy = {**message, "content": message.get("content") or ""}
+    if copy.get("tool_calls"):
+        copy["tool_calls"] = [{**call, "id": f"{call['id']}-{run}"} for call in copy["tool_calls"]]
+    if "tool_call_id" in copy:
+        copy["tool_call_id"] = f"{copy['tool_call_id']}-{run}"
+    return {key: value for key, value in copy.items() if value is not None}
+
+
+@cache
+def traces() -> list[list[Values]]:
+    """The recorded runs, each with its system prompt first."""
+    with gzip.open(TRACES) as lines:
+        return [json.loads(line)["messages"] for line in lines]
+
+
+def system() -> str:
+    """The system prompt of the runs."""
+    return str(traces()[0][0]["content"])
