@@ -13,7 +13,7 @@ from typing import NamedTuple
 import quire
 from bench.figures import Figure
 from bench.measure import CountingStorage, Floor, NoTokens, Timer, prose
-from quire.context import Context, open_in
+from quire.context import Context, Setup, open_in
 from quire.testing import FaultyStorage
 
 ROUNDS = 40
@@ -160,7 +160,7 @@ def history(messages: int) -> Iterator[dict[str, str]]:
 def opened(file: Path) -> Context:
     """A context that notes how many bytes its commits carry."""
     storage = CountingStorage(file)
-    return open_in(storage, "bench", counter=NoTokens(), owned=storage)
+    return open_in(storage, "bench", Setup(counter=NoTokens()), storage)
 
 
 def carried_by(ctx: Context, text: str) -> int:

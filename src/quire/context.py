@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from os import urandom
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from quire.agent import AgentContext, Quota
 from quire.agent.desk import Desk
@@ -60,14 +60,13 @@ class Context:
         *,
         budget: int = DEFAULT_BUDGET,
         compression: CompressionConfig | None = None,
+        preamble: str | None = None,
         owned: Storage | None = None,
     ) -> None:
         self.pages = pages
         self.conversation = Conversation.beside(pages)
         self.windows = Windows.beside(pages)
-        self._drawing = Drawing.beside(
-            pages, CompressionConfig() if compression is None else compression, self.windows.pieces
-        )
+        self._drawing = Drawing.beside(pages, compression, self.windows.pieces, preamble)
         self.budget = whole_number(budget, "budget")
         self._owned = owned
         self.agent = self.acting()
@@ -235,7 +234,10 @@ class Context:
         Bodies are shared, both go their own ways, and each survives the other. It shares this one's connection.
         """
         self.pages.fork(new_name, at)
-        fork = Context(self.pages.opened(new_name), budget=self.budget, compression=self._drawing.config)
+        drawing = self._drawing
+        fork = Context(
+            self.pages.opened(new_name), budget=self.budget, compression=drawing.config, preamble=drawing.preamble
+        )
         self.windows.share(fork.windows)
         return fork
 
@@ -273,50 +275,46 @@ def open(  # noqa: A001 - quire.open is the name users expect
     compression: CompressionConfig | None = None,
     segments: Sequence[Segment] | None = None,
     key: str | None = None,
+    preamble: str | None = None,
 ) -> Context:
     """Open a context, creating it with its segments if it is new.
 
     `where` is `memory:`, `file:DIR`, `sqlite:FILE`, a path (SQLite), or a storage object, which stays the caller's to
-    close. `compression` says when the conversation folds. `segments` replaces the usual four at creation, `key` the
-    random word by which a model tells lines of ours from look-alikes.
+    close. `compression` says when the conversation folds, `preamble` tells the model in other words how to read its
+    view (`{key}` in it stands for the context's key; "" for no word at all). `segments` replaces the usual four at
+    creation, `key` the random word by which a model tells lines of ours from look-alikes.
     """
+    setup = Setup(
+        budget=budget, counter=counter, compression=compression, segments=segments, key=key, preamble=preamble
+    )
     storage, owns = storage_at(where, durability=durability)
     try:
-        owned = storage if owns else None
-        return open_in(
-            storage,
-            context,
-            budget=budget,
-            counter=counter,
-            compression=compression,
-            segments=segments,
-            key=key,
-            owned=owned,
-        )
+        return open_in(storage, context, setup, storage if owns else None)
     except BaseException:
         if owns:
             storage.close()
         raise
 
 
-def open_in(
-    storage: Storage,
-    context: str,
-    *,
-    budget: int = DEFAULT_BUDGET,
-    counter: TokenCounter | None = None,
-    compression: CompressionConfig | None = None,
-    segments: Sequence[Segment] | None = None,
-    key: str | None = None,
-    owned: Storage | None = None,
-) -> Context:
+class Setup(NamedTuple):
+    """How a context is opened, and made if it is new; see `open`."""
+
+    budget: int = DEFAULT_BUDGET
+    counter: TokenCounter | None = None
+    compression: CompressionConfig | None = None
+    segments: Sequence[Segment] | None = None
+    key: str | None = None
+    preamble: str | None = None
+
+
+def open_in(storage: Storage, context: str, setup: Setup, owned: Storage | None = None) -> Context:
     """Open a context in an open storage."""
-    word = derived_key(urandom(8)) if key is None else one_line(key, "key", 32, empty=False)
-    system = ContextSystem(storage, context, counter=counter)
-    opened = Context(system, budget=budget, compression=compression, owned=owned)
+    key = derived_key(urandom(8)) if setup.key is None else one_line(setup.key, "key", 32, empty=False)
+    system = ContextSystem(storage, context, counter=setup.counter)
+    opened = Context(system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned=owned)
     if opened.seq == 0:
         try:
-            opened.pages.run("create", _create, DEFAULT_SEGMENTS if segments is None else segments, word)
+            opened.pages.run("create", _create, DEFAULT_SEGMENTS if setup.segments is None else setup.segments, key)
         except Conflict:  # someone else created it a moment ago: theirs is as good
             opened.refresh()
     return opened

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from quire.context import DEFAULT_BUDGET, Context, open_in
+from quire.context import DEFAULT_BUDGET, Context, Setup, open_in
 from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
 from quire.rendering import CompressionConfig
@@ -32,11 +32,13 @@ class Library:
         compression: CompressionConfig | None = None,
         segments: Sequence[Segment] | None = None,
         key: str | None = None,
+        preamble: str | None = None,
     ) -> Context:
-        """Open a context, creating it if it is new."""
-        return open_in(
-            self.storage, name, budget=budget, counter=counter, compression=compression, segments=segments, key=key
+        """Open a context, creating it if it is new. The options are those of `quire.open`."""
+        setup = Setup(
+            budget=budget, counter=counter, compression=compression, segments=segments, key=key, preamble=preamble
         )
+        return open_in(self.storage, name, setup)
 
     def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
         """Make another context of one, as it is or as it was at a checkpoint or a seq. Raises `NoSuchContext`."""

@@ -49,3 +49,14 @@ def test_rolling_everything_back_keeps_the_key() -> None:
     ctx.user("Hello")
     ctx.rollback(1)
     assert "kestrel" in str(ctx.render().openai())
+
+
+def test_the_developer_can_say_it_otherwise_or_not_at_all() -> None:
+    ctx = quire.open("memory:", key="kestrel", preamble="Our lines carry {key}. 折叠的行带有 {key}。")
+    ctx.user("Hello")
+    view = ctx.render()
+    assert view.messages[0].content == "Our lines carry kestrel. 折叠的行带有 kestrel。"
+    assert view.by_kind()["preamble"] == VocabularyCounter().count(str(view.messages[0].content)) + 4
+    silent = quire.open("memory:", preamble="")
+    silent.user("Hello")
+    assert [message.role for message in silent.render().messages] == ["user"]

@@ -13,8 +13,10 @@ from quire.rendering.renderer import Renderer
 from quire.rendering.usage import Reports, Usage, is_worth_storing, to_usage
 from quire.system.face import Face
 from quire.system.rules import whole_number
+from quire.text import body_text
 from quire.view.folded import Folded
 from quire.view.options import CompressionConfig, RenderOptions, check_config, check_options
+from quire.view.preamble import PREAMBLE
 from quire.view.tail import Volatile
 from quire.view.view import View
 
@@ -28,18 +30,25 @@ class Drawing(Face):
 
     @classmethod
     def beside(
-        cls, other: Face, config: CompressionConfig | None = None, pieces: Pieces = lambda options: ()
+        cls,
+        other: Face,
+        config: CompressionConfig | None = None,
+        pieces: Pieces = lambda options: (),
+        preamble: str | None = None,
     ) -> "Drawing":
-        """Views over the engine of another face; `pieces` gives what stands in their tails."""
+        """Views over the engine of another face; `pieces` gives what stands in their tails, `preamble` other words on
+        how to read them."""
         drawing = super().beside(other)
         drawing.config = check_config(CompressionConfig() if config is None else config)
         drawing._listeners = []
         drawing._pieces = pieces
         drawing._reports = Reports()
-        drawing._renderer = Renderer(other._engine, drawing.config, drawing._tell)
+        drawing.preamble = PREAMBLE if preamble is None else body_text(preamble)
+        drawing._renderer = Renderer(other._engine, drawing.config, drawing._tell, drawing.preamble)
         return drawing
 
     config: CompressionConfig
+    preamble: str
     _listeners: list[Callable[[Folded], None]]
     _pieces: Pieces
     _renderer: Renderer

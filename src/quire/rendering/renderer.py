@@ -21,6 +21,7 @@ from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,
     OPENING_TOKENS,
+    PREAMBLE,
     PREAMBLE_TOKENS,
     derived_key,
     is_derived,
@@ -40,8 +41,11 @@ _WORTHWHILE = 0.05
 class Renderer:
     """Draws the views of one handle, each from what the last one left."""
 
-    def __init__(self, engine: Engine, config: CompressionConfig, on_fold: Callable[[Folded], None]) -> None:
+    def __init__(
+        self, engine: Engine, config: CompressionConfig, on_fold: Callable[[Folded], None], words: str = PREAMBLE
+    ) -> None:
         self.config = config
+        self._words = words
         self._engine = engine
         self._on_fold = on_fold
         self._maker: Maker | None = None
@@ -122,7 +126,8 @@ class Renderer:
         return Maker(counter.count, key)
 
     def _new_scene(self, maker: Maker) -> Scene:
-        return Scene(maker, preamble_part(maker, preamble(maker.key)))
+        words = preamble(maker.key, self._words)
+        return Scene(maker, preamble_part(maker, words) if words.strip() else None)
 
     def _tail(self, pieces: Sequence[Volatile], room: int) -> Tail:
         """What stands after the conversation now; what is obsolete only if there is room for it."""
