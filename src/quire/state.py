@@ -96,6 +96,7 @@ class State(Reader):
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
         self._folders: OrderedDict[int, Folder] = OrderedDict()
         self._log: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_REMEMBERED)
+        self._live: list[tuple[int, SegmentRecord]] | None = None
         self._conversation = -1  # not looked for yet
         self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
@@ -110,6 +111,11 @@ class State(Reader):
 
     def segment(self, number: int) -> SegmentRecord | None:
         return self._segments.get(number)
+
+    def live_segments(self) -> list[tuple[int, SegmentRecord]]:
+        if self._live is None:
+            self._live = super().live_segments()
+        return list(self._live)
 
     def conversation(self) -> int | None:
         if self._conversation < 0:
@@ -331,6 +337,7 @@ class State(Reader):
         self._counters = list(head.counters)
         if segments:
             self._segments.update(segments)
+            self._live = None
             self._conversation = -1
         if notes:
             self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)

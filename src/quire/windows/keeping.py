@@ -86,6 +86,8 @@ class Roster:
 
     def update(self, state: State) -> None:
         """Bring it up to date with a state."""
+        if state is self._state and state.version == self._version:
+            return
         changed = state.changed_since(self._version) if state is self._state and self._version >= 0 else None
         number = segment_of_windows(state)
         if changed is None or any(page_number(key) == 0 for key in changed):  # a segment came, went or changed
