@@ -12,6 +12,7 @@ The work is linear in the text; no term is longer than `LONGEST` characters.
 """
 
 import re
+from functools import cache
 from unicodedata import is_normalized, normalize
 
 LONGEST = 64
@@ -32,13 +33,24 @@ _MARKS = (
 _ASCII = re.compile(r"[a-z0-9]+")
 _LETTERS = rf"[^\W_{_UNSPACED}]"
 _SIGNS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
-WORD = re.compile(rf"[{_UNSPACED}]+|{_LETTERS}+(?:[{_MARKS}]+{_LETTERS}*)*|[{_SIGNS}]")
-"""A run of one kind: characters of an unspaced script, letters and digits with their marks, or a single sign."""
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _JOINT = re.compile("[a-z][A-Z0-9]|[A-Z][A-Z][a-z]|[A-Za-z][0-9]|[0-9][A-Za-z]")
 _ALNUM = re.compile("[A-Za-z0-9]+")
 _PIECE = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ACCENT = re.compile("[\u0300-\u036f]+")
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """A run of one kind: characters of an unspaced script, letters and digits with their marks, or a single sign.
+
+    Compiled when first needed, for that takes tens of milliseconds.
+    """
+    return re.compile(rf"[{_UNSPACED}]+|{_LETTERS}+(?:[{_MARKS}]+{_LETTERS}*)*|[{_SIGNS}]")
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    return re.compile(f"[{_UNSPACED}]")
 
 
 def plain(text: str) -> str:
@@ -50,7 +62,7 @@ def plain(text: str) -> str:
 
 def runs(text: str) -> list[str]:
     """The runs of a plain text, in order."""
-    return _ASCII.findall(text) if text.isascii() else WORD.findall(text)
+    return _ASCII.findall(text) if text.isascii() else _word().findall(text)
 
 
 def terms(text: str) -> list[str]:
@@ -60,7 +72,7 @@ def terms(text: str) -> list[str]:
         found = _ASCII.findall(text)
         return [word[:LONGEST] for word in found] if len(text) > LONGEST and _has_long(found) else found
     found = []
-    for run in WORD.findall(text):
+    for run in _word().findall(text):
         if is_unspaced(run):
             found += map(str.__add__, run, run[1:])
             found.append(run[-1])
@@ -79,7 +91,7 @@ def parts(text: str) -> list[str]:
                 if 1 < len(pieces) <= _MOST_PIECES:
                     found.update((piece.lower(), None) for piece in pieces)
     if not text.isascii():
-        for run in dict.fromkeys(WORD.findall(plain(text))):
+        for run in dict.fromkeys(_word().findall(plain(text))):
             if not run.isascii() and not is_unspaced(run):
                 bare = _ACCENT.sub("", normalize("NFD", run))
                 if bare != run and bare.isascii():
@@ -89,7 +101,7 @@ def parts(text: str) -> list[str]:
 
 def is_unspaced(run: str) -> bool:
     """Whether a run is of a script in which words are not told apart by blanks."""
-    return not run.isascii() and _IS_UNSPACED.match(run) is not None
+    return not run.isascii() and _unspaced().match(run) is not None
 
 
 def _has_long(words: list[str]) -> bool:
