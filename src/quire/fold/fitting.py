@@ -7,7 +7,8 @@ the last user message never go, and the newest message is clipped only when noth
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from quire.fold.folding import Standing, choose, essential, fold, gather_all, protected
+from quire.fold.folding import Lines, Standing, choose, essential, fold, gather_all, protected
+from quire.messages import PER_MESSAGE
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.plan import Plan
 from quire.reader import Reader
@@ -15,6 +16,7 @@ from quire.records import PageRecord, page_key
 from quire.view.clip import levelled
 from quire.view.draw import draw_leaf, shown_pages
 from quire.view.folded import Folded
+from quire.view.lines import FOLDED
 from quire.view.maker import Maker
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.scene import Scene
@@ -90,7 +92,9 @@ class Fitting:
         kept = protected(row, self.plan, turns, room)
         chosen = choose(row, kept | self._opened if turns else kept, excess, limit)
         if chosen:
-            self.done += fold(self.plan, row, chosen, self._maker.size, int(self._budget * LINES_SHARE))
+            head = self._maker.head(FOLDED)[1] + PER_MESSAGE
+            lines = Lines(self._maker.size, int(self._budget * LINES_SHARE), head)
+            self.done += fold(self.plan, row, chosen, lines)
             self._total = None
 
     def _row(self) -> list[Standing]:

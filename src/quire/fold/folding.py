@@ -16,6 +16,7 @@ from quire.pages import Form, Visibility
 from quire.plan import Plan
 from quire.reader import Reader
 from quire.records import Header, PageRecord, segment_number
+from quire.view.draw import generation_of
 from quire.view.folded import Folded
 from quire.view.lines import page_line
 
@@ -26,6 +27,14 @@ _UNIT_TOKENS = 160
 _LINE_TOKENS = 40
 
 Count = Callable[[str], int]
+
+
+class Lines(NamedTuple):
+    """What lines may take: all of them together at most so many tokens, the head of each block of them included."""
+
+    count: Count
+    most: int
+    head: int
 
 
 class Standing(NamedTuple):
@@ -97,10 +106,10 @@ def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | No
     return chosen
 
 
-def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], count: Count, most_lines: int) -> Folded:
+def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], lines: Lines) -> Folded:
     """Plan the folding of the chosen pages, then carry and merge the lines that stand."""
     done = Folded()
-    limit = longest(most_lines)
+    limit, count = longest(lines.most), lines.count
     places = {standing.page.key: place for place, standing in enumerate(row)}
     bounds = [batch.boundary for batch in plan.batches()]
     units = {places[unit[0].page.key]: unit for unit in _units(chosen, places, bounds)}
@@ -119,7 +128,7 @@ def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], count:
         first_row += pages
         place += len(unit)
     first_row = _carried(plan, first_row, limit, count)
-    _merge(plan, first_row, most_lines, limit, count)
+    _merge(plan, first_row, lines, limit)
     return done
 
 
@@ -297,9 +306,10 @@ def _carried(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Cou
     return row
 
 
-def _merge(plan: Plan, first_row: list[PageRecord], most_lines: int, limit: int, count: Count) -> None:
+def _merge(plan: Plan, first_row: list[PageRecord], lines: Lines, limit: int) -> None:
     """Gather the oldest lines until all lines together take no more than their share."""
-    while sum(page.header.line_tokens for page in first_row if _is_line(page)) > most_lines:
+    count = lines.count
+    while _lines_size(first_row, lines.head) > lines.most:
         run = next((run for run in _line_runs(first_row) if len(run) > 1), None)
         if run is None:
             return
@@ -308,6 +318,13 @@ def _merge(plan: Plan, first_row: list[PageRecord], most_lines: int, limit: int,
         if chapter is None:
             return
         _replace(first_row, pages, chapter)
+
+
+def _lines_size(first_row: Sequence[PageRecord], head: int) -> int:
+    """What all lines take, with the heads of their blocks."""
+    blocks = groupby(first_row, key=lambda page: generation_of(page) if _is_line(page) else None)
+    heads = sum(head for generation, _ in blocks if generation is not None)
+    return heads + sum(page.header.line_tokens for page in first_row if _is_line(page))
 
 
 def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:

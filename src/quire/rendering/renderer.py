@@ -178,10 +178,11 @@ class Renderer:
         fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config, tail=tail)
         before = fitting.total()
         fitting.keep_capacities()
-        if before > self._threshold(room):
-            target = int(room * TARGET_SHARE) if self.config.target_tokens is None else self.config.target_tokens
+        threshold = self._threshold(room)
+        if before > threshold:
+            target = int(threshold * TARGET_SHARE) if self.config.target_tokens is None else self.config.target_tokens
             fitting.fold_to(min(target, room))
-            if before - tail.could_free() <= room and fitting.done.saved < room * _WORTHWHILE:
+            if before - tail.could_free() <= room and fitting.done.saved < max(1, threshold * _WORTHWHILE):
                 plan.forget()
                 scene = before - tail.tokens
                 tail.give_way(before - room)

@@ -33,7 +33,7 @@ def draw_conversation(reader: Reader, maker: Maker, settled: int) -> list[Node]:
         return []
     nodes: list[Node] = []
     shown = shown_pages(reader, page_key(number, 0))
-    for generation, group in groupby(shown, key=_generation):
+    for generation, group in groupby(shown, key=generation_of):
         if generation is not None:
             pages = list(group)
             nodes.append(Node(maker.lines(reader, pages, settled), pages))
@@ -131,7 +131,7 @@ def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
             yield page
 
 
-def _generation(page: PageRecord) -> int | None:
+def generation_of(page: PageRecord) -> int | None:
     """Which lines stand in one block: those that one fold made, so that a later fold leaves their block as it is."""
     header = page.header
     if header.visibility is Visibility.EXPANDED:
