@@ -11,9 +11,12 @@ from quire.errors import (
     InvalidValue,
     IrreducibleFloor,
     NewerFormat,
+    NoSuchAction,
+    NoSuchApp,
     NoSuchContext,
     NoSuchPage,
     NoSuchSegment,
+    NoSuchWindow,
     OutcomeUnknown,
     PermissionDenied,
     QuireError,
@@ -46,14 +49,20 @@ from quire.storage.opening import open_storage
 from quire.storage.sqlite import SQLiteStorage
 from quire.system import Change, ContextSystem, Entry, Hit, PageStorage, Problem
 from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
+from quire.windows.actions import action
+from quire.windows.app import App, Close, Refresh
+from quire.windows.facade import Windows
+from quire.windows.window import Window, WindowEvent
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "App",
     "Bill",
     "Busy",
     "Change",
     "Cleanup",
+    "Close",
     "CompressionConfig",
     "Conflict",
     "ContentsPage",
@@ -83,9 +92,12 @@ __all__ = [
     "Messages",
     "Modification",
     "NewerFormat",
+    "NoSuchAction",
+    "NoSuchApp",
     "NoSuchContext",
     "NoSuchPage",
     "NoSuchSegment",
+    "NoSuchWindow",
     "OutcomeUnknown",
     "Page",
     "PageIndex",
@@ -96,6 +108,7 @@ __all__ = [
     "Problem",
     "Progress",
     "QuireError",
+    "Refresh",
     "RenderOptions",
     "SQLiteStorage",
     "Segment",
@@ -111,6 +124,10 @@ __all__ = [
     "Visibility",
     "VocabularyCounter",
     "Why",
+    "Window",
+    "WindowEvent",
+    "Windows",
+    "action",
     "check_legal",
     "count_tools",
     "migrate",
