@@ -182,7 +182,8 @@ class Renderer:
         if before > threshold:
             target = int(threshold * TARGET_SHARE) if self.config.target_tokens is None else self.config.target_tokens
             fitting.fold_to(min(target, room))
-            if before - tail.could_free() <= room and fitting.done.saved < max(1, threshold * _WORTHWHILE):
+            saved = before - fitting.total()
+            if before - tail.could_free() <= room and saved < max(1, threshold * _WORTHWHILE):
                 plan.forget()
                 scene = before - tail.tokens
                 tail.give_way(before - room)
