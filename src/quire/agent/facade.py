@@ -1,7 +1,8 @@
 """AgentContext: what the model itself may see and do. Every operation goes through one gate."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from copy import copy
+from itertools import islice
 from typing import TypeVar
 
 from quire.agent import planning
@@ -10,9 +11,9 @@ from quire.agent.outline import contents, entry
 from quire.agent.quota import Quota, charge, check_quota
 from quire.agent.sight import Sight
 from quire.errors import InvalidOperation, InvalidValue, PermissionDenied, shown
-from quire.pages import Form, Page, PageIndex, Permission, Segment
+from quire.pages import Page, PageIndex, Permission, Segment
 from quire.plan import Plan
-from quire.records import PageRecord, page_key
+from quire.records import PageRecord
 from quire.state import State
 from quire.system import ContextSystem, Hit, lifecycle, segments, tree
 from quire.system.find import find
@@ -80,14 +81,14 @@ class AgentContext:
         """A page. Raises `NoSuchPage`."""
         return self._look(lambda sight, state: _handed(state, self._gate.page(sight, "get_page", index)))
 
-    def children(self, index: PageIndex) -> list[Page]:
-        """The children of a folder in order."""
+    def children(self, index: PageIndex, start: int = 0, limit: int | None = None) -> list[Page]:
+        """The children of a folder in order, or so many of them."""
 
         def look(sight: Sight, state: State) -> list[Page]:
             page = self._gate.page(sight, "children", index)
             if not page.header.folder:
                 raise InvalidOperation(f"{index!r} is a DetailPage and has no children; read_page({index!r}) reads it.")
-            return [_handed(state, child) for child in sight.members(page.key)]
+            return [_handed(state, child) for child in islice(sight.members(page.key), *_range(start, limit))]
 
         return self._look(look)
 
@@ -127,20 +128,25 @@ class AgentContext:
         """How many characters `read_page` can read of a page."""
         return self._look(lambda sight, _: len(to_text(sight, self._gate.page(sight, "read_page", index).header)))
 
-    def view(self) -> list[str]:
-        """The table of contents: one line for every page that stands open or as one line."""
+    def view(self, start: int = 0, limit: int | None = None) -> list[str]:
+        """The table of contents, or so many lines of it: one for every page that stands open or as one line."""
 
         def look(sight: Sight, state: State) -> list[str]:
-            return [entry(_handed(state, page), depth) for depth, page in contents(sight)]
+            lines = islice(contents(sight), *_range(start, limit))
+            return [entry(_handed(state, page), depth) for depth, page in lines]
 
         return self._look(look)
 
-    def turn(self) -> int:
-        """Which turn this is: the number of the newest message from the user."""
+    def heard(self, since: int | None = None) -> tuple[bool, int]:
+        """Whether the user has said something since a message number, and the number that the next message will have.
 
-        def look(sight: Sight, _: State) -> int:
-            last = next((page for page in _backwards(sight) if page.header.form is Form.USER), None)
-            return last.header.numbers[0] if last else -1
+        It goes by what arrived, so that nothing an agent does to pages begins a new turn.
+        """
+
+        def look(_: Sight, state: State) -> tuple[bool, int]:
+            end = state.next_message
+            arrived = state.message_records(since, end) if since is not None and since < end else ()
+            return any(record.message.role == "user" for _, record in arrived), end
 
         return self._look(look)
 
@@ -333,7 +339,6 @@ def _handed(state: State, record: PageRecord) -> Page:
     return to_page(state, record, seqs=False)
 
 
-def _backwards(sight: Sight) -> Iterator[PageRecord]:
-    """The first row of the conversation, newest first."""
-    number = sight.conversation()
-    return iter(()) if number is None else sight.members(page_key(number, 0), reverse=True)
+def _range(start: object, limit: object) -> tuple[int, int | None]:
+    first = whole_number(start, "start")
+    return first, None if limit is None else first + whole_number(limit, "limit")

@@ -11,28 +11,35 @@ from quire.text import MAX_DESCRIPTION, in_one_line
 
 _LISTED = 40
 _HITS = 5
+_MOST_HITS = 50
+_SAID = 200
+_LONGEST = 20_000
+"""Characters that one call reads at most; the answer says how to go on."""
 
 
 def find(desk: Desk, query: str, limit: int = _HITS) -> str:
     """Search; one line a hit."""
-    hits = desk.agent.find(query, min(max(limit, 0), 50))
+    hits = desk.agent.find(query, min(limit, _MOST_HITS))
     if not hits:
-        return f"Nothing found for {query[:200]!r}. Try fewer or other words."
-    return "\n".join(f"[{hit.index}] {hit.name}: {hit.description}" for hit in hits)
+        return f"Nothing found for {query[:_SAID]!r}. Try fewer or other words."
+    return "\n".join(f"[{hit.index}] {hit.name}: {hit.description[:_SAID]}" for hit in hits)
 
 
 def read_page(desk: Desk, page: PageIndex = "", start: int = 0, length: int = READ_LENGTH) -> str:
     """A range of a text, or the entries of a folder, or the table of contents."""
     if not page:
-        return listing(desk.agent.view(), start, _LISTED)
+        return listing(desk.agent.view(start, _LISTED + 1), start, _LISTED)
     found = desk.agent.get_page(page)
     if isinstance(found, ContentsPage):
-        return listing([entry(child) for child in desk.agent.children(page)], start, _LISTED)
-    text = desk.agent.read_page(page, start, length)
+        lines = [entry(child) for child in desk.agent.children(page, start, _LISTED + 1)]
+        return listing(lines, start, _LISTED)
+    text = desk.agent.read_page(page, start, min(length, _LONGEST))
     total = desk.agent.length(page)
     end = start + len(text)
-    if start == 0 and end == total:
-        return text or f"{page} is empty."
+    if not text:
+        return f"{page} has {total} characters; there is nothing from {start} on." if total else f"{page} is empty."
+    if len(text) == total:
+        return text
     more = f" Go on with start={end}." if end < total else ""
     return f"{text}\n[characters {start}–{end} of {total} of {page}.{more}]"
 

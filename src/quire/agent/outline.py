@@ -24,13 +24,11 @@ def entry(page: Page, depth: int = 0) -> str:
 
 
 def listing(lines: Sequence[str], start: int, most: int) -> str:
-    """So many of the lines, with a word on what is left."""
-    part = lines[start : start + most]
-    if not part:
-        return "Nothing there." if not lines else f"There are only {len(lines)} entries."
-    left = len(lines) - start - len(part)
-    more = [f"… {left} more: go on with start={start + len(part)}."] if left > 0 else []
-    return "\n".join([*part, *more])
+    """So many lines that begin at `start`, given with at least one more if there is one, and how to go on."""
+    if not lines:
+        return f"There is nothing from {start} on." if start else "Nothing there."
+    more = [f"… more: go on with start={start + most}."] if len(lines) > most else []
+    return "\n".join([*lines[:most], *more])
 
 
 def contents(sight: Sight) -> Iterator[tuple[int, PageRecord]]:
@@ -38,11 +36,17 @@ def contents(sight: Sight) -> Iterator[tuple[int, PageRecord]]:
     for number, _ in sight.live_segments():
         root = sight.page(page_key(number, 0))
         if isinstance(root, PageRecord):
-            yield from _below(sight, root, 0)
+            yield from _below(sight, root)
 
 
-def _below(sight: Sight, page: PageRecord, depth: int) -> Iterator[tuple[int, PageRecord]]:
-    yield depth, page
-    if page.header.folder and page.header.visibility is Visibility.EXPANDED:
-        for child in sight.members(page.key):
-            yield from _below(sight, child, depth + 1)
+def _below(sight: Sight, root: PageRecord) -> Iterator[tuple[int, PageRecord]]:
+    rows = [iter((root,))]
+    while rows:
+        page = next(rows[-1], None)
+        if page is None:
+            rows.pop()
+            continue
+        yield len(rows) - 1, page
+        header = page.header
+        if header.folder and header.lifecycle is Lifecycle.ACTIVE and header.visibility is Visibility.EXPANDED:
+            rows.append(sight.members(page.key))

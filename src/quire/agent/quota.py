@@ -9,7 +9,10 @@ from quire.records import AGENTS, PageRecord
 
 
 class Quota(Struct, frozen=True, kw_only=True):
-    """What an agent may add in all (pages, bytes of text), how deep it may nest, and its tool calls in one turn."""
+    """What an agent may add in all (pages, bytes of text), how deep it may nest, and its tool calls in one turn.
+
+    Bytes are those of bodies, names and summaries that it writes, again and again if it writes them again.
+    """
 
     pages: int = 10_000
     bytes: int = 16_000_000
@@ -32,7 +35,7 @@ def charge(plan: Plan, quota: Quota) -> None:
     """Count what a plan adds for its actor, and refuse what is too much. Raises `QuotaExceeded`."""
     written = [page for page in plan.pages.values() if isinstance(page, PageRecord)]
     pages = sum(page.header.born == plan.seq for page in written)
-    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in plan.bodies.values())
+    size = sum(map(_size, plan.bodies.values())) + sum(_words(plan, page) for page in written)
     if pages or size:
         key = AGENTS + plan.author()
         note = plan.note(key)
@@ -44,6 +47,19 @@ def charge(plan: Plan, quota: Quota) -> None:
         plan.put_note(key, used=used)
     for page in written:
         _shallow(plan, page, quota.depth)
+
+
+def _words(plan: Plan, page: PageRecord) -> int:
+    """The bytes of a name and a summary, as far as they are new."""
+    header, old = page.header, plan.stored(page.key)
+    if not isinstance(old, PageRecord):
+        return _size(header.name) + _size(header.description) if header.born == plan.seq else 0
+    words = ((old.header.name, header.name), (old.header.description, header.description))
+    return sum(_size(now) for was, now in words if now != was)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _shallow(plan: Plan, page: PageRecord, most: int) -> None:

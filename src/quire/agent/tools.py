@@ -32,7 +32,7 @@ class Tools:
         self._desk = desk
         self._names = names
         self._prefix = prefix
-        self._turn = -1
+        self._heard: int | None = None
         self._calls = 0
         self._parent: Tools | None = None
 
@@ -105,8 +105,8 @@ class Tools:
         tool = next((tool for tool in self._tools() if self._prefix + tool.name == name), None)
         if tool is None:
             raise InvalidValue(f"There is no tool {shown(name)}; tools are {', '.join(self.names())}.")
-        arguments = arguments_for(tool, given)
         self._count()
+        arguments = arguments_for(tool, given)
         try:
             return tool.call(self._desk, arguments)
         except Conflict:  # someone else wrote: look again, and try once more
@@ -122,9 +122,8 @@ class Tools:
         if self._parent is not None:
             self._parent._count()
             return
-        turn = self._desk.agent.turn()
-        self._calls = self._calls + 1 if turn == self._turn else 1
-        self._turn = turn
+        new_turn, self._heard = self._desk.agent.heard(self._heard)
+        self._calls = 1 if new_turn else self._calls + 1
         most = self._desk.agent.quota.calls
         if self._calls > most:
             raise QuotaExceeded(f"{most} tool calls in this turn are the limit; answer the user with what you have")
