@@ -1,5 +1,6 @@
 """Counting tokens: exact figures of the o200k vocabulary, plain text only, loaded when first needed."""
 
+import random
 import subprocess
 import sys
 
@@ -97,3 +98,58 @@ def test_the_estimate_is_labelled_and_never_nothing_for_something() -> None:
     assert (counter.name, counter.exact) == ("estimate", False)
     assert [counter.count(text) for text in ("", "a", "abcd", "abcde", "语言", "a\ud800")] == [0, 1, 1, 2, 2, 2]
     assert estimate("x" * 4_000) == 1_000
+
+
+SEAMS = [
+    "word",
+    "pump's",
+    "2024-05-20",
+    "/var/log",
+    "数据库，连接。",
+    "失败！",
+    "a1b2",
+    "QUJD+/==",
+    "I'll",
+    '{"a":1}',
+    "é",
+    "e\u0301",
+]
+SEAMS += [
+    "हिन्दी",
+    "١٢٣",
+    "🙂",
+    "…",
+    "\n",
+    "\r\n",
+    "  ",
+    "\t",
+    "\u00a0",
+    "\u2028",
+    "'",
+    "中'文",
+    "9'9",
+    "x_y",
+    "<|endoftext|>",
+]
+
+
+@pytest.mark.parametrize("vocabulary", ["o200k_base", "cl100k_base"])
+@pytest.mark.parametrize("piece", [60, 257, 1_000])
+def test_a_long_text_is_counted_in_pieces_and_the_count_is_exact(
+    piece: int, vocabulary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = VocabularyCounter(vocabulary)
+    chance = random.Random(piece)
+    texts = ["".join(f"{word} {chance.choice(SEAMS)}" for word in chance.choices(SEAMS, k=300)) for _ in range(20)]
+    exact = [counter.count(text) for text in texts]
+    monkeypatch.setattr("quire.tokens._PIECE", piece)
+    assert [counter.count(text) for text in texts] == exact
+
+
+@pytest.mark.parametrize("run", ["a", "=", " ", "数", "ab1", "\n"])
+def test_a_run_without_a_place_to_cut_is_counted_to_the_token(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = VocabularyCounter()
+    text = run * 20_000
+    exact = counter.count(text)
+    monkeypatch.setattr("quire.tokens._PIECE", 1_024)
+    assert exact <= counter.count(text) <= exact + len(text) // 1_024

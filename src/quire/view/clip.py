@@ -21,6 +21,7 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
     Thinking goes first, then the largest texts are shortened; images and files go where that is not enough, the
     largest first.
     """
+    count = _no_further(count, limit)
     if _size(messages, count) <= limit:
         return list(messages)
     left = [_without_thinking(message, index) for message in messages]
@@ -51,6 +52,17 @@ def clip_text(text: str, limit: int, index: PageIndex, count: Count) -> str:
         if used <= limit or not room:
             return shown
         room = min(int(room * limit / used * 0.97), room - 1) if limit > _LEAST else 0
+
+
+def _no_further(count: Count, limit: int) -> Count:
+    """Counting that stops where a text is too large anyway: of megabytes only the beginning is looked at."""
+    enough = 4_096 + 32 * limit
+
+    def counted(text: str) -> int:
+        tokens = count(text[:enough])
+        return count(text) if tokens <= limit and len(text) > enough else tokens
+
+    return counted
 
 
 def _clipped(message: Message, limit: int, index: PageIndex, count: Count) -> Message:

@@ -1,0 +1,60 @@
+"""What folding leaves alone, however short the space: pinned pages wherever they are, and the user's last words."""
+
+import quire
+from quire import Context
+
+
+def folded_talk(budget: int = 400) -> tuple[Context, str]:
+    """A conversation that was folded, and one of its chapters."""
+    ctx = quire.open("memory:", budget=budget)
+    talk_on(ctx, 12)
+    chapters = [page.index for page in ctx.pages.children("usr-0") if isinstance(page, quire.ContentsPage)]
+    return ctx, chapters[0]
+
+
+def talk_on(ctx: Context, turns: int) -> None:
+    for turn in range(turns):
+        ctx.user(f"question {turn} " + "word " * 20)
+        ctx.assistant("yes " * 20)
+        ctx.render()
+
+
+def test_a_pinned_page_in_a_chapter_stays_shown() -> None:
+    ctx, chapter = folded_talk()
+    while isinstance(page := ctx.pages.children(chapter)[0], quire.ContentsPage):
+        chapter = page.index
+    ctx.pages.pin(page.index)
+    talk_on(ctx, 6)
+    assert ctx.check() == []
+    assert page.index in [shown.index for shown in ctx.render().pages if shown.granularity == "whole"]
+
+
+def test_a_pinned_chapter_in_a_chapter_stays_open() -> None:
+    ctx = quire.open("memory:", budget=400)
+    indices = []
+    for turn in range(4):
+        ctx.user(f"question {turn} " + "word " * 5)
+        indices.append(f"usr-{turn + 1}")
+    inner = ctx.pages.create_contents_page("Inner", "", "usr-0", indices[:2])
+    ctx.pages.create_contents_page("Outer", "", "usr-0", [inner, indices[2]])
+    ctx.pages.pin(inner)
+    talk_on(ctx, 6)
+    assert ctx.check() == []
+    assert set(indices[:2]) <= {shown.index for shown in ctx.render().pages if shown.granularity == "whole"}
+
+
+def test_a_message_of_nothing_is_not_the_last_word() -> None:
+    ctx = quire.open("memory:", budget=240)
+    ctx.system("of " * 20)
+    ctx.assistant("hello " * 30)
+    asked = ctx.user("question " + "word " * 30)
+    ctx.user([])
+    assert asked in [message.index for message in ctx.render().messages]
+
+
+def test_folding_goes_on_where_the_first_few_save_nothing() -> None:
+    ctx = quire.open("memory:", budget=600)
+    while ctx.render(max_tokens=10**6).tokens <= 600:
+        ctx.assistant("yes")
+        ctx.user("no")
+    assert ctx.render().tokens <= 600

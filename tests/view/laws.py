@@ -1,0 +1,224 @@
+"""What holds of every view, as checks: of one view, of a view and the one before it, of a view and another handle's.
+
+`check_walk(number, steps)` walks and checks them all; a failure names the number, which replays it.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+import quire
+from quire import Context, Lifecycle, Message, View, Visibility, check_legal
+from quire.providers import format_messages
+from quire.view.parts import Part
+from tests.view.counting import anthropic_tokens, openai_tokens, responses_tokens
+from tests.view.legality import anthropic_is_legal, openai_is_legal, responses_is_legal
+from tests.view.states import PRIVATE_WORD, Walk
+
+Values = dict[str, Any]
+NO_RESULT = "[no result]"
+REOPENED = 0.35
+"""The share of states that a handle opened anew draws once more: that costs as much as all the rest together."""
+
+
+class Forms:
+    """A view in all three forms."""
+
+    def __init__(self, view: View) -> None:
+        self.openai = view.openai()
+        self.responses = view.responses()
+        request = view.anthropic()
+        self.anthropic = list(request)
+        self.prompt = request.system
+
+    def text(self) -> str:
+        """Everything that would be sent."""
+        return json.dumps([self.openai, self.responses, self.anthropic, self.prompt], ensure_ascii=False)
+
+
+class Seen(NamedTuple):
+    """The view before: what was sent, whether it is what the context itself looks like, and whether with the prompt."""
+
+    view: View
+    forms: Forms
+    steady: bool
+    system: bool
+
+
+class Run:
+    """A walk, and the last view of it that may be followed by another."""
+
+    def __init__(self, number: int) -> None:
+        self.walk = Walk(number)
+        self.last: Seen | None = None
+
+
+def check_walk(number: int, steps: int) -> int:
+    """Walk so many steps and check every view on the way; how many states had one."""
+    run = Run(number)
+    walk = run.walk
+    try:
+        views = sum(check_state(run) for _ in range(steps))
+    except BaseException as error:
+        error.add_note(f"replay with check_walk({number}, {steps}): budget {walk.budget}, {walk.config}, {walk.trace}")
+        raise
+    walk.ctx.refresh()
+    assert walk.ctx.check() == []
+    return views
+
+
+def check_state(run: Run) -> bool:
+    """Go on to the next state and check its view; False if there is none, as what must be shown does not fit."""
+    walk, ctx = run.walk, run.walk.ctx
+    walk.step()
+    options = walk.options()
+    stale = walk.second is not None and walk.second.seq != ctx.seq  # it cannot know what stands where
+    asked, system = None if stale else last_user(ctx), bool(options.get("include_system_prompt", True))
+    wanted = options.get("max_tokens", walk.budget)
+    room = max(0, wanted - options.get("reserve", 0))
+    try:
+        view = ctx.render(**options)
+    except quire.IrreducibleFloor:
+        assert stale or must_be_shown(ctx, system=system) > room
+        return False
+    now = Seen(view, Forms(view), ctx.render(max_tokens=10**9).tokens <= room, system)
+    check_view(now, room, asked, ctx)
+    if not stale:
+        check_reach(ctx, now)
+    if not stale and walk.chance.random() < REOPENED:
+        check_reopened(walk, now, {**options, "max_tokens": wanted, "preview": True})
+    check_after(run, now)
+    if wanted == walk.budget and not options.get("preview"):
+        run.last, walk.edited, walk.looked = now, False, False
+    return True
+
+
+def check_view(now: Seen, room: int, asked: int | None, ctx: Context) -> None:
+    """The laws that one view has to keep."""
+    check_size(now.view, now.forms, room)
+    if any(message.role != "system" for message in now.view.messages):
+        check_legality(now.forms)
+    if now.system:
+        check_prompts(ctx, now.view, now.forms)
+    assert asked is None or asked in [message.index for message in now.view.messages]
+    assert PRIVATE_WORD not in now.forms.text()
+
+
+def check_reopened(walk: Walk, now: Seen, options: Values) -> None:
+    """The same state gives the same bytes, whoever draws it."""
+    again = walk.open().render(**options)
+    assert Forms(again).text() == now.forms.text()
+    assert again.tokens == now.view.tokens
+
+
+def check_after(run: Run, now: Seen) -> None:
+    """What holds of a view and the one before it."""
+    before, walk = run.last, run.walk
+    if before is None or walk.looked:
+        return
+    assert now.view.shared_prefix == shared_tokens(before.view, now.view)
+    same = now.steady and before.steady and now.system is before.system
+    if same and not walk.edited and now.view.fold is None:
+        check_prefix(before.forms, now.forms)
+
+
+def check_size(view: View, forms: Forms, room: int) -> None:
+    """Within the budget in every form; what the view says it costs is what its form for OpenAI costs."""
+    assert view.tokens <= room
+    assert view.tokens == sum(part.tokens for part in view.parts)
+    openai = openai_tokens(forms.openai)
+    assert openai <= view.tokens
+    assert responses_tokens(forms.responses) <= room
+    assert anthropic_tokens(forms.anthropic, forms.prompt) <= room
+    if all(map(_is_plain, view.messages)):
+        assert openai == view.tokens
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether all forms say the message in the same words."""
+    objects = all(call.arguments.startswith("{") and call.arguments.endswith("}") for call in message.tool_calls)
+    return objects and not message.name and (message.content is None or isinstance(message.content, str))
+
+
+def check_legality(forms: Forms) -> None:
+    """All forms may be sent, by the library's checker and by the tests' own."""
+    assert check_legal(forms.openai, "openai") == []
+    assert check_legal(forms.responses, "responses") == []
+    assert check_legal(forms.anthropic, "anthropic") == []
+    assert openai_is_legal(forms.openai)
+    assert responses_is_legal(forms.responses)
+    assert anthropic_is_legal(forms.anthropic)
+
+
+def check_prompts(ctx: Context, view: View, forms: Forms) -> None:
+    """Every pinned prompt stands whole, in the view and in the forms."""
+    said = [message.content for message in view.messages if message.role == "system"]
+    sent = [message["content"] for message in forms.openai if message["role"] == "system"]
+    apart = forms.prompt if isinstance(forms.prompt, str) else "\n".join(block["text"] for block in forms.prompt)
+    for page in ctx.pages.children("sys-0"):
+        if page.pinned:
+            text = ctx.pages.detail(page.index).removeprefix("System: ")
+            assert text in said
+            assert text in sent
+            assert text in apart
+
+
+def last_user(ctx: Context) -> int | None:
+    """The last words of the user's that stand open in the conversation: the index of the message."""
+    for message in reversed(list(ctx.messages())):
+        if message.role == "user" and message.says_something:
+            index = ctx.conversation.page_of(message.index)
+            page = ctx.pages.get_page(index or "")
+            open_there = page.effective is Lifecycle.ACTIVE and page.visibility is Visibility.EXPANDED
+            if open_there and page.index.startswith("usr-"):
+                return message.index
+    return None
+
+
+def check_reach(ctx: Context, now: Seen) -> None:
+    """Every message that is not marked stands on a page that is shown or below one, unless it was archived."""
+    if not now.steady:  # lines of chapters that were made for this view alone
+        return
+    shown = {page.index for page in now.view.pages}
+    pages = {ctx.conversation.page_of(message.index) for message in ctx.messages() if message.says_something}
+    for index in pages - shown:
+        assert index is not None
+        chain = [ctx.pages.get_page(index), *ctx.pages.ancestors(index)]
+        archived = any(page.lifecycle is not Lifecycle.ACTIVE for page in chain)
+        if archived or index.startswith("own-" if now.system else ("own-", "sys-")):
+            continue
+        assert any(page.index in shown for page in chain), f"{index} cannot be reached"
+
+
+def check_prefix(before: Forms, now: Forms) -> None:
+    """Between folds a view only grows at its end; what waited for a result may have got it."""
+    start = before.openai
+    waiting = next((n for n, m in enumerate(start) if m["role"] == "tool" and m["content"] == NO_RESULT), None)
+    if waiting is not None:
+        start = start[: max(n for n in range(waiting) if start[n]["role"] == "assistant")]
+    assert now.openai[: len(start)] == start
+
+
+def shared_tokens(before: View, now: View) -> int:
+    """The tokens of the pieces that two views begin with, compared by what is sent."""
+    total = 0
+    for one, other in zip(before.parts, now.parts, strict=False):
+        if one is not other and _sent(one) != _sent(other):
+            break
+        total += other.tokens
+    return total
+
+
+def _sent(part: Part) -> list[Any]:
+    return [part.openai(), format_messages(part.messages, "anthropic"), format_messages(part.messages, "responses")]
+
+
+def must_be_shown(ctx: Context, *, system: bool) -> int:
+    """More than what can in no way be left out: prompts, pinned pages, a line for the rest, calls that wait."""
+    total = 400
+    for page in ctx.pages.list_pages():
+        if page.index.startswith("own-") or (page.index.startswith("sys-") and not system):
+            continue
+        is_open = isinstance(page, quire.DetailPage) and page.effective is Lifecycle.ACTIVE
+        total += page.tokens if page.pinned else 0
+        total += 60 if is_open and not page.index.startswith("usr-") else 0
+    return total + 40 * len(ctx.pending_calls())
