@@ -222,7 +222,11 @@ class Windows(Face):
     def _keep(self, operation: str, window: Kept, live: Live, saved: str, *, moves: bool, always: bool) -> Kept | None:
         """Keep what an app saved with its page; the window as it stands then, None if it is closed."""
         with self._engine.lock:
-            now = kept(self.run(operation, keep_window, window.key, saved, moves=moves, always=always))
+            try:
+                now = kept(self.run(operation, keep_window, window.key, saved, moves=moves, always=always))
+            except BaseException:  # the object is ahead of what is stored
+                live.forget()
+                raise
             if now is not None:
                 live.saved, live.stamp = saved, stamp(now)
             return now

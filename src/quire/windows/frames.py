@@ -17,6 +17,8 @@ MOST_CHARACTERS = 16_000
 
 _HEAD_SHARE = 0.6
 _ERROR_CHARACTERS = 300
+_DESCRIPTION_CHARACTERS = 500
+_ID_CHARACTERS = 100
 _NO_ROOM = "[… left out: no room in the view …]"
 _UNSHOWABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls
@@ -72,7 +74,7 @@ def _window(frame: Frame, key: str, content: str, actions: str) -> str:
     obsolete = ' obsolete="true"' if frame.obsolete else ""
     return (
         f'<Window id="{quoted(frame.id)}" key="{quoted(key)}"{obsolete}>\n'
-        f"  <Description>{escaped(frame.description)}</Description>\n"
+        f"  <Description>{escaped(_clipped(frame.description, _DESCRIPTION_CHARACTERS))}</Description>\n"
         f"  <Content>{content}</Content>\n"
         f"{actions}</Window>"
     )
@@ -100,7 +102,7 @@ def _content(contents: Contents, most: int) -> str:
 
 
 def _item(item: tuple[str, str]) -> str:
-    return f'<item id="{quoted(item[0])}">{escaped(item[1])}</item>'
+    return f'<item id="{quoted(item[0][:_ID_CHARACTERS])}">{escaped(item[1])}</item>'
 
 
 def _ends(items: Sequence[tuple[str, str]], most: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

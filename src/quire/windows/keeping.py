@@ -147,7 +147,7 @@ def open_window(
     key = plan.next_key(segment_number(root))
     name = window or f"{app}_{page_number(key)}"
     plate = Plate(window=name, app=app, at=plan.seq, important=important, append=append)
-    summary = in_one_line(description)[:MAX_DESCRIPTION]
+    summary = _line(description)
     header = Header(
         folder=False,
         name=plate.window,
@@ -194,9 +194,9 @@ def close_window(plan: Plan, key: int, summary: str | None) -> bool:
     unpinned(plan, window.page, "close")
     fields: dict[str, Any] = {"closed": True, "lifecycle": Lifecycle.HOT_ARCHIVED, "body": 0}
     if summary:
-        line = in_one_line(summary)[:MAX_DESCRIPTION]
+        line, text = _line(summary), _storable(summary)
         fields |= {"description": line, "summary_tokens": plan.count(line)}
-        fields |= {"body": plan.add_body(summary), "tokens": plan.count(summary)}
+        fields |= {"body": plan.add_body(text), "tokens": plan.count(text)}
     plan.change(window.page, **fields)
     return True
 
@@ -208,6 +208,15 @@ def window_pages(state: State) -> Iterator[Kept]:
         window = kept(page)
         if window is not None:
             yield window
+
+
+def _line(text: str) -> str:
+    """The text as a page's description, whatever an app or a model wrote."""
+    return in_one_line(_storable(text[: 4 * MAX_DESCRIPTION]))[:MAX_DESCRIPTION]
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _meta(plate: Plate) -> bytes:

@@ -36,6 +36,11 @@ class Live:
             lambda: chained([self._made, self._restored, *steps]), self.lock, patience=0 if self.late else patience
         )
 
+    def forget(self) -> None:
+        """Let it be made anew from what it saved, if it ever saved anything: what it is now is not what is stored."""
+        if self.saved:
+            self.stamp = (-1, -1)
+
     def looked_at(self, patience: float) -> Job:
         """A call that gives the description and the content of the window."""
         return self.job(self._content, self._described, patience=patience)

@@ -116,8 +116,7 @@ def result_of(live: Live, outcome: Outcome, doing: str) -> tuple[Any, str]:
             return result, saved
         error = InvalidOperation(f"it returned {shown(result)}; text, None, Refresh() or Close() is needed.")
     live.late = isinstance(error, TimeLimit)
-    if live.saved:
-        live.stamp = (-1, -1)
+    live.forget()
     if isinstance(error, InvalidValue) or (isinstance(error, QuireError) and not isinstance(error, InvalidOperation)):
         raise error
     named = said(error) if isinstance(error, InvalidOperation | TimeLimit) else f"{type(error).__name__}: {said(error)}"
