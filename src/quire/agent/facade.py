@@ -14,9 +14,10 @@ from quire.errors import InvalidOperation, InvalidValue, PermissionDenied, shown
 from quire.pages import Page, PageIndex, Permission, Segment
 from quire.plan import Plan
 from quire.records import PageRecord
+from quire.search.finding import find
+from quire.search.scope import open_to_agents
 from quire.state import State
 from quire.system import ContextSystem, Hit, lifecycle, segments, tree
-from quire.system.find import find
 from quire.system.present import to_page, to_segment, to_text
 from quire.system.rules import choice, whole_number
 from quire.text import one_line
@@ -103,14 +104,7 @@ class AgentContext:
 
     def find(self, query: str, limit: int = 10) -> list[Hit]:
         """The pages that answer a query best, among those the agent can see."""
-
-        def look(sight: Sight, state: State) -> list[Hit]:
-            most = whole_number(limit, "limit")
-            hits = find(state, query, 1 << 30) if most else []
-            seen = (hit for hit in hits if sight.key_of(hit.index) is not None)
-            return [hit for hit, _ in zip(seen, range(most), strict=False)]
-
-        return self._look(look)
+        return self._look(lambda _, state: find(state, query, limit, scope=open_to_agents(state)))
 
     def read_page(self, index: PageIndex, start: int = 0, length: int = READ_LENGTH) -> str:
         """A range of what a page says, in characters, also of one that is folded, clipped or archived."""

@@ -22,7 +22,7 @@ def find(desk: Desk, query: str, limit: int = _HITS) -> str:
     hits = desk.agent.find(query, min(limit, _MOST_HITS))
     if not hits:
         return f"Nothing found for {query[:_SAID]!r}. Try fewer or other words."
-    return "\n".join(f"[{hit.index}] {hit.name}: {hit.description[:_SAID]}" for hit in hits)
+    return "\n".join(f"[{hit.index}] {hit.name}: {(hit.snippet or hit.description)[:_SAID]}" for hit in hits)
 
 
 def read_page(desk: Desk, page: PageIndex = "", start: int = 0, length: int = READ_LENGTH) -> str:
