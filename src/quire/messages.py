@@ -91,7 +91,11 @@ def message_tokens(message: Message, count: Callable[[str], int]) -> int:
     tokens = sum(map(count, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
     if message.name and message.role == "user" and isinstance(content, str):
         tokens += max(0, count(f"{message.name}: {content}") - count(message.name) - count(content))
-    return tokens + sum(map(media_tokens, content)) if isinstance(content, list) else tokens
+    if not isinstance(content, list):
+        return tokens
+    if message.origin == "responses":  # each of its texts may have been an item of its own, and goes back as one
+        tokens += PER_MESSAGE * max(0, sum(part.get("type") == "text" for part in content) - 1)
+    return tokens + sum(map(media_tokens, content))
 
 
 def counted_texts(message: Message) -> Iterator[str]:
@@ -111,7 +115,7 @@ def _written_arguments(call: ToolCall) -> str:
     """The arguments as they are, or in the object that Anthropic gets of what is none."""
     text = call.arguments
     if not call.custom and (text == "{}" or not text.strip()):
-        return text
+        return "{}"
     try:
         is_object = not call.custom and isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):

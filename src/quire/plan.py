@@ -29,6 +29,7 @@ from quire.records import (
     SegmentRecord,
     call_key,
     page_key,
+    page_line,
     segment_number,
 )
 from quire.state import State
@@ -205,6 +206,8 @@ class Plan(Reader):
         header = record.header
         for field, value in fields.items():
             if getattr(header, field) != value:
+                if header.line_tokens:
+                    fields = self._with_its_line(record, fields)
                 changed = PageRecord(record.key, record.parent, record.rank, self._stamp(header, fields))
                 return self._write(changed)
         return record
@@ -388,6 +391,13 @@ class Plan(Reader):
         self._turns.setdefault(key, len(self._turns))
         if isinstance(page, PageRecord) and page.parent is not None:
             self._groups.setdefault((page.parent, page.is_cold), {})[key] = None
+
+    def _with_its_line(self, record: PageRecord, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields, and what the line of a folded page takes if they change what stands in it."""
+        if "line_tokens" in fields or fields.keys().isdisjoint(("name", "description", "tokens")):
+            return fields
+        line = page_line(self.index(record.key), replace(record.header, **fields))
+        return {**fields, "line_tokens": self.count(line)}
 
     def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:
         return replace(header, **fields, seq=self.seq, age=self.now - header.created)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from quire.errors import Corrupt, NewerFormat
 from quire.messages import Message
-from quire.pages import NUMBER_BITS, Form, Lifecycle, Mark, Permission, SegmentType, Visibility
+from quire.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
 from quire.storage.base import KEY_BITS, Record
 
 FORMAT: Final = 1
@@ -84,6 +84,12 @@ class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):
 
     seq: int
     moved_to: int = -1
+
+
+def page_line(index: PageIndex, header: Header) -> str:
+    """The line of a hidden page or a folded chapter, with its line break: such lines have counts that add up."""
+    summary = f": {header.description}" if header.description else ""
+    return f"[{index} {header.tokens}] {header.name}{summary}\n"
 
 
 class PageRecord(Struct, frozen=True, gc=False):

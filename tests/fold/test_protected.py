@@ -2,6 +2,7 @@
 
 import quire
 from quire import Context
+from tests.view.counting import openai_tokens
 
 
 def folded_talk(budget: int = 400) -> tuple[Context, str]:
@@ -58,3 +59,13 @@ def test_folding_goes_on_where_the_first_few_save_nothing() -> None:
         ctx.assistant("yes")
         ctx.user("no")
     assert ctx.render().tokens <= 600
+
+
+def test_the_line_of_a_folded_page_is_counted_anew_when_it_changes() -> None:
+    ctx, chapter = folded_talk()
+    ctx.pages.update_page(chapter, description="Much more was said than anyone had thought. " * 2)
+    view = ctx.render()
+    assert openai_tokens(view.openai()) == view.tokens
+    ctx.pages.update_page(chapter, name="短", description="")
+    view = ctx.render()
+    assert openai_tokens(view.openai()) == view.tokens

@@ -255,7 +255,7 @@ def _emigrate(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) ->
         _no_window(page, plan.index(page.key), "move to another segment")
     number = segment_number(above.key)
     keys = {key: plan.next_key(number) for key in moved}
-    fields: dict[str, Any] = {"seq": plan.seq}
+    fields: dict[str, Any] = {"seq": plan.seq, "line_tokens": 0}  # its line has another index now
     if _in_system(plan, above):
         fields |= {"pinned": True, "lifecycle": Lifecycle.ACTIVE, "visibility": Visibility.EXPANDED}
     for old, page in moved.items():

@@ -1,15 +1,10 @@
 """One line for a page that is not shown whole: its index, its size, its name and its summary, in few tokens."""
 
-from quire.pages import PageIndex
-from quire.records import Header
+from quire.records import page_line
+
+__all__ = ["FOLDED", "block_head", "page_line"]
 
 FOLDED = "Folded earlier"
-
-
-def page_line(index: PageIndex, header: Header) -> str:
-    """The line of a hidden page or a folded chapter, with its line break: such lines have counts that add up."""
-    summary = f": {header.description}" if header.description else ""
-    return f"[{index} {header.tokens}] {header.name}{summary}\n"
 
 
 def block_head(key: str, title: str) -> str:
