@@ -47,7 +47,7 @@ class MemoryIndex:
         with self._lock:
             found = 0
             for key in self._holders(phrase):
-                if _within(key, spans) and any(self._places(key, phrase)):
+                if _within(key, spans) and any(self.places(key, phrase)):
                     found += 1
                     if found >= most:
                         break
@@ -55,7 +55,8 @@ class MemoryIndex:
 
     def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
         with self._lock:
-            found = ((-score(key, self._locate(key, wanted)), key) for key in self._matches(wanted, spans))
+            phrases = wanted.phrases
+            found = ((-score(_Here(self, key, phrases)), key) for key in self._matches(wanted, spans))
             return [(-value, key) for value, key in nsmallest(limit, found)]
 
     def update(
@@ -142,16 +143,12 @@ class MemoryIndex:
         for key in set.intersection(*sorted(every, key=len)) if every else ():
             if not _within(key, spans):
                 continue
-            if all(_single(phrase) or any(self._places(key, phrase)) for phrase in wanted.every) and (
-                not wanted.some or any(any(self._places(key, phrase)) for phrase in wanted.some)
+            if all(_single(phrase) or any(self.places(key, phrase)) for phrase in wanted.every) and (
+                not wanted.some or any(any(self.places(key, phrase)) for phrase in wanted.some)
             ):
                 yield key
 
-    def _locate(self, key: int, wanted: Wanted) -> Callable[[int], _Places]:
-        phrases = wanted.phrases
-        return lambda number: self._places(key, phrases[number])
-
-    def _places(self, key: int, phrase: Phrase) -> _Places:
+    def places(self, key: int, phrase: Phrase) -> _Places:
         """Where a phrase stands in each field; several terms do not stand in a row in the parts."""
         fields = self._documents[key]
         last = self._last(phrase)
@@ -163,6 +160,18 @@ class MemoryIndex:
             () if numbers and place == _PARTS else list(_rows(field, numbers, ends))
             for place, field in enumerate(fields)
         )
+
+
+class _Here:
+    """The document at hand while it is scored."""
+
+    def __init__(self, index: MemoryIndex, key: int, phrases: Sequence[Phrase]) -> None:
+        self.rowid = key
+        self._index = index
+        self._phrases = phrases
+
+    def phrase_locations(self, phrase: int, /) -> _Places:
+        return self._index.places(self.rowid, self._phrases[phrase])
 
 
 def _rows(field: "array[int]", before: Sequence[int], ends: set[int]) -> Iterator[int]:

@@ -5,7 +5,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from quire.search.query import Query
-from quire.search.scoring import Scorer, Weights
+from quire.search.scoring import Weights, ceiling, scorer
 from quire.storage.searching import Index, Phrase, Span, Wanted
 
 _MOST_TERMS = 96
@@ -24,39 +24,50 @@ def rank(index: Index, query: Query, spans: Sequence[Span], within: Sequence[Spa
     """The best pages in the stretches `within`, by the statistics of all of `spans`."""
     if not query.clauses or not limit or not within:
         return []
-    weights = Weights(index, spans)
+    found: dict[int, Ranked] = {}
+    for tier in _tiers(Weights(index, spans), query):
+        worth = scorer(tier.weights, index.sizes(), tier.average, tier.bonus)
+        for score, key in index.best(tier.wanted, within, worth, limit + len(found) if found else limit):
+            if len(found) < limit:
+                found.setdefault(key, Ranked(score * tier.share, key, tier.complete))
+        if len(found) >= limit:
+            break
+    return list(found.values())
+
+
+class _Tier(NamedTuple):
+    """Pages of which every one comes before all of the next tier."""
+
+    wanted: Wanted
+    weights: Sequence[float]
+    average: float
+    bonus: float = 0.0
+    share: float = 1.0
+    complete: bool = True
+
+
+def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
+    """Everything in a row, then everything, then some of it. The next is made only when it is asked for."""
     every = tuple(clause.phrase for clause in query.clauses)
-    together = (query.together,) if query.together else ()
-    scorer = Scorer(
-        [weights.of(phrase) for phrase in every], index.sizes(), weights.average, full=True, together=bool(together)
-    )
-    full = index.best(Wanted(every, extra=together), within, scorer, limit)
-    found = [Ranked(score, key, True) for score, key in full]
-    if len(found) < limit:
-        held = {key for _, key in full}
-        partial = _partial(index, query, weights, within, limit + len(held), scorer.ceiling)
-        found += [ranked for ranked in partial if ranked.key not in held][: limit - len(found)]
-    return found
+    worth = [weights.of(phrase) for phrase in every]
+    step = ceiling(worth)
+    if query.together:
+        yield _Tier(Wanted((*every, query.together)), worth, weights.average, 2 * step)
+    yield _Tier(Wanted(every), worth, weights.average, step)
+    partial = _partial(weights, query)
+    if partial is not None:
+        worth = [weights.of(phrase) for phrase in partial.phrases]
+        share = min(1.0, step / ceiling(worth)) if ceiling(worth) else 1.0
+        yield _Tier(partial, worth, weights.average, share=share, complete=False)
 
 
-def _partial(
-    index: Index, query: Query, weights: Weights, within: Sequence[Span], limit: int, ceiling: float
-) -> Iterator[Ranked]:
-    """Pages that hold some of the words, and everything that is required; none is worth `ceiling` or more."""
+def _partial(weights: Weights, query: Query) -> Wanted | None:
+    """Some of the words, and everything that is required; None if there is nothing less to ask for."""
     required = tuple(clause.phrase for clause in query.clauses if clause.required)
-    terms = list(
-        dict.fromkeys(term for clause in query.clauses if not clause.required for term in _terms(clause.phrase))
-    )
-    if len(terms) + len(required) < 2 or not terms:
-        return
-    some = telling(weights, terms)
-    if not some:
-        return
-    worth = [weights.of(phrase) for phrase in (*required, *some)]
-    scorer = Scorer(worth, index.sizes(), weights.average)
-    share = min(1.0, ceiling / scorer.ceiling) if scorer.ceiling else 1.0
-    for score, key in index.best(Wanted(required, some), within, scorer, limit):
-        yield Ranked(score * share, key, False)
+    loose = (clause.phrase for clause in query.clauses if not clause.required)
+    terms = list(dict.fromkeys(term for phrase in loose for term in _terms(phrase)))
+    some = telling(weights, terms) if terms and len(terms) + len(required) > 1 else ()
+    return Wanted(required, some) if some else None
 
 
 def telling(weights: Weights, terms: Sequence[Phrase]) -> tuple[Phrase, ...]:

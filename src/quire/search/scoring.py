@@ -8,7 +8,8 @@ together, in a row, a second one.
 from collections.abc import Callable, Sequence
 from math import log
 
-from quire.storage.searching import Amount, Index, Locate, Phrase, Span
+from quire.storage.base import MAX_KEY
+from quire.storage.searching import Amount, Index, Phrase, Place, Score, Span
 
 K1 = 1.2
 B = 0.75
@@ -30,11 +31,6 @@ def most_counted(documents: int) -> int:
 def rarity(count: int, documents: int) -> float:
     """What a word on so many pages is worth."""
     return log(1 + (documents - count + 0.5) / (count + 0.5))
-
-
-def saturated(frequency: float) -> float:
-    """What so many occurrences are worth: less and less each."""
-    return frequency * (K1 + 1) / (frequency + K1)
 
 
 class Weights:
@@ -67,37 +63,31 @@ class Weights:
         return max(self.amount.terms / self.amount.documents, 1.0) if self.amount.documents else 1.0
 
 
-class Scorer:
-    """What a page is worth as an answer. `together`: whether the last phrase located is all clauses in a row."""
+def ceiling(weights: Sequence[float]) -> float:
+    """What no page can reach by phrases of these weights alone."""
+    return sum(weights) * (K1 + 1)
 
-    def __init__(
-        self,
-        weights: Sequence[float],
-        size: Callable[[int], int],
-        average: float,
-        *,
-        full: bool = False,
-        together: bool = False,
-    ) -> None:
-        self.weights = list(enumerate(weights))
-        self.ceiling = sum(weights) * (K1 + 1)
-        self._size = size
-        self._start = 1 - B
-        self._slope = B / average
-        self._bonus = self.ceiling if full else 0.0
-        self._row = len(weights) if together else None
 
-    def __call__(self, key: int, locate: Locate) -> float:
-        norm = self._start + self._slope * self._size(key)
+def scorer(weights: Sequence[float], size: Callable[[int], int], average: float, bonus: float = 0.0) -> Score:
+    """What gives the worth of a page at which phrases of these weights are located. One call a page, so it is lean."""
+    start, slope = 1 - B, B / average
+    worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights)]
+
+    def score(place: Place) -> float:
+        norm = start + slope * size(place.rowid & MAX_KEY)
         if norm < _SHORTEST:
             norm = _SHORTEST
-        score = self._bonus
-        for number, weight in self.weights:
+        locate = place.phrase_locations
+        total = bonus
+        for number, worth in worths:
             body, name, description, parts = locate(number)
-            frequency = len(body) / norm
             if name or description or parts:
-                frequency += NAME * len(name) + DESCRIPTION * len(description) + PARTS * len(parts)
-            score += weight * frequency * (K1 + 1) / (frequency + K1)
-        if self._row is not None and any(locate(self._row)):
-            score += self.ceiling
-        return score
+                frequency = NAME * len(name) + DESCRIPTION * len(description) + PARTS * len(parts) + len(body) / norm
+            elif body:
+                frequency = len(body) / norm
+            else:
+                continue
+            total += worth * frequency / (frequency + K1)
+        return total
+
+    return score

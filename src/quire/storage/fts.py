@@ -154,7 +154,7 @@ class FtsIndex:
         with self._all.guard, self._all.sound():
             self._all.register()
             base = self._number() << KEY_BITS
-            self._all.score = lambda api: score(api.rowid & MAX_KEY, api.phrase_locations)
+            self._all.score = score
             try:
                 found = [
                     [(row[0], row[1] & MAX_KEY) for row in self._db.execute(_BEST, (match, base | a, base | b, limit))]
@@ -228,10 +228,7 @@ def _matching(wanted: Wanted) -> str:
     groups = [" AND ".join(map(_expression, wanted.every))] if wanted.every else []
     if wanted.some:
         groups.append(f"({' OR '.join(map(_expression, wanted.some))})")
-    match = " AND ".join(groups)
-    if wanted.extra:  # each of them implies the rest, so it brings in nothing new
-        match = f"({match}) OR {' OR '.join(map(_expression, wanted.extra))}"
-    return match
+    return " AND ".join(groups)
 
 
 def _roll_back(db: apsw.Connection) -> None:

@@ -27,10 +27,6 @@ Span = tuple[int, int]
 """Keys from the first to the last of a stretch."""
 Found = tuple[float, int]
 """A score and the key it belongs to."""
-Locate = Callable[[int], Sequence[Sized]]
-"""Where a phrase, by its number, stands in the document at hand: the places in each field."""
-Score = Callable[[int, Locate], float]
-"""What the document with this key is worth."""
 
 
 class Phrase(Struct, frozen=True, gc=False):
@@ -43,16 +39,30 @@ class Phrase(Struct, frozen=True, gc=False):
 class Wanted(Struct, frozen=True):
     """What documents are asked for: those with every phrase of `every` and, if there are any, one of `some`.
 
-    `extra` changes nothing in what is found and is located like the others; the numbers go on from list to list.
+    The phrases are numbered from 0, list after list.
     """
 
     every: tuple[Phrase, ...]
     some: tuple[Phrase, ...] = ()
-    extra: tuple[Phrase, ...] = ()
 
     @property
     def phrases(self) -> tuple[Phrase, ...]:
-        return (*self.every, *self.some, *self.extra)
+        return (*self.every, *self.some)
+
+
+class Place(Protocol):
+    """The document at hand while it is scored. The low bits of `rowid` are its key."""
+
+    @property
+    def rowid(self) -> int:
+        """Its number; `rowid & MAX_KEY` is its key."""
+
+    def phrase_locations(self, phrase: int, /) -> Sequence[Sized]:
+        """Where a phrase, by its number, stands: the places in each of the fields."""
+
+
+Score = Callable[[Place], float]
+"""What the document at hand is worth."""
 
 
 class Document(Struct, frozen=True):

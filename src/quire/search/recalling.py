@@ -1,0 +1,271 @@
+"""Which exchanges to bring back for a question, within so many tokens. Pure: it reads nothing and changes nothing.
+
+An exchange counts by its own words, by those of the three exchanges around it and by those of its whole session, each
+as BM25 over words without endings and each measured against the best; vectors of the exchange and of the three around
+it join in the same way. Then neighbours share: a good answer makes the question before it worth showing. The best that
+fit are shown in the order they were spoken, with the date once for every day and the speaker before every line: what
+is spent on framing is evidence lost.
+
+Adding scores that were measured against the best beats reciprocal rank fusion here: see the figures of `bench search`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import nlargest
+from math import log
+
+from msgspec import Struct
+
+from quire.clock import as_datetime
+from quire.search.snippets import CLOSE, OPEN, snippet
+from quire.search.stems import STOP, stem
+from quire.search.words import terms
+from quire.text import in_one_line
+
+GAP = 4 * 3_600_000
+"""Milliseconds of silence after which a new session begins."""
+MOST_IN_SESSION = 40
+"""Exchanges after which a session is cut, silence or not."""
+SESSION = 0.7
+NEAR, NEXT = 0.25, 0.1
+"""What a session counts against an exchange, and what neighbours and theirs give of their score."""
+_K1, _B = 1.2, 0.75
+_LONG = 1_200
+"""Characters beyond which only the passage that answers is shown."""
+_LEAST = 0.05
+"""What counts for less than this share of the best is not shown, however much room there is."""
+_MOST_LINES = 2_000
+
+Count = Callable[[str], int]
+
+
+class Memory(Struct, frozen=True):
+    """Something that can be brought back: an exchange, or a page of its own (`place` is -1).
+
+    `place` orders exchanges; those next to each other differ by one. `when` is in milliseconds.
+    """
+
+    key: int
+    place: int
+    when: int
+    speaker: str
+    text: str
+
+
+class Chosen(Struct, frozen=True):
+    """A page that is brought back, what it is worth against the best (1.0), and why."""
+
+    key: int
+    score: float
+    reason: str
+
+
+class Recalled(Struct, frozen=True):
+    """The pages that are brought back, in the order they stand in the text, and what that takes."""
+
+    pages: tuple[Chosen, ...] = ()
+    text: str = ""
+    tokens: int = 0
+
+
+class Words:
+    """The words of what was said, kept from one question to the next."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, Counter[str]]] = {}
+
+    def of(self, memory: Memory) -> Counter[str]:
+        """How often each word occurs, the speaker's name included."""
+        found = self._known.get(memory.key)
+        if found is None or found[0] is not memory.text:
+            if found is None or found[0] != memory.text:
+                said = Counter(map(stem, terms(f"{memory.speaker}: {memory.text}")))
+            else:
+                said = found[1]
+            found = self._known[memory.key] = (memory.text, said)
+        return found[1]
+
+
+Likeness = Callable[[Sequence[Memory]], Sequence[float]]
+"""How like the question each of them is, by vectors: from 0 to 1."""
+
+
+def recall(
+    question: str,
+    memories: Sequence[Memory],
+    room: int,
+    count: Count,
+    *,
+    visible: Collection[int] = (),
+    words: Words | None = None,
+    likeness: Sequence[Likeness] = (),
+) -> Recalled:
+    """What to show beside a question within `room` tokens; never a page in `visible`, never one twice."""
+    ordered = sorted({memory.key: memory for memory in memories}.values(), key=_place)
+    asked = asked_words(question)
+    scores, reasons = score(asked, ordered, words or Words(), likeness)
+    best = max(scores, default=0.0)
+    if best <= 0 or room <= 0:
+        return Recalled()
+    shown = _Block(room, count, list(asked))
+    usable = (n for n, memory in enumerate(ordered) if memory.key not in visible and scores[n] > _LEAST * best)
+    for number in nlargest(_MOST_LINES, usable, key=lambda n: (scores[n], -n)):
+        if not shown.add(number, ordered[number]):
+            break
+    return shown.recalled(ordered, [value / best for value in scores], reasons)
+
+
+def asked_words(question: str) -> dict[str, None]:
+    """What a question is about: its words without endings, once each, and without those that say nothing."""
+    found = dict.fromkeys(terms(question))
+    telling = [word for word in found if word not in STOP] or list(found)
+    return dict.fromkeys(map(stem, telling[:200]))
+
+
+def score(
+    asked: Mapping[str, None], memories: Sequence[Memory], words: Words, likeness: Sequence[Likeness] = ()
+) -> tuple[list[float], list[str]]:
+    """What each of them is worth, and what speaks for it most."""
+    said = [words.of(memory) for memory in memories]
+    alone = [([Counter({word: held[word] for word in asked if word in held})], held.total()) for held in said]
+    hits = [found[0][0] for found in alone]
+    sizes = [size for _, size in alone]
+    groups = _sessions(memories)
+    near = [[m for m in (n - 1, n, n + 1) if _are_next(memories, groups, n, m)] for n in range(len(memories))]
+    whole: dict[int, list[int]] = {}
+    for number, group in enumerate(groups):
+        whole.setdefault(group, []).append(number)
+    one = _measured(_bm25(asked, [[n] for n in range(len(memories))], hits, sizes))
+    three = _measured(_bm25(asked, near, hits, sizes))
+    session = dict(zip(whole, _measured(_bm25(asked, list(whole.values()), hits, sizes)), strict=True))
+    like = [sum(values) for values in zip(*(_measured(give(memories)) for give in likeness), strict=True)]
+    total = [
+        one[n] + three[n] + SESSION * session[groups[n]] + (like[n] if like else 0.0) for n in range(len(memories))
+    ]
+    shared = [_shared(total, memories, groups, n) for n in range(len(memories))]
+    return shared, [_reason(hits[n], like[n] if like else 0.0, total[n]) for n in range(len(memories))]
+
+
+def _bm25(
+    asked: Mapping[str, None], units: Sequence[Sequence[int]], hits: Sequence[Counter[str]], sizes: Sequence[int]
+) -> list[float]:
+    """BM25 of units that are made of several exchanges each."""
+    held = [hits[unit[0]] if len(unit) == 1 else _sum([hits[n] for n in unit]) for unit in units]
+    lengths = [sum(sizes[n] for n in unit) for unit in units]
+    average = max(sum(lengths) / len(lengths), 1.0) if lengths else 1.0
+    holding = Counter(word for found in held for word in found)
+    worth = {word: log(1 + (len(units) - n + 0.5) / (n + 0.5)) * (_K1 + 1) for word, n in holding.items()}
+    scores = []
+    for found, length in zip(held, lengths, strict=True):
+        norm = _K1 * (1 - _B + _B * length / average)
+        scores.append(sum(worth[word] * times / (times + norm) for word, times in found.items()))
+    return scores
+
+
+def _sum(counters: Sequence[Counter[str]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for counter in counters:
+        if counter:
+            total.update(counter)
+    return total
+
+
+def _measured(scores: Sequence[float]) -> list[float]:
+    """Scores against the best one."""
+    best = max(scores, default=0.0)
+    return [max(value, 0.0) / best for value in scores] if best > 0 else [0.0] * len(scores)
+
+
+def _sessions(memories: Sequence[Memory]) -> list[int]:
+    """The session of each: a run of exchanges without a long silence; a page on its own is one by itself."""
+    groups: list[int] = []
+    length = 0
+    for number, memory in enumerate(memories):
+        before = memories[number - 1] if number else None
+        goes_on = (
+            before is not None
+            and before.place >= 0
+            and memory.place >= 0
+            and abs(memory.when - before.when) < GAP
+            and length < MOST_IN_SESSION
+        )
+        length = length + 1 if goes_on else 1
+        groups.append(groups[-1] if goes_on else number)
+    return groups
+
+
+def _are_next(memories: Sequence[Memory], groups: Sequence[int], one: int, other: int) -> bool:
+    """Whether two exchanges stand next to each other in one session, or are the same."""
+    if not 0 <= other < len(memories) or groups[one] != groups[other]:
+        return False
+    return abs(memories[one].place - memories[other].place) == abs(one - other)
+
+
+def _shared(total: Sequence[float], memories: Sequence[Memory], groups: Sequence[int], number: int) -> float:
+    value = total[number]
+    for step, share in ((1, NEAR), (2, NEXT)):
+        for other in (number - step, number + step):
+            if _are_next(memories, groups, number, other):
+                value += share * total[other]
+    return value
+
+
+def _reason(hits: Counter[str], like: float, total: float) -> str:
+    if hits:
+        return f"it has {', '.join(sorted(hits))}"
+    return "it is like the question" if like > total / 2 else "it stands beside what answers the question"
+
+
+def _place(memory: Memory) -> tuple[bool, int, int]:
+    return memory.place < 0, memory.place, memory.key
+
+
+class _Block:
+    """Lines as they are taken, with what they cost: a day's date is paid for by its first line."""
+
+    def __init__(self, room: int, count: Count, asked: Sequence[str]) -> None:
+        self.room = room
+        self._count = count
+        self._asked = asked
+        self._lines: dict[int, str] = {}
+        self._days: dict[str, int] = {}
+        self.tokens = 0
+
+    def add(self, number: int, memory: Memory) -> bool:
+        """Take a line if it fits; whether it is worth trying another."""
+        day = _day(memory)
+        line = f"{in_one_line(memory.speaker)}: {self._said(memory.text)}\n"
+        cost = self._count(line) + (0 if day in self._days else self._count(day))
+        if self.tokens + cost <= self.room:
+            self._days.setdefault(day, number)
+            self._lines[number] = line
+            self.tokens += cost
+        return self.room - self.tokens > _SMALLEST
+
+    def recalled(self, memories: Sequence[Memory], scores: Sequence[float], reasons: Sequence[str]) -> Recalled:
+        """What was taken, as one text."""
+        pieces: list[str] = []
+        day = ""
+        for number in sorted(self._lines):
+            if _day(memories[number]) != day:
+                day = _day(memories[number])
+                pieces.append(day)
+            pieces.append(self._lines[number])
+        text = "".join(pieces)
+        chosen = tuple(Chosen(memories[n].key, scores[n], reasons[n]) for n in sorted(self._lines))
+        return Recalled(chosen, text, self._count(text))
+
+    def _said(self, text: str) -> str:
+        if len(text) <= _LONG:
+            return text.strip()
+        return snippet(text, self._asked, _LONG).replace(OPEN, "").replace(CLOSE, "")
+
+
+_SMALLEST = 12
+"""Tokens below which no further line is tried."""
+
+
+def _day(memory: Memory) -> str:
+    """The line that stands before what was said on a day."""
+    day = as_datetime(memory.when)
+    return f"{day.day} {day:%b %Y}\n"
