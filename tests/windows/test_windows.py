@@ -371,13 +371,30 @@ def test_rollback_brings_windows_back_as_they_were(ctx: Context) -> None:
     assert numbers(ctx) == ["counter_1=1"]
 
 
-def test_what_a_temporary_block_did_is_gone_with_it(ctx: Context) -> None:
+def test_a_temporary_block_takes_back_what_was_said_and_not_what_was_done(ctx: Context) -> None:
     ctx.windows.open("counter")
     with ctx.temporary():
         ctx.windows.act("counter_1", "count", by=9)
+        ctx.windows.open("counter")
         ctx.user("in between")
-        assert numbers(ctx) == ["counter_1=9"]
-    assert len(frames(ctx)) == 1
+        assert numbers(ctx) == ["counter_1=9", "counter_2=0"]
+    assert numbers(ctx) == ["counter_1=9", "counter_2=0"]
+    assert all(message.text != "in between" for message in ctx.render().messages)
+
+
+def test_a_window_opened_in_a_temporary_block_is_not_lost_to_another_writer(tmp_path: Path) -> None:
+    def work(one: Context, two: Context) -> None:
+        with one.temporary():
+            one.windows.open("counter")
+            two.refresh()
+            two.user("meanwhile")
+
+    with (
+        opened(tmp_path / "a.db") as one,
+        opened(tmp_path / "a.db") as two,
+        pytest.raises(quire.Conflict, match="win-1"),
+    ):
+        work(one, two)
 
 
 def test_windows_come_back_when_their_apps_are_registered_again(tmp_path: Path) -> None:

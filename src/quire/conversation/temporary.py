@@ -106,7 +106,7 @@ def _is_talk(state: State, key: int, old: PageRecord | Gone | None) -> bool:
     page = state.page(key)
     if not isinstance(page, PageRecord):
         return segment_number(key) == state.conversation()
-    if page.header.form is Form.TEXT:
+    if page.header.form in (Form.TEXT, Form.WINDOW):
         return False
     if not isinstance(old, PageRecord) or old.header.numbers != page.header.numbers:
         return True
