@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from os import urandom
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from quire.agent import AgentContext, Quota
 from quire.agent.desk import Desk
@@ -30,6 +30,9 @@ from quire.view.folded import Folded
 from quire.view.preamble import derived_key
 from quire.windows.calls import WindowCalls
 from quire.windows.facade import Windows
+
+if TYPE_CHECKING:
+    from quire.rendering.summarising import Summarising
 
 DEFAULT_BUDGET = 128_000
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
@@ -197,6 +200,11 @@ class Context:
         """Have a function called after every fold; what is returned ends that."""
         return self._drawing.on_fold(listener)
 
+    @property
+    def summarising(self) -> "Summarising | None":
+        """What the summariser of `CompressionConfig` is at: its errors, and `wait`; None if there is none."""
+        return self._drawing.summarising
+
     # History
 
     def history(
@@ -253,6 +261,8 @@ class Context:
 
     def close(self) -> None:
         """Release the storage, if this context opened it. Nothing is lost by not closing."""
+        if self._drawing.summarising is not None:
+            self._drawing.summarising.close()
         if self._owned is not None:
             self._owned.close()
 

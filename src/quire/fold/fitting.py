@@ -7,6 +7,7 @@ the last user message never go, and the newest message is clipped only when noth
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
+from quire.fold.better import Better, improve
 from quire.fold.folding import Lines, Standing, choose, essential, fold, gather_all, protected
 from quire.messages import PER_MESSAGE
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
@@ -49,6 +50,11 @@ class Fitting:
             self._scene.draw(self.plan, self._settled)
             self._total = self._scene.fixed() + self._scene.spoken
         return self._total + self._tail.tokens
+
+    def improve(self, found: Iterable[Better]) -> None:
+        """Let better summaries take their places."""
+        improve(self.plan, found, self._maker.size)
+        self._total = None
 
     def fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""

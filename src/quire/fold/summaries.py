@@ -61,6 +61,15 @@ def summarise_chapters(lines: Sequence[tuple[str, str]], limit: int, count: Coun
     return _fitted(lines[0][0], taken, [names], sorted(ranks, key=ranks.__getitem__), limit, count)
 
 
+def summarise_anew(name: str, summary: str, gate: Gate, limit: int, count: Count) -> str:
+    """A summary that somebody wrote, within so many tokens, with facts as far as there is room and none lost."""
+    text = within(summary, limit, count)
+    if not text:
+        return ""
+    taken = _fitting(gate.ordered(), limit - count(f"{text} |"), count, known=f"{name} {text}")
+    return gated(name, _joined(text, taken, limit, count), gate)[0]
+
+
 def gated(name: str, summary: str, gate: Gate) -> tuple[str, Account]:
     """A summary with the facts that would be lost without it, and the account of all of them."""
     text = in_one_line(summary)

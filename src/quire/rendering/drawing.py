@@ -1,7 +1,7 @@
 """Drawing: the face of a context that shows it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -19,6 +19,9 @@ from quire.view.options import CompressionConfig, RenderOptions, check_config, c
 from quire.view.preamble import PREAMBLE
 from quire.view.tail import Volatile
 from quire.view.view import View
+
+if TYPE_CHECKING:
+    from quire.rendering.summarising import Summarising
 
 _USUAL = RenderOptions()
 Pieces = Callable[[RenderOptions], Sequence[Volatile]]
@@ -113,6 +116,11 @@ class Drawing(Face):
     def dump(self) -> str:
         """One line for every item."""
         return self._read(dump)
+
+    @property
+    def summarising(self) -> "Summarising | None":
+        """The work of the summariser, if there is one."""
+        return self._renderer.summarising
 
     def on_fold(self, listener: Callable[[Folded], None]) -> Callable[[], None]:
         """Have a function called after every fold; what is returned ends that."""

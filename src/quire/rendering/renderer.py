@@ -32,7 +32,9 @@ from quire.view.tail import Sizes, Tail, Volatile
 from quire.view.view import View
 
 if TYPE_CHECKING:
+    from quire.fold.better import Better, Job
     from quire.fold.fitting import Fitting
+    from quire.rendering.summarising import Summarising
 
 ACTOR = "renderer"
 _WORTHWHILE = 0.05
@@ -56,6 +58,7 @@ class Renderer:
         self._sizes = Sizes(engine.counter.count)
         self.after: list[Part] = []
         """The tail of the last view at the context's own budget."""
+        self.summarising = _summarising(config)
 
     def render(self, options: RenderOptions, budget: int, pieces: Sequence[Volatile] = ()) -> View:
         """A view within the budget; at the context's own budget it may commit one fold first.
@@ -156,9 +159,11 @@ class Renderer:
         """Commit one fold, if it saves anything worth it; another writer who was first is no reason to fail."""
         engine = self._engine
         plan = engine.begin(ACTOR)
-        fitting, total = self._fitted(plan, room, tail)
+        better = self.summarising.ready() if self.summarising is not None else []
+        fitting, total = self._fitted(plan, room, tail, better)
         if total > room:
             return None  # the view says so
+        folded = self._jobs(plan, room)
         held = plan.note(HELD)
         if plan.pages and held and held.name:
             plan.put_note(HELD)
@@ -166,16 +171,28 @@ class Renderer:
             engine.commit(plan, "fold")
         except Conflict:
             return None
+        if self.summarising is not None and plan.pages:
+            self.summarising.drop(better)
+            self.summarising.offer(folded)
         if plan.pages:
             self._on_fold(fitting.done)
         return fitting.done if plan.pages or plan.settles else None
 
-    def _fitted(self, plan: Plan, room: int, tail: Tail) -> "tuple[Fitting, int]":
+    def _jobs(self, plan: Plan, room: int) -> "list[Job]":
+        if self.summarising is None:
+            return []
+        from quire.fold.better import jobs
+
+        return jobs(plan, room)
+
+    def _fitted(self, plan: Plan, room: int, tail: Tail, better: "Sequence[Better]" = ()) -> "tuple[Fitting, int]":
         from quire.fold.fitting import Fitting  # late: many a context never folds
 
         maker = self._maker or self._new_maker(plan.state)
         plan.settle()
         fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config, tail=tail)
+        if better:
+            fitting.improve(better)
         before = fitting.total()
         fitting.keep_capacities()
         threshold = self._threshold(room)
@@ -199,6 +216,14 @@ class Renderer:
         if total > room:
             raise _floor(scene, tail, total, room)
         return scene
+
+
+def _summarising(config: CompressionConfig) -> "Summarising | None":
+    if config.summariser is None:
+        return None
+    from quire.rendering.summarising import Summarising  # late: few contexts have one
+
+    return Summarising(config.summariser)
 
 
 def _floor(scene: Scene, tail: Tail, total: int, room: int) -> IrreducibleFloor:

@@ -1,5 +1,6 @@
 """How a view is to be drawn, and when the conversation is folded."""
 
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -9,6 +10,9 @@ from quire.errors import InvalidValue, shown
 KEPT_TURNS = 3
 TARGET_SHARE = 0.4
 LINES_SHARE = 0.2
+
+Summariser = Callable[[str, int], str | Awaitable[str | None] | None]
+"""A function of the caller's: from a text, `User: …`, `Assistant: …`, to a summary of at most so many tokens."""
 
 
 class RenderOptions(Struct, frozen=True, kw_only=True):
@@ -36,6 +40,10 @@ class CompressionConfig(Struct, frozen=True, kw_only=True):
     as they fit half of that. `keep_turns` changes how many; `sliding_window` folds whatever is older than the last so
     many turns, whenever it folds at all. Disabled, nothing is ever folded for good: a view that would be too large is
     shortened for itself alone.
+
+    A `summariser` is any function, plain or async, that is given the text of what was folded and how many tokens a
+    summary of it may take. It runs in a thread of its own beside the turn; its summary takes its place at the next fold
+    if the page is still the same. None, or an error, leaves the extracted one.
     """
 
     enabled: bool = True
@@ -43,6 +51,7 @@ class CompressionConfig(Struct, frozen=True, kw_only=True):
     target_tokens: int | None = None
     keep_turns: int = KEPT_TURNS
     sliding_window: int | None = None
+    summariser: Summariser | None = None
 
 
 def check_options(options: RenderOptions) -> RenderOptions:
@@ -72,6 +81,8 @@ def check_config(config: CompressionConfig) -> CompressionConfig:
         if getattr(config, field) is not None:
             _count(getattr(config, field), field)
     _count(config.keep_turns, "keep_turns")
+    if config.summariser is not None and not callable(config.summariser):
+        raise InvalidValue(f"summariser is {shown(config.summariser)}; a function of a text and a number is needed.")
     if config.threshold is not None and config.target_tokens is not None and config.target_tokens > config.threshold:
         raise InvalidValue(f"target_tokens is {config.target_tokens:,}; at most the threshold, {config.threshold:,}.")
     return config
