@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from quire.agent import AgentContext, Quota
 from quire.agent.desk import Desk
+from quire.agent.quota import charge
 from quire.agent.tools import Tools
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.errors import Conflict, InvalidValue, QuireError, shown
@@ -111,7 +112,7 @@ class Context:
             agent.check_permission(self.windows.place(), "get_page")
         except QuireError:
             return None
-        windows = self.windows.acting_as(agent.actor)
+        windows = self.windows.acting_as(agent.actor, charge=partial(charge, quota=agent.quota))
         return WindowCalls(windows, lambda index: agent.check_permission(index, "window"))
 
     # Messages

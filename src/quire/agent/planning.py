@@ -5,17 +5,20 @@ from zlib import crc32
 
 from quire.conversation.edits import delete
 from quire.errors import InvalidOperation, PermissionDenied
-from quire.pages import PageIndex, Segment, SegmentType
+from quire.pages import Form, PageIndex, Segment, SegmentType
 from quire.plan import Plan
 from quire.reader import Reader
 from quire.records import KEY, PageRecord, segment_number
 from quire.system import segments, tree
 from quire.system.rules import attached, loose
+from quire.windows.keeping import close_window
 
 
 def remove_page(plan: Plan, page: PageRecord) -> int:
-    """Remove a page with all below it; messages only get a delete mark. How many pages went."""
+    """Remove a page with all below it; messages only get a delete mark, a window is closed. How many pages went."""
     index = plan.index(page.key)
+    if page.header.form is Form.WINDOW:
+        return int(close_window(plan, page.key, None))
     if segment_number(page.key) != plan.conversation():
         return tree.remove_page(plan, index)
     exchanges = [leaf for _, leaf in plan.subtree(page) if leaf.header.numbers]

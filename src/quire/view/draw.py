@@ -74,6 +74,8 @@ def with_opened(nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Ma
         segment = reader.segment(segment_number(page.key))
         if segment is None or segment.gone or segment.permission is Permission.PRIVATE:
             continue
+        if page.header.form is Form.WINDOW:
+            continue  # it stands in the tail, once
         part = maker.kept(("opened", page.key, anchor.seq), partial(draw_opened, reader, maker, page))
         arrived = (n for n, node in enumerate(placed) if _first_number(node, anchor.number) < anchor.number)
         place = max(arrived, default=len(placed) - 1) + 1

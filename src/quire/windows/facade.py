@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import PageIndex
+from quire.plan import Plan
 from quire.system.face import Face
 from quire.view.options import RenderOptions
 from quire.view.tail import Volatile
@@ -22,6 +23,8 @@ from quire.windows.runner import Job
 from quire.windows.shop import Shop, result_of
 from quire.windows.window import Happening, Window, WindowEvent
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _ID = re.compile(r"[\w.:-]{1,64}")
 
 
@@ -33,6 +36,7 @@ class Windows(Face):
     """
 
     _shop: Shop
+    _charge: Callable[[Plan], None] | None = None
 
     @classmethod
     def beside(cls, other: Face) -> Self:
@@ -41,11 +45,25 @@ class Windows(Face):
         windows._shop = Shop(other._engine)
         return windows
 
-    def acting_as(self, actor: str) -> Self:
-        """The same windows under another actor's name in the journal."""
+    def acting_as(self, actor: str, *, charge: Callable[[Plan], None] | None = None) -> Self:
+        """The same windows under another actor's name in the journal; `charge` may refuse what that actor adds."""
         windows = super().acting_as(actor)
         windows._shop = self._shop
+        windows._charge = charge
         return windows
+
+    def run(self, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Plan and commit, after whoever counts what this actor adds had a look."""
+        charge = self._charge
+        if charge is None:
+            return super().run(operation, planner, *args, **kwargs)
+
+        def charged(plan: Plan) -> T:
+            result = planner(plan, *args, **kwargs)
+            charge(plan)
+            return result
+
+        return super().run(operation, charged)
 
     def __repr__(self) -> str:
         return f"<Windows of {self.context!r}: {len(self)} open, {len(self.apps())} apps>"
