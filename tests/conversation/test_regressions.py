@@ -116,3 +116,12 @@ def test_a_system_message_is_the_prompt_of_a_fork_in_which_nothing_was_said() ->
 
 def _calls(*ids: str) -> list[dict[str, object]]:
     return [{"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calling(*ids)]
+
+
+def test_an_item_after_a_late_system_message_starts_anew() -> None:
+    ctx = new_talk()
+    ctx.user("Hello")
+    ctx.add([{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}])
+    ctx.add({"role": "system", "content": "Be quick."})
+    ctx.add({"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"})
+    assert [message.role for message in ctx.messages()] == ["user", "assistant", "system", "assistant"]

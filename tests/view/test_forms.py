@@ -2,13 +2,20 @@
 
 from typing import Any
 
+from typing import Any
+
 import pytest
 
 import quire
 from quire import check_legal
 from quire.messages import Provider
+from quire.providers import format_messages
 from tests.providers.histories import ALL, CASES
 from tests.providers.test_sdk import BEYOND_THE_TYPES, check_types
+from tests.view.laws import Forms
+from tests.view.states import Walk
+
+Values = dict[str, Any]
 
 
 @pytest.mark.parametrize("budget", [100_000, 700])
@@ -49,3 +56,33 @@ def _spoil(value: Any) -> None:
         for inner in value.values() if isinstance(value, dict) else value:
             _spoil(inner)
         value.clear()
+
+
+@pytest.mark.parametrize("shard", range(4))
+def test_the_forms_of_random_states_fit_the_sdk_types_and_round_trip(shard: int) -> None:
+    for number in range(shard, 60, 4):
+        walk = Walk(number)
+        for _ in range(12):
+            walk.step()
+        try:
+            view = walk.ctx.render()
+        except quire.IrreducibleFloor:
+            continue
+        forms = Forms(view)
+        if len(forms.anthropic) == 0:
+            continue  # nobody has said anything yet
+        check_types(forms.openai, "openai")
+        check_types(forms.responses, "responses")
+        check_types(forms.anthropic, "anthropic")
+        check_round_trip(forms.openai, "openai")
+        check_round_trip(forms.responses, "responses")
+        prompt = [{"role": "system", "content": forms.prompt}] if forms.prompt else []
+        check_round_trip([*prompt, *forms.anthropic], "anthropic", forms.anthropic)
+
+
+def check_round_trip(sent: list[Values], provider: Provider, wanted: list[Values] | None = None) -> None:
+    """A form that is taken in as a history gives the same form again, and nothing in it had to be healed."""
+    ctx = quire.open("memory:")
+    report = ctx.import_messages(sent)
+    assert {finding.kind for finding in report.findings} <= {"further system prompt", "late system message"}
+    assert format_messages(list(ctx.messages()), provider) == (sent if wanted is None else wanted)

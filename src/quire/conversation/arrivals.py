@@ -196,6 +196,9 @@ def _same_go(plan: Plan, message: Message) -> PageRecord | None:
     page = plan.last_exchange() if message.role == "assistant" else None
     if page is None or page.header.form is not Form.ASSISTANT or len(page.header.numbers) != 1:
         return None
+    newest = next(plan.members(tail(plan).folder, reverse=True), None)
+    if newest is not None and newest.header.form is Form.SYSTEM:  # what stands after it was no word of the model's
+        return None
     said = plan.message(page.header.numbers[0]).message
     by, before = message.meta.get("model"), said.meta.get("model")
     another = by is not None and before is not None and by != before  # whose reasoning does not go with this one's
