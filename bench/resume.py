@@ -1,6 +1,9 @@
-"""Resuming in a fresh process: from an open file to the list for the model, against a raw floor that does the same."""
+"""Resuming in a fresh process: from an open file to the list for the model, against a raw floor that does the same.
 
-import statistics
+The best of several processes counts, on both sides: a resume is so short that being interrupted once by another program
+costs more than all of it, and a median of such runs says more about the machine's other work than about either side.
+"""
+
 from pathlib import Path
 
 import quire
@@ -9,7 +12,7 @@ from bench.measure import fresh_python
 from bench.traces import RawFloor, conversation, system
 
 BUDGET = 8_000
-ROUNDS = 9
+ROUNDS = 15
 
 _OURS = """
 import time, quire
@@ -49,8 +52,8 @@ def run(folder: Path, messages: int) -> list[Figure]:
         (_seconds(_OURS.format(file=str(ours), **values)), _seconds(_FLOOR.format(file=str(raw), **values)))
         for _ in range(ROUNDS)
     ]
-    mine, floor = (statistics.median(column) for column in zip(*pairs, strict=True))
-    note = f"median; {mine * 1e3:.2f} ms against {floor * 1e3:.2f} ms"
+    mine, floor = (min(column) for column in zip(*pairs, strict=True))
+    note = f"best of {ROUNDS}; {mine * 1e3:.2f} ms against {floor * 1e3:.2f} ms"
     return [Figure(f"resume {messages:,} messages at 8k in a fresh process, × raw floor", mine / floor, "×", 3, note)]
 
 
