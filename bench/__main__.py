@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import book, conversation, view
+from bench import book, conversation, view, windows
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,12 @@ RESULTS = ROOT / "bench" / "results"
 Topic = Callable[[Path, int], list[Figure]]
 
 
-TOPICS: dict[str, Topic] = {"book": book.run, "conversation": conversation.run, "view": view.run}
+TOPICS: dict[str, Topic] = {
+    "book": book.run,
+    "conversation": conversation.run,
+    "view": view.run,
+    "windows": windows.run,
+}
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 
 

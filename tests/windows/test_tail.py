@@ -206,3 +206,40 @@ def test_a_piece_that_no_longer_holds_is_not_drawn(ctx: Context) -> None:
     gone = Volatile("window", 2, "win-2", "gone", holds=lambda state: False)
     view = renderer.render(RenderOptions(), 8_000, [holds, gone])
     assert [part.messages for part in view.tail] == [(Message(role="user", content="holds"),)]
+
+
+class CountingStorage(quire.MemoryStorage):
+    """Counts the records it hands out."""
+
+    records = 0
+
+    def get(self, *args: Any, **options: Any) -> Any:
+        self.records += 1
+        return super().get(*args, **options)
+
+    def members(self, *args: Any, **options: Any) -> Any:
+        for record in super().members(*args, **options):
+            self.records += 1
+            yield record
+
+    def scan(self, *args: Any, **options: Any) -> Any:
+        for record in super().scan(*args, **options):
+            self.records += 1
+            yield record
+
+
+def test_a_view_after_an_action_reads_nothing_of_the_windows_that_were_closed() -> None:
+    storage = CountingStorage()
+    ctx = quire.open(storage, budget=8_000)
+    ctx.windows.register(Counter)
+    ctx.user("hello")
+    for n in range(200):
+        ctx.windows.open("counter", window_id=f"w{n}")
+        ctx.windows.close(f"w{n}")
+    ctx.windows.open("counter", window_id="last")
+    ctx.render()
+    storage.records = 0
+    for _ in range(5):
+        ctx.windows.act("last", "count")
+        ctx.render()
+    assert storage.records < 50

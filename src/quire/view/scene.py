@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
 from operator import is_not
 
-from quire.pages import Lifecycle, Visibility
+from quire.pages import Form, Lifecycle, Visibility
 from quire.reader import Reader, Slot, slot
-from quire.records import Anchor, PageRecord, page_key, segment_number
+from quire.records import Anchor, Gone, PageRecord, page_key, segment_number
 from quire.state import State
 from quire.view.draw import Node, draw_conversation, draw_leaf, draw_segments, draw_system, opening, with_opened
 from quire.view.maker import Maker
@@ -44,7 +44,7 @@ class Scene:
         elif changed:
             conversation = state.conversation()
             talk = [key for key in changed if segment_number(key) == conversation]
-            if len(talk) < len(changed):
+            if any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed):
                 self._draw_fixed(reader, state.version)
             followed = anchors is self._anchors and all(
                 self._follow(reader, key, state.version) for key in dict.fromkeys(talk)
@@ -139,6 +139,11 @@ class Scene:
         self.spoken += part.tokens - node.part.tokens
         self.nodes[place] = Node(part, [page])
         return True
+
+
+def _is_window(page: PageRecord | Gone | None) -> bool:
+    """Whether a page is drawn in the tail, so that nothing here changes with it."""
+    return isinstance(page, PageRecord) and page.header.form is Form.WINDOW
 
 
 def _placed(nodes: Sequence[Node], among: Iterable[tuple[int, Part]]) -> list[Part]:

@@ -64,12 +64,15 @@ def kept(page: object) -> Kept | None:
     return Kept(page, plate)
 
 
-def is_drawn(reader: Reader, page: PageRecord) -> bool:
-    """Whether a window is where a view looks: in the tree, below open folders, in a segment that is not PRIVATE."""
+def is_standing(page: PageRecord) -> bool:
+    """Whether a window's own page is in the tree and not archived; a closed one stays where it was."""
+    return not page.is_cold and (page.header.lifecycle is Lifecycle.ACTIVE or page.header.closed)
+
+
+def is_open_place(reader: Reader, page: PageRecord) -> bool:
+    """Whether a page is where a view looks: below open folders, in a segment that is not PRIVATE."""
     segment = reader.segment(segment_number(page.key))
-    if segment is None or segment.gone or segment.permission is Permission.PRIVATE or page.is_cold:
-        return False
-    if page.header.lifecycle is not Lifecycle.ACTIVE and not page.header.closed:
+    if segment is None or segment.gone or segment.permission is Permission.PRIVATE:
         return False
     chain = (above.header for above in reader.ancestors(page))
     return all(above.lifecycle is Lifecycle.ACTIVE and above.visibility is Visibility.EXPANDED for above in chain)

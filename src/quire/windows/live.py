@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from quire.windows.app import App, settled
-from quire.windows.frames import Frame, frame_text
+from quire.windows.frames import Frame, frame_line, frame_text
 from quire.windows.keeping import Kept
 from quire.windows.registry import Registered, as_saved, from_saved
 from quire.windows.runner import Job, Outcome, TimeLimit
@@ -16,7 +16,7 @@ Step = Callable[[Any], Any]
 class Live:
     """The object of one open window, and the last frame it gave."""
 
-    __slots__ = ("_frame", "_text", "app", "id", "late", "lock", "registered", "saved", "stamp")
+    __slots__ = ("_frame", "_line", "_text", "app", "id", "late", "lock", "registered", "saved", "stamp")
 
     def __init__(self, registered: Registered, stamp: tuple[int, int], saved: str, app: App | None = None) -> None:
         self.registered = registered
@@ -29,6 +29,7 @@ class Live:
         """Whether its last call did not come back in time; it may still be running."""
         self._frame: tuple[str, Frame] | None = None
         self._text = ""
+        self._line = ""
 
     def job(self, *steps: Step, patience: float) -> Job:
         """A call of its app: the object is made first if it is not there yet; each step gets what the last one gave."""
@@ -58,8 +59,14 @@ class Live:
     def text(self, frame: Frame, key: str) -> str:
         """The frame as the model reads it, written anew only if it differs from the last."""
         if self._frame is None or self._frame != (key, frame):
-            self._frame, self._text = (key, frame), frame_text(frame, key)
+            self._frame, self._text, self._line = (key, frame), frame_text(frame, key), ""
         return self._text
+
+    def line(self, frame: Frame, key: str) -> str:
+        """The frame without its content."""
+        self.text(frame, key)
+        self._line = self._line or frame_line(frame, key)
+        return self._line
 
     def _made(self, _: object) -> App:
         if self.app is not None:
