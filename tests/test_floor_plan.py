@@ -9,7 +9,20 @@ import quire
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
-    ("text", "pages", "ranks", "tokens", "images", "media", "messages", "models", "cache", "numbering", "legal"),
+    (
+        "text",
+        "embedders",
+        "pages",
+        "ranks",
+        "tokens",
+        "images",
+        "media",
+        "messages",
+        "models",
+        "cache",
+        "numbering",
+        "legal",
+    ),
     (
         "storage",
         "storage.base",
@@ -58,6 +71,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "search.ranking",
         "search.stems",
         "search.recalling",
+        "search.vectors",
+        "search.gathering",
         "search.finding",
     ),
     ("plan",),
@@ -185,6 +200,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "cli.demo.table",
         "cli.demo.after",
         "cli.demo.rest",
+        "cli.demo.window",
         "cli.demo",
         "cli",
     ),

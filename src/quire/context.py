@@ -20,6 +20,7 @@ from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
 from quire.records import KEY
 from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, Usage, View, Why
+from quire.search.vectors import Embedder
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem, Entry, Hit, Problem
@@ -287,6 +288,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     segments: Sequence[Segment] | None = None,
     key: str | None = None,
     preamble: str | None = None,
+    embedder: Embedder | None = None,
 ) -> Context:
     """Open a context, creating it with its segments if it is new.
 
@@ -294,9 +296,16 @@ def open(  # noqa: A001 - quire.open is the name users expect
     close. `compression` says when the conversation folds, `preamble` tells the model in other words how to read its
     view (`{key}` in it stands for the context's key; "" for no word at all). `segments` replaces the usual four at
     creation, `key` the random word by which a model tells lines of ours from look-alikes.
+    `embedder` makes vectors of texts, so that pages are also found and recalled by what they mean (`quire.embedders`).
     """
     setup = Setup(
-        budget=budget, counter=counter, compression=compression, segments=segments, key=key, preamble=preamble
+        budget=budget,
+        counter=counter,
+        compression=compression,
+        segments=segments,
+        key=key,
+        preamble=preamble,
+        embedder=embedder,
     )
     storage, owns = storage_at(where, durability=durability)
     try:
@@ -316,12 +325,13 @@ class Setup(NamedTuple):
     segments: Sequence[Segment] | None = None
     key: str | None = None
     preamble: str | None = None
+    embedder: Embedder | None = None
 
 
 def open_in(storage: Storage, context: str, setup: Setup, owned: Storage | None = None) -> Context:
     """Open a context in an open storage."""
     key = derived_key(urandom(8)) if setup.key is None else one_line(setup.key, "key", 32, empty=False)
-    system = ContextSystem(storage, context, counter=setup.counter)
+    system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder)
     opened = Context(system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned=owned)
     if opened.seq == 0:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from os import urandom
 from threading import RLock
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -56,6 +57,7 @@ from quire.storage.base import (
     PIN,
     SEGMENT,
     TALLY,
+    VECTOR,
     Commit,
     Delete,
     Family,
@@ -84,6 +86,8 @@ class Engine:
         self._handle = urandom(6)
         self._attempts = 0
         self._stale = False
+        self.embedder: Callable[[list[str]], Any] | None = None
+        """What makes vectors of pages, if search is to use them."""
         self.held: list[Held] = []
         """Work that is held back, outermost first."""
 
@@ -166,7 +170,7 @@ class Engine:
         head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq)
         ended: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
         commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *ended], state.head_value)
-        below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS}
+        below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0}
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 

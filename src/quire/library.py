@@ -9,6 +9,7 @@ from quire.context import DEFAULT_BUDGET, Context, Setup, open_in
 from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
 from quire.rendering import CompressionConfig
+from quire.search.vectors import Embedder
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem
@@ -33,10 +34,17 @@ class Library:
         segments: Sequence[Segment] | None = None,
         key: str | None = None,
         preamble: str | None = None,
+        embedder: Embedder | None = None,
     ) -> Context:
         """Open a context, creating it if it is new. The options are those of `quire.open`."""
         setup = Setup(
-            budget=budget, counter=counter, compression=compression, segments=segments, key=key, preamble=preamble
+            budget=budget,
+            counter=counter,
+            compression=compression,
+            segments=segments,
+            key=key,
+            preamble=preamble,
+            embedder=embedder,
         )
         return open_in(self.storage, name, setup)
 

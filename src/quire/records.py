@@ -17,7 +17,7 @@ from msgspec import Struct
 from quire.errors import Corrupt, NewerFormat
 from quire.messages import Message
 from quire.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
-from quire.storage.base import KEY_BITS, Record
+from quire.storage.base import KEY_BITS, MAX_KEY, Record
 
 FORMAT: Final = 1
 COLD_GROUP: Final = 1 << KEY_BITS
@@ -230,6 +230,24 @@ class Anchor(Struct, frozen=True, array_like=True, gc=False):
     opened: bytes = b""
 
 
+class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
+    """What an embedder made of a page: numbers of two bytes each, in a row."""
+
+    vector: bytes
+
+
+class VectorStanding(Struct, frozen=True, array_like=True, gc=False):
+    """Which state of which context the vectors reflect, and by which embedder they were made."""
+
+    version: int
+    identity: bytes
+    model: int
+
+
+VECTORS_STAND: Final = MAX_KEY
+"""The key in the family of vectors that says where they stand."""
+
+
 class Touched(Struct, frozen=True, array_like=True, gc=False):
     """One record that an entry changed, and what it was before (`before` None: it did not exist)."""
 
@@ -268,6 +286,8 @@ _tally_decoder = msgspec.msgpack.Decoder(int)
 _message_decoder = msgspec.msgpack.Decoder(MessageRecord)
 _note_decoder = msgspec.msgpack.Decoder(NoteRecord)
 _anchor_decoder = msgspec.msgpack.Decoder(Anchor)
+_vector_decoder = msgspec.msgpack.Decoder(VectorRecord)
+_vector_standing_decoder = msgspec.msgpack.Decoder(VectorStanding)
 _call_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
@@ -356,6 +376,13 @@ def decode_anchor(key: int, value: bytes) -> Anchor:
 def decode_call(key: int, value: bytes) -> tuple[int, ...]:
     """The pages whose exchanges made a call with an id of this hash, oldest first. Raises `Corrupt`."""
     return _decode(_call_decoder, "call", key, value)
+
+
+def decode_vector(key: int, value: bytes) -> VectorRecord | VectorStanding:
+    """A page's vector, or where the vectors stand. Raises `Corrupt`."""
+    if key == VECTORS_STAND:
+        return _decode(_vector_standing_decoder, "vector", key, value)
+    return _decode(_vector_decoder, "vector", key, value)
 
 
 def call_key(call_id: str) -> int:

@@ -33,7 +33,10 @@ def fork(storage: SQLiteStorage, source: str, target: str, *writes: Put | Delete
 
 def rows(storage: SQLiteStorage) -> dict[str, int]:
     """How many rows each table has; those without any are left out."""
-    names = storage._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    names = storage._db.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        " AND name NOT IN ('search_config', 'search_data')"  # never empty, whatever the index holds
+    )
     counts = {
         str(name): int(storage._db.execute(f"SELECT count(*) FROM {name}").get or 0) for name, *_ in names.fetchall()
     }

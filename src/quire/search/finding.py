@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -14,10 +15,11 @@ from quire.records import Gone, Header, PageRecord
 from quire.search.catalogue import index_of
 from quire.search.catching import page_at
 from quire.search.query import Query, parse
-from quire.search.ranking import Ranked, rank
+from quire.search.ranking import Near, Ranked, rank
 from quire.search.scope import Scope, everything, narrowed
 from quire.search.snippets import OPEN, snippet
 from quire.search.texts import body_of, is_found
+from quire.search.vectors import Embedder, embedded, vectors_of
 from quire.state import State
 from quire.storage.searching import IndexLost
 
@@ -91,10 +93,19 @@ class Filters(Struct, frozen=True, kw_only=True):
             raise InvalidValue(f"actor is {shown(self.actor)}; a name is needed.")
 
 
-def find(state: State, query: str, limit: int = 10, *, scope: Scope | None = None, **filters: Any) -> list[Hit]:
+def find(
+    state: State,
+    query: str,
+    limit: int = 10,
+    *,
+    scope: Scope | None = None,
+    embedder: Embedder | None = None,
+    **filters: Any,
+) -> list[Hit]:
     """The pages in a scope that answer a query, best first; every find goes through here.
 
-    Filters are those of `Filters`. Raises `InvalidValue`, or `NoSuchSegment` for a segment outside the scope.
+    With an embedder, pages that say it in other words are found too. Filters are those of `Filters`. Raises
+    `InvalidValue`, or `NoSuchSegment` for a segment outside the scope.
     """
     asked = parse(query)
     if type(limit) is not int or limit < 0:
@@ -105,10 +116,11 @@ def find(state: State, query: str, limit: int = 10, *, scope: Scope | None = Non
     within = seen if chosen.segment is None else narrowed(seen, [_segment(state, seen, chosen.segment)])
     if not limit or not asked.clauses or not state.version:
         return []
+    search = partial(_hits, state, asked, limit, seen, within, chosen, _meaning(state, query, embedder))
     try:
-        return _hits(state, asked, limit, seen, within, chosen)
+        return search()
     except IndexLost:  # it was emptied, and is filled again now
-        return _hits(state, asked, limit, seen, within, chosen)
+        return search()
 
 
 class Aside(Through):
@@ -125,12 +137,23 @@ class Aside(Through):
         return self._seen[key]
 
 
-def _hits(state: State, query: Query, limit: int, seen: Scope, within: Scope, filters: Filters) -> list[Hit]:
+def _meaning(state: State, query: str, embedder: Embedder | None) -> Near | None:
+    """What gives the pages whose vectors are nearest to the query's."""
+    if embedder is None:
+        return None
+    vectors = vectors_of(state.storage, state.context, embedder)
+    vector = embedded(embedder, [query])[0]
+    return lambda spans, limit: vectors.like(vector, spans, limit)
+
+
+def _hits(
+    state: State, query: Query, limit: int, seen: Scope, within: Scope, filters: Filters, near: Near | None
+) -> list[Hit]:
     index = index_of(state.storage, state.context)
     aside = Aside(state)
     wanted = limit * _AGAIN if filters.look_at_pages else limit
     while True:
-        ranked = rank(index, query, seen.spans(), within.spans(), wanted)
+        ranked = rank(index, query, seen.spans(), within.spans(), wanted, near)
         hits = [
             (entry, page)
             for entry in ranked

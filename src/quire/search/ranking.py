@@ -1,15 +1,20 @@
 """Which pages answer a query, best first: those that hold everything asked for, then those that hold some of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
 from quire.search.query import Query
 from quire.search.scoring import Weights, ceiling, scorer
-from quire.storage.searching import Index, Phrase, Span, Wanted
+from quire.storage.searching import Found, Index, Phrase, Span, Wanted
 
 _MOST_TERMS = 96
 _MOST_TELLING = 24
+_WIDER = 4
+_LIKE = 0.3
+"""A page that is less like a query than so much of the likest is no hit."""
+_FULL = 2.0
+"""What a full match is worth above any other, where words and meaning are added."""
 
 
 class Ranked(NamedTuple):
@@ -20,10 +25,49 @@ class Ranked(NamedTuple):
     complete: bool
 
 
-def rank(index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int) -> list[Ranked]:
-    """The best pages in the stretches `within`, by the statistics of all of `spans`."""
+Near = Callable[[Sequence[Span], int], list[Found]]
+"""The pages nearest in meaning, with their likeness."""
+
+
+def rank(
+    index: Index,
+    query: Query,
+    spans: Sequence[Span],
+    within: Sequence[Span],
+    limit: int,
+    near: Near | None = None,
+) -> list[Ranked]:
+    """The best pages in the stretches `within`, by the statistics of all of `spans`.
+
+    With `near`, likeness of meaning orders the pages of a tier beside their words and joins those that hold some.
+    """
     if not query.clauses or not limit or not within:
         return []
+    if near is None:
+        return _by_words(index, query, spans, within, limit)
+    wide = _WIDER * limit + _WIDER * 10
+    return _mixed(_by_words(index, query, spans, within, wide), near(within, wide))[:limit]
+
+
+def _mixed(words: Sequence[Ranked], near: Sequence[Found]) -> list[Ranked]:
+    """Both lists as one: within a tier, scores that were measured against the best are added."""
+    best = [max((entry.score for entry in words if entry.complete is tier), default=0.0) for tier in (False, True)]
+    likest = max((score for score, _ in near), default=0.0)
+    like = {key: score / likest for score, key in near if score > _LIKE * likest} if likest > 0 else {}
+    found = {
+        entry.key: Ranked(
+            _FULL * entry.complete + entry.score / (best[entry.complete] or 1.0) + like.get(entry.key, 0.0),
+            entry.key,
+            entry.complete,
+        )
+        for entry in words
+    }
+    for key, score in like.items():
+        found.setdefault(key, Ranked(score, key, False))
+    return sorted(found.values(), key=lambda entry: (-entry.score, entry.key))
+
+
+def _by_words(index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int) -> list[Ranked]:
     found: dict[int, Ranked] = {}
     for tier in _tiers(Weights(index, spans), query):
         worth = scorer(tier.weights, index.sizes(), tier.average, tier.bonus)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from quire.errors import Conflict, InvalidValue, shown
 
-Family = Literal["segment", "page", "body", "journal", "tally", "pin", "message", "call", "note", "anchor"]
+Family = Literal["segment", "page", "body", "journal", "tally", "pin", "message", "call", "note", "anchor", "vector"]
 SEGMENT: Final = "segment"
 PAGE: Final = "page"
 BODY: Final = "body"
@@ -24,7 +24,20 @@ MESSAGE: Final = "message"
 CALL: Final = "call"
 NOTE: Final = "note"
 ANCHOR: Final = "anchor"
-FAMILIES: Final[tuple[Family, ...]] = (SEGMENT, PAGE, BODY, JOURNAL, TALLY, PIN, MESSAGE, CALL, NOTE, ANCHOR)
+VECTOR: Final = "vector"
+FAMILIES: Final[tuple[Family, ...]] = (
+    SEGMENT,
+    PAGE,
+    BODY,
+    JOURNAL,
+    TALLY,
+    PIN,
+    MESSAGE,
+    CALL,
+    NOTE,
+    ANCHOR,
+    VECTOR,
+)
 IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
 """Families whose records are written once, under keys that only grow: a fork may share them instead of copying."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})

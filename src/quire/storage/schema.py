@@ -32,6 +32,7 @@ _FIRST_FAMILIES: tuple[Family, ...] = (
     "call",
     "note",
     "anchor",
+    "vector",
 )
 
 SEARCH: Final = """CREATE VIRTUAL TABLE search USING fts5 (

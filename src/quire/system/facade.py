@@ -2,6 +2,8 @@
 
 from quire.clock import Clock, system_clock
 from quire.engine import Engine
+from quire.errors import InvalidValue, shown
+from quire.search.vectors import Embedder
 from quire.storage.base import Storage, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
 from quire.system.editing import Editing
@@ -20,6 +22,7 @@ class ContextSystem(Editing, Reading, Timeline, Keeping):
 
     `storage` is any backend (in memory by default), `context` the name of the context in it, created by the first
     change. `actor` is who the journal names. At most `max_pages` pages and `max_bytes` of bodies stay in memory.
+    With an `embedder`, `find` also knows pages that say it in other words.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class ContextSystem(Editing, Reading, Timeline, Keeping):
         clock: Clock = system_clock,
         max_pages: int = DEFAULT_MAX_PAGES,
         max_bytes: int = DEFAULT_MAX_BYTES,
+        embedder: Embedder | None = None,
     ) -> None:
         engine = Engine(
             MemoryStorage() if storage is None else check_storage(storage),
@@ -41,6 +45,9 @@ class ContextSystem(Editing, Reading, Timeline, Keeping):
             max_pages=whole_number(max_pages, "max_pages"),
             max_bytes=whole_number(max_bytes, "max_bytes"),
         )
+        if embedder is not None and not callable(embedder):
+            raise InvalidValue(f"embedder is {shown(embedder)}; a callable from texts to vectors is needed.")
+        engine.embedder = embedder
         super().__init__(engine, actor)
 
     def opened(self, context: str) -> "ContextSystem":
@@ -54,6 +61,7 @@ class ContextSystem(Editing, Reading, Timeline, Keeping):
             clock=engine.clock,
             max_pages=state.max_pages,
             max_bytes=state.max_bytes,
+            embedder=engine.embedder,
         )
 
     def __repr__(self) -> str:

@@ -131,7 +131,10 @@ class Reading(Face):
             "role": role,
             "actor": actor,
         }
-        return self._read(lambda state: find(state, query, limit, since=since, until=until, **filters))
+        embedder = self._engine.embedder
+        return self._read(
+            lambda state: find(state, query, limit, embedder=embedder, since=since, until=until, **filters)
+        )
 
     def check(self) -> list[Problem]:
         """Everything that is wrong with this context, invariant by invariant; an empty list when nothing is."""

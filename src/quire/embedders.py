@@ -1,0 +1,43 @@
+"""Embedders that come with quire. An embedder is any callable from a list of texts to as many vectors.
+
+Give it a `name` that changes when its vectors do: vectors of another name are made anew.
+"""
+
+from typing import Any
+
+from quire.errors import InvalidOperation
+
+
+class WordLlamaEmbedder:
+    """Static vectors of 256 numbers from the wordllama package: no network, no accelerator, a thousand pages a second.
+
+    The package is loaded with the first text.
+    """
+
+    name = "wordllama-256"
+
+    def __init__(self) -> None:
+        self._model: Any = None
+
+    def __call__(self, texts: list[str]) -> Any:
+        if self._model is None:
+            self._model = _load()
+        return self._model.embed(texts, norm=True)
+
+
+def wordllama() -> WordLlamaEmbedder:
+    """The embedder of `quire[embeddings]`. Raises `InvalidOperation` if the package is missing."""
+    from importlib.util import find_spec
+
+    if find_spec("wordllama") is None:
+        raise InvalidOperation("wordllama is not installed: pip install 'quire[embeddings]'.")
+    return WordLlamaEmbedder()
+
+
+def _load() -> Any:
+    from pathlib import Path
+
+    import wordllama as package
+
+    folder = Path(package.__file__ or "").parent  # the model lies in the wheel; without this it asks the network
+    return package.WordLlama.load(cache_dir=folder, disable_download=True)

@@ -1,0 +1,149 @@
+"""What can be brought back for a question: the exchanges of the conversation and the pages beside it.
+
+A short conversation is taken whole. Of a long one, the exchanges that the index finds for the words of the question,
+with those next to them, so that the cost does not grow with the conversation.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from quire.pages import Form
+from quire.records import PageRecord, page_key, segment_number
+from quire.search.catalogue import index_of
+from quire.search.catching import page_at, pages_from
+from quire.search.query import Clause, Query, phrase_of
+from quire.search.ranking import rank
+from quire.search.recalling import Likeness, Memory, Words
+from quire.search.scope import Scope, narrowed
+from quire.search.stems import STOP
+from quire.search.texts import body_of, is_found
+from quire.search.vectors import Embedder, embedded, speaker, vectors_of
+from quire.search.words import plain, runs
+from quire.state import State
+
+MOST_WHOLE = 4_000
+"""A conversation of up to so many messages is taken whole."""
+_FOUND = 300
+_BESIDE = 2
+_OTHERS = 40
+_KEPT = 20_000
+_words: "WeakKeyDictionary[State, Words]" = WeakKeyDictionary()
+_texts: "WeakKeyDictionary[State, OrderedDict[int, tuple[object, Memory]]]" = WeakKeyDictionary()
+
+
+def words_of(state: State) -> Words:
+    """The words that were counted for this state before."""
+    return _words.setdefault(state, Words())
+
+
+def memories(state: State, question: str, scope: Scope) -> list[Memory]:
+    """What can be brought back for a question, as far as this viewer may see it."""
+    conversation = state.conversation()
+    found: list[Memory] = []
+    if conversation is not None and conversation in scope.segments:
+        found += _exchanges(state, question, scope, conversation)
+    others = Scope(scope.segments - {conversation} if conversation is not None else scope.segments)
+    for page in _ranked(state, question, scope, others, _OTHERS):
+        if not page.header.folder and not page.header.pinned and page.header.form is Form.TEXT and page.header.body:
+            text = body_of(state.storage, state.context, page.header)
+            found.append(Memory(page.key, -1, page.header.created, page.header.name, text))
+    return found
+
+
+def likeness_of(state: State, question: str, embedder: Embedder | None) -> list[Likeness]:
+    """How like the question exchanges are, alone and with those beside them; nothing without an embedder."""
+    if embedder is None:
+        return []
+    vectors = vectors_of(state.storage, state.context, embedder)
+    vector = embedded(embedder, [question])[0]
+
+    def alone(given: Sequence[Memory]) -> list[float]:
+        return [float(value) for value in vectors.rows([memory.key for memory in given]) @ vector]
+
+    def around(given: Sequence[Memory]) -> list[float]:
+        rows = vectors.rows([memory.key for memory in given])
+        return [float(value) for value in _joined(rows, given) @ vector]
+
+    return [alone, around]
+
+
+def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> Iterator[Memory]:
+    """The exchanges of a short conversation, or those that matter of a long one; numbered by their messages."""
+    if state.next_message <= MOST_WHOLE:
+        first, last = page_key(conversation, 0), page_key(conversation + 1, 0) - 1
+        pages: Iterable[PageRecord] = pages_from(state.storage, state.context, first, last)
+    else:
+        pages = _around(state, _ranked(state, question, scope, narrowed(scope, [conversation]), _FOUND))
+    spoken = sorted((page for page in pages if page.header.numbers), key=lambda page: page.header.numbers)
+    place = -1
+    last_number = -2
+    for page in spoken:
+        place += 1 if page.header.numbers[0] == last_number + 1 else 2  # a gap: these two do not stand side by side
+        last_number = page.header.numbers[-1]
+        yield _memory(state, page, place)
+
+
+def _memory(state: State, page: PageRecord, place: int) -> Memory:
+    known = _texts.setdefault(state, OrderedDict())
+    found = known.get(page.key)
+    if found is None or found[0] != page.header.numbers:
+        said = [state.message(number).message for number in page.header.numbers]
+        name = speaker(said[0])
+        text = "\n".join(filter(None, (message.text for message in said)))
+        found = known[page.key] = (page.header.numbers, Memory(page.key, place, page.header.created, name, text))
+        while len(known) > _KEPT:
+            known.popitem(last=False)
+    memory = found[1]
+    return memory if memory.place == place else Memory(memory.key, place, memory.when, memory.speaker, memory.text)
+
+
+def _ranked(state: State, question: str, scope: Scope, within: Scope, limit: int) -> Iterator[PageRecord]:
+    """The pages that the index finds for the words of a question."""
+    found = dict.fromkeys(runs(plain(question[:10_000])))
+    telling = [word for word in found if word not in STOP][:64] or list(found)[:64]
+    query = Query(tuple(Clause(phrase_of(word), (word,)) for word in telling))
+    index = index_of(state.storage, state.context)
+    for entry in rank(index, query, scope.spans(), within.spans(), limit):
+        page = page_at(state.storage, state.context, entry.key)
+        if page is not None and is_found(page):
+            yield page
+
+
+def _around(state: State, pages: Iterable[PageRecord]) -> Iterator[PageRecord]:
+    """Exchanges, and those next to them by their messages; each once."""
+    seen: set[int] = set()
+    for page in pages:
+        if not page.header.numbers:
+            continue
+        before, after = page.header.numbers[0], page.header.numbers[-1]
+        earlier = range(max(before - _BESIDE, 0), before)
+        later = range(after + 1, min(after + 1 + _BESIDE, state.next_message))
+        for other in (page, *_standing(state, (*earlier, *later))):
+            if other.key not in seen:
+                seen.add(other.key)
+                yield other
+
+
+def _standing(state: State, numbers: Iterable[int]) -> Iterator[PageRecord]:
+    """The pages in the conversation on which these messages stand."""
+    for number in numbers:
+        record = next(iter(state.message_records(number, number)), None)
+        page = state.page_of(number) if record else None
+        stands = page is not None and is_found(page) and number in page.header.numbers
+        if page is not None and stands and segment_number(page.key) == state.conversation():
+            yield page
+
+
+def _joined(rows: Any, given: Sequence[Memory]) -> Any:
+    """For each the vector of itself and those beside it together, of length 1."""
+    import numpy
+
+    joined = rows.copy()
+    for number in range(1, len(given)):
+        if given[number].place == given[number - 1].place + 1 and given[number].place > 0:
+            joined[number] += rows[number - 1]
+            joined[number - 1] += rows[number]
+    lengths = numpy.linalg.norm(joined, axis=1, keepdims=True)
+    return joined / numpy.where(lengths == 0, 1, lengths)

@@ -1,0 +1,215 @@
+"""Vectors of pages: kept with them, renewed when a page says something else, searched exactly.
+
+An embedder is any callable from a list of texts to as many vectors. Vectors are records of their own family, derived
+from the pages: a copy or a fork takes them along, and those of another embedder are replaced. numpy is loaded when the
+first vector is needed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from threading import RLock
+from typing import Any
+from weakref import WeakKeyDictionary
+from zlib import crc32
+
+from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
+from quire.messages import Message
+from quire.records import (
+    VECTORS_STAND,
+    Header,
+    VectorRecord,
+    VectorStanding,
+    decode_head,
+    decode_message,
+    decode_vector,
+    encode_record,
+)
+from quire.search.catching import changed, page_at, pages_from
+from quire.search.texts import body_of, is_found
+from quire.storage.base import MESSAGE, VECTOR, Commit, Delete, Put, Storage, Write
+from quire.storage.searching import Found, Span
+
+Embedder = Callable[[list[str]], Any]
+"""From texts to vectors, one for each: lists of numbers or rows of an array."""
+_BATCH = 128
+_WRITES = 1_024
+_LONGEST = 8_000
+"""Characters of a page that a vector is made of."""
+_TRIES = 20
+_known: "WeakKeyDictionary[Storage, dict[tuple[str, int], Vectors]]" = WeakKeyDictionary()
+_lock = RLock()
+
+
+def vectors_of(storage: Storage, context: str, embedder: Embedder) -> "Vectors":
+    """The vectors of a context, brought up to date. Raises `InvalidOperation` without numpy."""
+    model = model_of(embedder)
+    with _lock:
+        found = _known.setdefault(storage, {}).setdefault((context, model), Vectors(model))
+    found.catch_up(storage, context, embedder)
+    return found
+
+
+def model_of(embedder: Embedder) -> int:
+    """A number that tells embedders apart by their `name`, or by what they are called in the code."""
+    name = getattr(embedder, "name", None) or getattr(embedder, "__qualname__", None) or type(embedder).__qualname__
+    return crc32(str(name).encode())
+
+
+def embedded(embedder: Embedder, texts: Sequence[str]) -> Any:
+    """The vectors of texts as rows of length 1. Raises `InvalidValue` if the embedder gives something else."""
+    numpy = _numpy()
+    try:
+        rows = numpy.asarray(embedder(list(texts)), dtype=numpy.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"The embedder gave no vectors of one length: {error}.") from error
+    if rows.ndim != 2 or len(rows) != len(texts) or not rows.shape[1] or not numpy.isfinite(rows).all():
+        raise InvalidValue(
+            f"The embedder gave {shown(rows.shape)} for {len(texts)} texts; one finite vector for each is needed."
+        )
+    lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / numpy.where(lengths == 0, 1, lengths)
+
+
+class Vectors:
+    """The vectors of one context by one embedder, in memory as one matrix."""
+
+    def __init__(self, model: int) -> None:
+        self.model = model
+        self._lock = RLock()
+        self._standing: VectorStanding | None = None
+        self._rows: dict[int, Any] = {}
+        self._matrix: Any = None
+        self._keys: Any = None
+
+    def catch_up(self, storage: Storage, context: str, embedder: Embedder) -> None:
+        """Bring vectors to the state that is stored now; what is new is kept for the next one."""
+        with self._lock:
+            for _ in range(_TRIES):
+                head = storage.head(context)
+                if head is None:
+                    self._forget()
+                    return
+                identity = decode_head(head.value).identity
+                stands = self._stored(storage, context)
+                if stands is None or (stands.identity, stands.model) != (identity, self.model):
+                    stands = VectorStanding(0, identity, self.model)
+                if self._standing != stands:
+                    self._load(storage, context, stands)
+                if stands.version == head.version:
+                    return
+                keys = changed(storage, context, stands.version, head.version) if stands.version else None
+                try:
+                    self._renew(storage, context, embedder, keys, VectorStanding(head.version, identity, self.model))
+                except Conflict:
+                    continue
+
+    def like(self, vector: Any, spans: Sequence[Span], limit: int) -> list[Found]:
+        """The pages in these stretches whose vectors are nearest, best first."""
+        numpy = _numpy()
+        with self._lock:
+            if not self._rows:
+                return []
+            self._gather(numpy)
+            inside = numpy.zeros(len(self._keys), dtype=bool)
+            for first, last in spans:
+                inside |= (self._keys >= first) & (self._keys <= last)
+            places = numpy.flatnonzero(inside)
+            scores = self._matrix[places] @ vector if len(places) < len(self._keys) else self._matrix @ vector
+            best = places[numpy.argsort(-scores, kind="stable")[:limit]]
+            return [(float(self._matrix[place] @ vector), int(self._keys[place])) for place in best]
+
+    def rows(self, keys: Sequence[int]) -> Any:
+        """The vectors of these pages, zero where there is none."""
+        numpy = _numpy()
+        with self._lock:
+            width = len(next(iter(self._rows.values()))) if self._rows else 1
+            empty = numpy.zeros(width, dtype=numpy.float32)
+            return numpy.stack([self._rows.get(key, empty) for key in keys]) if keys else numpy.zeros((0, width))
+
+    def _gather(self, numpy: Any) -> None:
+        if self._matrix is None:
+            order = sorted(self._rows)
+            self._keys = numpy.array(order, dtype=numpy.int64)
+            self._matrix = numpy.stack([self._rows[key] for key in order])
+
+    def _forget(self) -> None:
+        self._standing, self._rows, self._matrix = None, {}, None
+
+    def _stored(self, storage: Storage, context: str) -> VectorStanding | None:
+        record = storage.get(context, VECTOR, VECTORS_STAND)
+        found = decode_vector(record.key, record.value) if record else None
+        return found if isinstance(found, VectorStanding) else None
+
+    def _load(self, storage: Storage, context: str, stands: VectorStanding) -> None:
+        """Take over what is kept."""
+        numpy = _numpy()
+        self._forget()
+        if stands.version:
+            for record in storage.scan(context, VECTOR, 0, VECTORS_STAND - 1):
+                kept = decode_vector(record.key, record.value)
+                if isinstance(kept, VectorRecord):
+                    self._rows[record.key] = numpy.frombuffer(kept.vector, dtype="<f2").astype(numpy.float32)
+        self._standing = stands
+
+    def _renew(
+        self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorStanding
+    ) -> None:
+        """Make the vectors of changed pages, or of all, and keep them; the last batch moves the standing."""
+        pages = pages_from(storage, context) if keys is None else (page_at(storage, context, key) for key in keys)
+        gone = set(self._rows) if keys is None else set(keys)
+        fresh: dict[int, Any] = {}
+        while batch := list(islice(pages, _BATCH)):
+            told = [(page.key, spoken(storage, context, page.header)) for page in batch if page and is_found(page)]
+            rows = embedded(embedder, [text for _, text in told]) if told else ()
+            fresh.update((key, row) for (key, _), row in zip(told, rows, strict=True))
+        gone -= fresh.keys()
+        self._keep(storage, context, fresh, gone, then)
+        self._rows.update(fresh)
+        for key in gone:
+            self._rows.pop(key, None)
+        self._standing, self._matrix = then, None
+
+    def _keep(
+        self, storage: Storage, context: str, fresh: dict[int, Any], gone: set[int], then: VectorStanding
+    ) -> None:
+        """Write them beside the pages, in commits that leave the context where it stands."""
+        writes: list[Write] = [
+            Put(VECTOR, key, encode_record(key, VectorRecord(row.astype("<f2").tobytes())))
+            for key, row in fresh.items()
+        ]
+        writes += [Delete(VECTOR, key) for key in sorted(gone)]
+        writes.append(Put(VECTOR, VECTORS_STAND, encode_record(VECTORS_STAND, then)))
+        for start in range(0, len(writes), _WRITES):
+            head = storage.head(context)
+            if head is None or head.version != then.version:
+                raise Conflict(f"Context {context!r} was changed meanwhile.")
+            part = writes[start : start + _WRITES]
+            storage.commit(context, Commit(head.version, head.version, head.value, part, head.value))
+
+
+def spoken(storage: Storage, context: str, header: Header) -> str:
+    """What a vector is made of: who says what, or a page's name, description and text."""
+    if header.numbers:
+        return "\n".join(_lines(storage, context, header))[:_LONGEST]
+    return "\n".join(filter(None, (header.name, header.description, body_of(storage, context, header))))[:_LONGEST]
+
+
+def speaker(message: Message) -> str:
+    """Who says a message: a name, or else the role."""
+    return message.name or message.role.capitalize()
+
+
+def _lines(storage: Storage, context: str, header: Header) -> Iterator[str]:
+    for number in header.numbers:
+        record = storage.get(context, MESSAGE, number)
+        if record is not None:
+            message = decode_message(number, record.value).message
+            yield f"{speaker(message)}: {message.text}"
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise InvalidOperation("Vectors need numpy: pip install 'quire[embeddings]'.") from None
+    return numpy
