@@ -201,6 +201,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "cli.demo.after",
         "cli.demo.rest",
         "cli.demo.window",
+        "cli.demo.window",
         "cli.demo",
         "cli",
     ),

@@ -179,3 +179,13 @@ def test_there_are_pauses_on_a_terminal_only_and_not_in_a_hurry(monkeypatch: pyt
     Stage(PLAIN, out=Terminal()).beat("x")
     assert len(slept) == 1
     assert slept[0] <= 0.1
+
+
+def test_the_window_in_the_demo_is_shown_once_and_breaks_no_prefix(
+    capsys: pytest.CaptureFixture[str], shop: Path
+) -> None:
+    said = run_demo(capsys)
+    assert said.count("<Window ") == 1
+    kept = re.search(r"before it ([\d,]+) of ([\d,]+) tokens stay cached", said)
+    assert kept is not None
+    assert kept[1] == kept[2]

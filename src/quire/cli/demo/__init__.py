@@ -10,6 +10,7 @@ from quire.cli.demo.rest import look_again, try_next, try_out
 from quire.cli.demo.stage import Stage
 from quire.cli.demo.table import draw_table
 from quire.cli.demo.talk import MESSAGES, QUESTIONS, TITLE
+from quire.cli.demo.window import show_window
 from quire.cli.grid import draw_grid
 from quire.cli.paint import Paint
 from quire.cli.tree import draw_tree
@@ -42,6 +43,9 @@ def run_demo(paint: Paint, *, fast: bool = False) -> None:
         stage.scene("The same calls with a sliding window: the newest messages that fit")
         for line in draw_table(done, paint):
             stage.line(line)
+
+        stage.scene("A live window: the model's todo list")
+        show_window(context, stage)
 
         stage.scene("What else it does")
         try_out(context, stage)
