@@ -81,7 +81,7 @@ def check_state(run: Run) -> bool:
         assert stale or must_be_shown(ctx, system=system) > room
         return False
     now = Seen(view, Forms(view), ctx.render(max_tokens=10**9).tokens <= room, system)
-    check_view(now, room, asked, ctx)
+    check_view(now, room, asked, None if stale else ctx)
     if not stale:
         check_reach(ctx, now)
     if not stale and walk.chance.random() < REOPENED:
@@ -92,12 +92,12 @@ def check_state(run: Run) -> bool:
     return True
 
 
-def check_view(now: Seen, room: int, asked: int | None, ctx: Context) -> None:
+def check_view(now: Seen, room: int, asked: int | None, ctx: Context | None) -> None:
     """The laws that one view has to keep."""
     check_size(now.view, now.forms, room)
     if any(message.role != "system" for message in now.view.messages):
         check_legality(now.forms)
-    if now.system:
+    if now.system and ctx is not None:
         check_prompts(ctx, now.view, now.forms)
     assert asked is None or asked in [message.index for message in now.view.messages]
     assert PRIVATE_WORD not in now.forms.text()
@@ -213,12 +213,12 @@ def _sent(part: Part) -> list[Any]:
 
 
 def must_be_shown(ctx: Context, *, system: bool) -> int:
-    """More than what can in no way be left out: prompts, pinned pages, a line for the rest, calls that wait."""
+    """More than what can in no way be left out: prompts, pinned pages, what was hidden, a note's line, open calls."""
     total = 400
     for page in ctx.pages.list_pages():
         if page.index.startswith("own-") or (page.index.startswith("sys-") and not system):
             continue
-        is_open = isinstance(page, quire.DetailPage) and page.effective is Lifecycle.ACTIVE
+        is_line = page.visibility is Visibility.HIDDEN or not page.index.startswith("usr-")
         total += page.tokens if page.pinned else 0
-        total += 60 if is_open and not page.index.startswith("usr-") else 0
+        total += 60 if is_line and page.effective is Lifecycle.ACTIVE else 0
     return total + 40 * len(ctx.pending_calls())

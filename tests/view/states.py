@@ -174,7 +174,7 @@ def _result(walk: Walk) -> None:
 
 
 def _late_system(walk: Walk) -> None:
-    if len(walk.ctx.messages()) > 1:
+    if any(message.role != "system" for message in walk.ctx.messages()):  # else it is one more prompt
         walk.ctx.add({"role": "system", "content": walk.text(8)})
 
 

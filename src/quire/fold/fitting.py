@@ -58,12 +58,11 @@ class Fitting:
 
     def fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
-        window, batches = self._config.sliding_window, self.plan.batches()
-        limit = batches[0].boundary if batches else None
-        if window is None:
-            self._fold(self._config.keep_turns, target // 2, self.total() - target, limit)
-        else:
-            self._fold(window, self._budget, sys.maxsize, limit)
+        self._fold(*self._measure(target))
+
+    def next_to_fold(self, target: int) -> list[PageRecord]:
+        """The pages that folding down to the target would take."""
+        return [standing.page for standing in self._choose(self._row(), *self._measure(target))]
 
     def press(self) -> int:
         """Go on, step by step, until the view is within the budget; what it costs then."""
@@ -79,6 +78,7 @@ class Fitting:
             lambda: self._clip(newest=False, least=_BARE_CLIP),
             lambda: self._tail.clip_pinned(self.total() - self._budget),
             lambda: self._clip(newest=True),
+            lambda: self._clip(newest=True, least=_BARE_CLIP),
         )
         for step in steps:
             if self.total() <= self._budget:
@@ -93,10 +93,23 @@ class Fitting:
             if segment.max_capacity and number != self.plan.conversation():
                 self._shrink(number, segment.max_capacity)
 
+    def _measure(self, target: int) -> tuple[int, int, int, int | None]:
+        """How many turns are kept in how much room, how much is to go, and up to which message."""
+        window, batches = self._config.sliding_window, self.plan.batches()
+        limit = batches[0].boundary if batches else None
+        if window is None:
+            return self._config.keep_turns, target // 2, self.total() - target, limit
+        return window, self._budget, sys.maxsize, limit
+
+    def _choose(
+        self, row: Sequence[Standing], turns: int, room: int, excess: int, limit: int | None
+    ) -> Sequence[Standing]:
+        kept = protected(row, self.plan, turns, room)
+        return choose(row, kept | self._opened if turns else kept, excess, limit)
+
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
         row = self._row()
-        kept = protected(row, self.plan, turns, room)
-        chosen = choose(row, kept | self._opened if turns else kept, excess, limit)
+        chosen = self._choose(row, turns, room, excess, limit)
         if chosen:
             head = self._maker.head(FOLDED)[1] + PER_MESSAGE
             lines = Lines(self._maker.size, int(self._budget * LINES_SHARE), head)
