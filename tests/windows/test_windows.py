@@ -571,3 +571,56 @@ def test_limits_are_seconds(ctx: Context) -> None:
     for value in (0, -1, "1", 4_000, float("nan")):
         with pytest.raises(InvalidValue, match="seconds"):
             ctx.windows.set_limits(drawing=value)  # type: ignore[arg-type]
+
+
+# Threads
+
+
+def test_threads_act_and_draw_at_the_same_time(ctx: Context) -> None:
+    import threading
+
+    ids = [ctx.windows.open("counter").id for _ in range(3)]
+    shared = ctx.windows.open("counter").id
+    errors: list[BaseException] = []
+
+    def work(window: str) -> None:
+        try:
+            for _ in range(20):
+                ctx.windows.act(window, "count")
+                ctx.windows.act(shared, "count")
+                view = ctx.render()
+                assert len({message.text.partition(" key")[0] for part in view.tail for message in part.messages}) == 4
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(window,)) for window in ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert numbers(ctx) == [*(f"{window}=20" for window in ids), f"{shared}=60"]
+    assert ctx.check() == []
+
+
+def test_what_was_saved_later_is_kept_whoever_comes_first(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    ctx.windows.open("counter")
+    keep, first, go_on = type(ctx.windows)._keep, threading.Event(), threading.Event()
+
+    def slow(self: Any, operation: str, *args: Any, **options: Any) -> Any:
+        if not first.is_set():
+            first.set()
+            go_on.wait(10)
+        return keep(self, operation, *args, **options)
+
+    monkeypatch.setattr(type(ctx.windows), "_keep", slow)
+    thread = threading.Thread(target=lambda: ctx.windows.act("counter_1", "count", by=1))
+    thread.start()
+    assert first.wait(10)
+    ctx.windows.act("counter_1", "count", by=10)
+    go_on.set()
+    thread.join()
+    assert numbers(ctx) == ["counter_1=11"]
+    assert '"number": 11' in ctx.pages.detail("win-1")

@@ -17,7 +17,7 @@ from quire.windows.frames import Frame
 from quire.windows.keeping import Kept, close_window, keep_window, kept, open_window, place_for_windows
 from quire.windows.launcher import NAME as LAUNCHER
 from quire.windows.launcher import Launch, Listed
-from quire.windows.live import Live, saving, stamp
+from quire.windows.live import Live, Saved, saving, stamp
 from quire.windows.pieces import pieces
 from quire.windows.runner import Job
 from quire.windows.shop import Shop, result_of
@@ -125,7 +125,7 @@ class Windows(Face):
         opening = partial(_call, live, "open", given)
         steps = [opening, saving(live)] if hasattr(registered.kind, "open") else [saving(live)]
         outcome = self._shop.run(live.job(*steps, patience=0), self._shop.action_limit)
-        _, live.saved = result_of(live, outcome, f"Opening {app!r}")
+        _, saved = result_of(live, outcome, f"Opening {app!r}")
         with self._engine.lock:
             page = self.run(
                 "window_open",
@@ -133,10 +133,11 @@ class Windows(Face):
                 window_id,
                 registered.name,
                 str(_there(live).description),
-                live.saved,
+                saved.text,
                 **options,
             )
             window = _sure(kept(page))
+            live.keep(saved, stamp(window))
             self._shop.lives.put(window, live)
         self._tell("opened", window)
         return self._seen([window])[0]
@@ -237,16 +238,19 @@ class Windows(Face):
 
     # Inside
 
-    def _keep(self, operation: str, window: Kept, live: Live, saved: str, *, moves: bool, always: bool) -> Kept | None:
+    def _keep(
+        self, operation: str, window: Kept, live: Live, saved: Saved, *, moves: bool, always: bool
+    ) -> Kept | None:
         """Keep what an app saved with its page; the window as it stands then, None if it is closed."""
         with self._engine.lock:
             try:
-                now = kept(self.run(operation, keep_window, window.key, saved, moves=moves, always=always))
+                text = live.latest(saved)
+                now = kept(self.run(operation, keep_window, window.key, text, moves=moves, always=always))
             except BaseException:  # the object is ahead of what is stored
                 live.forget()
                 raise
             if now is not None:
-                live.saved, live.stamp = saved, stamp(now)
+                live.keep(saved, stamp(now))
             return now
 
     def _close(self, window: Kept, summary: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.windows.app import App, settled
 from quire.windows.frames import Frame, frame_line, frame_text
@@ -13,10 +13,30 @@ from quire.windows.runner import Job, Outcome, TimeLimit
 Step = Callable[[Any], Any]
 
 
+class Saved(NamedTuple):
+    """What an app saved, and in which turn of its own."""
+
+    text: str
+    turn: int
+
+
 class Live:
     """The object of one open window, and the last frame it gave."""
 
-    __slots__ = ("_frame", "_line", "_text", "app", "id", "late", "lock", "registered", "saved", "stamp")
+    __slots__ = (
+        "_frame",
+        "_kept",
+        "_line",
+        "_text",
+        "_turn",
+        "app",
+        "id",
+        "late",
+        "lock",
+        "registered",
+        "saved",
+        "stamp",
+    )
 
     def __init__(self, registered: Registered, stamp: tuple[int, int], saved: str, app: App | None = None) -> None:
         self.registered = registered
@@ -30,6 +50,8 @@ class Live:
         self._frame: tuple[str, Frame] | None = None
         self._text = ""
         self._line = ""
+        self._turn = 0
+        self._kept = 0
 
     def job(self, *steps: Step, patience: float) -> Job:
         """A call of its app: the object is made first if it is not there yet; each step gets what the last one gave."""
@@ -41,6 +63,21 @@ class Live:
         """Let it be made anew from what it saved, if it ever saved anything: what it is now is not what is stored."""
         if self.saved:
             self.stamp = (-1, -1)
+
+    def took(self, saved: str) -> "Saved":
+        """Number what the app saved: two who act at once may come to keep it in another order."""
+        self._turn += 1
+        return Saved(saved, self._turn)
+
+    def latest(self, saved: "Saved") -> str:
+        """What is to be kept: this, unless something later already is."""
+        return saved.text if saved.turn >= self._kept else self.saved
+
+    def keep(self, saved: "Saved", kept: tuple[int, int]) -> None:
+        """Note that it is kept now, under this stamp."""
+        self.saved = self.latest(saved)
+        self._kept = max(self._kept, saved.turn)
+        self.stamp = kept
 
     def looked_at(self, patience: float) -> Job:
         """A call that gives the description and the content of the window."""
@@ -139,7 +176,7 @@ def saving(live: Live) -> Step:
 
     def save(result: Any) -> Any:
         given = live.app.save() if live.app is not None else None
-        return chained([lambda _: given, lambda saved: (result, as_saved(saved))])
+        return chained([lambda _: given, lambda saved: (result, live.took(as_saved(saved)))])
 
     return save
 

@@ -12,7 +12,7 @@ from quire.windows.frames import Frame
 from quire.windows.keeping import Kept, Roster
 from quire.windows.launcher import NAME as LAUNCHER
 from quire.windows.launcher import Launch, Launcher, Listed
-from quire.windows.live import Live, Lives, said
+from quire.windows.live import Live, Lives, Saved, said
 from quire.windows.registry import Registered, Registry
 from quire.windows.runner import DEFAULT_LIMIT, Job, Outcome, Runner, TimeLimit
 from quire.windows.window import WindowEvent
@@ -104,7 +104,7 @@ class Shop:
         return self.lives.get(window, registered, lambda: state.body(body))
 
 
-def result_of(live: Live, outcome: Outcome, doing: str) -> tuple[Any, str]:
+def result_of(live: Live, outcome: Outcome, doing: str) -> tuple[Any, Saved]:
     """What an app returned, and what it saved. Raises what it raised, as an error of ours.
 
     An app that failed is made anew from what it had saved before, if it saves anything.
