@@ -89,6 +89,7 @@ class State(Reader):
         self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
         self._held: dict[int, PageRecord] = {}  # pinned pages stay
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
+        self._written: Mapping[int, tuple[MessageRecord, int]] = {}  # by the last commit; kept longer once read
         self._notes: dict[int, NoteRecord | None] = {}
         self._anchors: dict[int, Anchor] | None = None
         self.settled_at = self.version
@@ -222,12 +223,15 @@ class State(Reader):
     def message(self, number: int) -> MessageRecord:
         found: MessageRecord | None = self._bodies.get(~number)
         if found is None:
-            record = self.storage.get(self.context, MESSAGE, number)
-            if record is None:
-                raise self.broken(f"message record {number} is missing.")
-            found = decode_message(number, record.value)
-            self._bodies.put(~number, found, len(record.value) + _MESSAGE_OVERHEAD)
+            found, size = self._written.get(number) or self._stored_message(number)
+            self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
         return found
+
+    def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
+        record = self.storage.get(self.context, MESSAGE, number)
+        if record is None:
+            raise self.broken(f"message record {number} is missing.")
+        return decode_message(number, record.value), len(record.value)
 
     def numbering(self) -> Numbering:
         gaps = self.note(GAPS)
@@ -327,7 +331,7 @@ class State(Reader):
         destroyed: Collection[int],
         moved: bool,
     ) -> None:
-        """Take over what was committed; of messages also their sizes, for they are likely to be shown next."""
+        """Take over what was committed; of messages also their sizes, for the next view is likely to read them."""
         self.version = version
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
@@ -343,8 +347,7 @@ class State(Reader):
             self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
         if anchors:
             self._take_anchors(version, anchors)
-        for number, (message, size) in messages.items():
-            self._bodies.put(~number, message, size + _MESSAGE_OVERHEAD)
+        self._written = messages
         for number in destroyed:
             self._bodies.drop(~number)
         self._take_pages(version, pages, folders)
