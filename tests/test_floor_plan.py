@@ -148,6 +148,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("fold", "fold.cues", "fold.facts", "fold.gate", "fold.summaries", "fold.better", "fold.folding", "fold.fitting"),
     (
         "rendering.usage",
+        "rendering.outlook",
         "rendering.explain",
         "rendering.summarising",
         "rendering.renderer",
@@ -200,7 +201,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "cli.demo.table",
         "cli.demo.after",
         "cli.demo.rest",
-        "cli.demo.window",
         "cli.demo.window",
         "cli.demo",
         "cli",

@@ -29,6 +29,7 @@ from quire.system.segments import add_segment
 from quire.text import one_line
 from quire.tokens import TokenCounter
 from quire.view.folded import Folded
+from quire.view.options import DEFAULT_BUDGET
 from quire.view.preamble import derived_key
 from quire.windows.calls import WindowCalls
 from quire.windows.facade import Windows
@@ -36,7 +37,6 @@ from quire.windows.facade import Windows
 if TYPE_CHECKING:
     from quire.rendering.summarising import Summarising
 
-DEFAULT_BUDGET = 128_000
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
     Segment(
         id="sys",
@@ -99,7 +99,7 @@ class Context:
 
         `manage` lets it add, remove and open up whole segments; `quota` bounds what it may add.
         """
-        return AgentContext(self.pages, actor, manage, quota=quota)
+        return AgentContext(self.pages, actor, manage, quota=quota, outlook=lambda: self._drawing.outlook(self.budget))
 
     def tools_of(self, agent: AgentContext) -> Tools:
         """The tools of an agent: `tools` are those of `agent`."""

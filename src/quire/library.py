@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from quire.context import DEFAULT_BUDGET, Context, Setup, open_in
+from quire.context import Context, Setup, open_in
 from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
 from quire.rendering import CompressionConfig
@@ -14,6 +14,7 @@ from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem
 from quire.tokens import TokenCounter
+from quire.view.options import DEFAULT_BUDGET
 
 
 class Library:

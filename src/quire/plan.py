@@ -16,7 +16,7 @@ from quire import ranks
 from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
 from quire.messages import Message
 from quire.numbering import Numbering
-from quire.pages import MAX_NUMBER, MAX_SEGMENTS
+from quire.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
 from quire.reader import Reader, Slot, slot
 from quire.records import (
     GAPS,
@@ -94,6 +94,16 @@ class Plan(Reader):
     def segments(self) -> Mapping[int, SegmentRecord]:
         """The segments this plan writes."""
         return self._segments
+
+    def index(self, key: int) -> PageIndex:
+        """The index of a page; a folder that is only imagined goes by the first and the last page below it."""
+        if self.imagined and key in self.fresh:
+            page = self._pages.get(key)
+            below = self.subtree(page) if isinstance(page, PageRecord) else ()
+            leaves = [leaf.key for _, leaf in below if not leaf.header.folder]
+            if leaves:
+                return f"{self.state.index(leaves[0])}…{self.state.index(leaves[-1])}"
+        return super().index(key)
 
     def number_of(self, segment_id: str) -> int | None:
         known = self.state.number_of(segment_id)

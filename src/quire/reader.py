@@ -37,6 +37,9 @@ def slot(record: PageRecord) -> Slot:
 class Reader(ABC):
     """A view of one context's pages and segments."""
 
+    imagined = False
+    """Whether some of its pages are only looked at and never made."""
+
     @property
     @abstractmethod
     def counters(self) -> Sequence[Counter]:

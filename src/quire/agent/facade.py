@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -14,6 +15,8 @@ from quire.errors import InvalidOperation, InvalidValue, PermissionDenied, shown
 from quire.pages import Page, PageIndex, Permission, Segment
 from quire.plan import Plan
 from quire.records import PageRecord
+from quire.rendering.drawing import Drawing
+from quire.rendering.outlook import Outlook
 from quire.search.finding import find
 from quire.search.scope import open_to_agents
 from quire.state import State
@@ -21,6 +24,7 @@ from quire.system import ContextSystem, Hit, lifecycle, segments, tree
 from quire.system.present import to_page, to_segment, to_text
 from quire.system.rules import choice, whole_number
 from quire.text import one_line
+from quire.view.options import DEFAULT_BUDGET
 from quire.view.steady import is_shown_whole
 
 T = TypeVar("T")
@@ -38,7 +42,13 @@ class AgentContext:
     """
 
     def __init__(
-        self, system: ContextSystem, actor: str = "agent", manage: bool = False, *, quota: Quota | None = None
+        self,
+        system: ContextSystem,
+        actor: str = "agent",
+        manage: bool = False,
+        *,
+        quota: Quota | None = None,
+        outlook: Callable[[], Outlook] | None = None,
     ) -> None:
         if not isinstance(system, ContextSystem):
             raise InvalidValue(f"system is {shown(system)}; a quire.ContextSystem is needed.")
@@ -48,6 +58,7 @@ class AgentContext:
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
         self._gate = Gate(manage)
+        self._outlook = outlook or partial(Drawing.beside(system).outlook, DEFAULT_BUDGET)
         self._shows = True
 
     def __repr__(self) -> str:
@@ -147,6 +158,10 @@ class AgentContext:
     def refresh(self) -> bool:
         """Take over what other writers committed; whether there was anything."""
         return self._engine.refresh()
+
+    def budget(self) -> Outlook:
+        """How full the window is, by what, and what a fold would take next."""
+        return self._outlook()
 
     # What is shown
 

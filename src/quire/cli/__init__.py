@@ -10,8 +10,8 @@ from quire.cli.grid import draw_grid
 from quire.cli.paint import Paint
 from quire.cli.tree import draw_tree
 from quire.cli.width import terminal_width
-from quire.context import DEFAULT_BUDGET
 from quire.errors import InvalidOperation, NoSuchContext, QuireError
+from quire.view.options import DEFAULT_BUDGET
 
 _EXIT_REFUSED = 2
 _EXIT_FAILED = 1

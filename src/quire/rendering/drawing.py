@@ -9,6 +9,7 @@ from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
 from quire.pages import PageIndex
 from quire.providers.usage import read_usage
 from quire.rendering.explain import Stats, Why, dump, stats, why
+from quire.rendering.outlook import Outlook
 from quire.rendering.renderer import Renderer
 from quire.rendering.usage import Reports, Usage, is_worth_storing, to_usage
 from quire.system.face import Face
@@ -76,6 +77,10 @@ class Drawing(Face):
         with self._engine.lock:
             scene = self._renderer.scene()
             return why(self._engine.current(), [*scene.parts(), *self._renderer.after], index)
+
+    def outlook(self, budget: int) -> Outlook:
+        """How full a view at this budget is, by what, and what a fold would take next."""
+        return self._renderer.outlook(budget)
 
     def stats(self) -> Stats:
         """What the context holds."""

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 from quire.engine import Engine
 from quire.errors import Conflict, IrreducibleFloor
-from quire.pages import SegmentType
+from quire.messages import PER_MESSAGE, Message
+from quire.pages import PageIndex, SegmentType
 from quire.plan import Plan
 from quire.records import GAPS, HELD, KEY, NoteRecord
+from quire.rendering.outlook import LINE_TOKENS, Outlook
 from quire.rendering.usage import budget_for
 from quire.state import State
 from quire.tokens import VocabularyCounter
@@ -69,6 +71,8 @@ class Renderer:
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
             room = max(0, limit - options.reserve)
+            told = options.budget_line and room >= 10 * LINE_TOKENS  # it must not crowd out what it tells of
+            room -= LINE_TOKENS if told else 0
             own = wanted == budget and not options.preview
             scene, folded = self._current(), None
             tail = self._tail(pieces, self._threshold(room) - scene.total())
@@ -82,6 +86,8 @@ class Renderer:
             tokens = scene.total() if options.include_system_prompt and not inline else total_tokens(parts)
             before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
             after = [] if inline else tail.parts()
+            if told:
+                after.append(self._budget_line(wanted, tokens + total_tokens(after)))
             if own:
                 self._previous, self.after = parts, tail.parts()
                 self._sent = tokens + total_tokens(after)
@@ -104,6 +110,31 @@ class Renderer:
         """What would be drawn now, whatever it costs."""
         with self._engine.lock:
             return self._current()
+
+    def outlook(self, budget: int) -> Outlook:
+        """How full a view is now, and what a fold would take next."""
+        with self._engine.lock:
+            kinds: dict[str, int] = {}
+            for part in [*self._current().parts(), *self.after]:
+                kinds[part.kind] = kinds.get(part.kind, 0) + part.tokens
+            return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=self._coming(budget))
+
+    def _coming(self, budget: int) -> tuple[PageIndex, ...]:
+        """What a fold would take next."""
+        if not self.config.enabled:
+            return ()
+        plan = self._engine.begin(ACTOR)
+        plan.settle()
+        fitting = self._fitting(plan, budget, Tail(self._sizes))
+        return tuple(plan.index(page.key) for page in fitting.next_to_fold(self._target(budget)))
+
+    def _budget_line(self, budget: int, used: int) -> Part:
+        outlook = Outlook(budget=budget, used=used + LINE_TOKENS, next_fold=self._coming(budget))
+        key = self._maker.key if self._maker else ""
+        texts = (f"[{key}] Budget: {line}." for line in (outlook.line(), outlook.short_line()))
+        sized = [(text, self._sizes.size(text) + PER_MESSAGE) for text in texts]
+        text, tokens = next((pair for pair in sized if pair[1] <= LINE_TOKENS), sized[-1])
+        return Part("budget", [Message(role="user", content=text)], tokens)
 
     def _current(self) -> Scene:
         state = self._engine.current()
@@ -146,6 +177,10 @@ class Renderer:
     def _threshold(self, room: int) -> int:
         return room if self.config.threshold is None else min(self.config.threshold, room)
 
+    def _target(self, room: int) -> int:
+        share = int(self._threshold(room) * TARGET_SHARE)
+        return share if self.config.target_tokens is None else min(self.config.target_tokens, room)
+
     def _is_due(self, state: State, scene: Scene, room: int, tail: Tail) -> bool:
         total = scene.total() + tail.tokens
         held = state.note(HELD)
@@ -186,19 +221,15 @@ class Renderer:
         return jobs(plan, room)
 
     def _fitted(self, plan: Plan, room: int, tail: Tail, better: "Sequence[Better]" = ()) -> "tuple[Fitting, int]":
-        from quire.fold.fitting import Fitting  # late: many a context never folds
-
-        maker = self._maker or self._new_maker(plan.state)
         plan.settle()
-        fitting = Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config, tail=tail)
+        fitting = self._fitting(plan, room, tail)
         if better:
             fitting.improve(better)
         before = fitting.total()
         fitting.keep_capacities()
         threshold = self._threshold(room)
         if before > threshold:
-            target = int(threshold * TARGET_SHARE) if self.config.target_tokens is None else self.config.target_tokens
-            fitting.fold_to(min(target, room))
+            fitting.fold_to(self._target(room))
             saved = before - fitting.total()
             if before - tail.could_free() <= room and saved < max(1, threshold * _WORTHWHILE):
                 plan.forget()
@@ -207,9 +238,16 @@ class Renderer:
                 return fitting, scene + tail.tokens
         return fitting, fitting.press()
 
+    def _fitting(self, plan: Plan, room: int, tail: Tail) -> "Fitting":
+        from quire.fold.fitting import Fitting  # late: many a context never folds
+
+        maker = self._maker or self._new_maker(plan.state)
+        return Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config, tail=tail)
+
     def _shortened(self, room: int, tail: Tail) -> Scene:
         """A view that is made to fit for itself alone, without a commit. Raises `IrreducibleFloor`."""
         plan = self._engine.begin(ACTOR)
+        plan.imagined = True
         _, total = self._fitted(plan, room, tail)
         scene = self._new_scene(self._maker or self._new_maker(plan.state))
         scene.draw(plan, plan.state.version)

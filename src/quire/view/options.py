@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from quire.errors import InvalidValue, shown
 
+DEFAULT_BUDGET = 128_000
 KEPT_TURNS = 3
 TARGET_SHARE = 0.4
 LINES_SHARE = 0.2
@@ -20,7 +21,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True):
 
     `reserve` keeps so many tokens free, for the reply and for tool schemas. A `preview`, like a view at another
     `max_tokens`, writes nothing. With a `model` that is known to bill more than we count (`report_usage`), the budget
-    is in its tokens.
+    is in its tokens. With `budget_line` the model is told in one line at the end how full its view is.
     """
 
     max_tokens: int | None = None
@@ -31,6 +32,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True):
     reserve: int = 0
     preview: bool = False
     model: str | None = None
+    budget_line: bool = False
 
 
 class CompressionConfig(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ class CompressionConfig(Struct, frozen=True, kw_only=True):
 
 def check_options(options: RenderOptions) -> RenderOptions:
     """The options if all of them make sense. Raises `InvalidValue`."""
-    for field in ("include_system_prompt", "include_obsolete", "preview"):
+    for field in ("include_system_prompt", "include_obsolete", "preview", "budget_line"):
         if not isinstance(getattr(options, field), bool):
             raise InvalidValue(f"{field} is {shown(getattr(options, field))}; True or False is needed.")
     if options.windows not in ("tail", "inline"):

@@ -1,0 +1,61 @@
+"""How full a view is, and what comes next: the figures agree with the view, and the fold takes what was named."""
+
+import quire
+from quire import Context
+
+
+def talk(budget: int = 2_000) -> Context:
+    ctx = quire.open("memory:", budget=budget)
+    ctx.system("Prompt.")
+    for turn in range(12):
+        ctx.user(f"Question {turn} " + "word " * 40)
+        ctx.assistant(f"Answer {turn} " + "词语 " * 30)
+    return ctx
+
+
+def test_what_is_used_is_what_the_view_takes() -> None:
+    ctx = talk()
+    view = ctx.render()
+    budget = ctx.agent.budget()
+    assert (budget.used, budget.budget, budget.free) == (view.tokens, 2_000, 2_000 - view.tokens)
+    assert dict(budget.kinds) == view.by_kind()
+    assert str(view.tokens // 1000) in str(budget)
+
+
+def test_the_next_fold_takes_what_was_named() -> None:
+    ctx = talk()
+    ctx.render()
+    named = ctx.agent.budget().next_fold
+    assert named
+    view = ctx.render()
+    while view.fold is None:
+        ctx.user("More " + "word " * 60)
+        view = ctx.render()
+    folded = {entry for entry in named if ctx.why(entry).shown != "whole"}
+    assert len(folded) >= len(named) * 0.6
+
+
+def test_a_line_at_the_end_tells_the_model_and_breaks_no_prefix() -> None:
+    ctx = talk()
+    before = ctx.render(budget_line=True)
+    said = before.openai()[-1]["content"]
+    assert "of 2,000 tokens used" in said
+    assert before.tokens <= 2_000
+    ctx.assistant("One more.")
+    after = ctx.render(budget_line=True)
+    assert after.openai()[-1]["content"] != said
+    assert after.shared_prefix == before.tokens - before.by_kind()["budget"]
+    for budget in range(250, 900, 50):
+        small = talk(budget).render(budget_line=True)
+        assert small.tokens <= budget
+
+
+def test_a_shortened_view_names_only_pages_that_exist() -> None:
+    ctx = talk()
+    view = ctx.render(max_tokens=500)
+    lines = [page for page in view.pages if page.granularity == "line"]
+    assert lines
+    for line in lines:
+        for index in line.index.split("…"):
+            ctx.pages.get_page(index)
+    assert ctx.render(max_tokens=500).openai() == view.openai()
