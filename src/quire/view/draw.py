@@ -54,7 +54,7 @@ def draw_leaf(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> P
 
 def draw_opened(reader: Reader, maker: Maker, page: PageRecord) -> Part:
     """A page that an agent opened, as a quotation: it stands after the exchange that opened it until the next fold."""
-    title = f"Opened [{reader.index(page.key)}] {page.header.name}"
+    title = f"Opened [{reader.index(page.key)}] {maker.quoting.words(page.header.name)}"
     text = block_head(maker.key, title)
     shown: list[Shown] = []
     for leaf in shown_pages(reader, page.key) if page.header.folder else (page,):
@@ -147,7 +147,8 @@ def _quoted(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, Granul
         return maker.line(reader, page)[0], "line"
     if header.numbers:
         part = maker.exchange(reader, page, -1)
-        return (as_text(part.messages) if part else "") + "\n", "clipped" if header.clip else "whole"
+        text = maker.quoting.lines(as_text(part.messages)) if part else ""
+        return text + "\n", "clipped" if header.clip else "whole"
     return maker.text(reader, page) + "\n", "clipped" if header.clip else "whole"
 
 
@@ -165,7 +166,7 @@ def _draw_prompt(reader: Reader, maker: Maker, page: PageRecord, settled: int) -
         part = maker.exchange(reader, page, settled)
         return part and Part("system", part.messages, part.tokens, part.pages)
     else:
-        text = maker.text(reader, page)
+        text = maker.text(reader, page, alone=True)
         tokens = maker.size(text)
         granularity = "clipped" if header.clip else "whole"
     if not text.strip():
@@ -175,8 +176,8 @@ def _draw_prompt(reader: Reader, maker: Maker, page: PageRecord, settled: int) -
 
 
 def _draw_segment(reader: Reader, maker: Maker, number: int, segment: SegmentRecord) -> Part | None:
-    title = f"{segment.name}: {segment.description}" if segment.description else segment.name
-    text = block_head(maker.key, title)
+    about = f"{segment.name}: {segment.description}" if segment.description else segment.name
+    text = block_head(maker.key, f"{reader.counters[number].segment}: {maker.quoting.words(about)}")
     shown: list[Shown] = []
     for piece, page, granularity in _segment_lines(reader, maker, page_key(number, 0)):
         text += piece
@@ -199,15 +200,16 @@ def _segment_lines(reader: Reader, maker: Maker, folder: int) -> Iterator[tuple[
         elif header.visibility is Visibility.HIDDEN:
             yield maker.line(reader, page)[0], page, "line"
         elif header.folder:
-            yield f"[{index}] {header.name}/\n", page, "line"
+            yield f"[{index}] {maker.quoting.words(header.name)}/\n", page, "line"
             yield from _segment_lines(reader, maker, page.key)
         elif header.form in (Form.TEXT, Form.SUMMARY):
             body = maker.text(reader, page)
             granularity: Granularity = "clipped" if header.clip else "whole"
-            yield f"[{index}] {header.name}\n{body}\n", page, granularity
+            yield f"[{index}] {maker.quoting.words(header.name)}\n{body}\n", page, granularity
         else:  # an exchange that was moved here
             part = maker.exchange(reader, page, -1)
-            body = "\n".join(message.text for message in part.messages) if part else ""
-            yield f"[{index}] {header.name}\n{body}\n", page, "whole"
+            said = "\n".join(message.text for message in part.messages) if part else ""
+            name = maker.quoting.words(header.name)
+            yield f"[{index}] {name}\n{maker.quoting.lines(said)}\n", page, "whole"
     if archived:
         yield f"({archived} archived)\n", None, "line"

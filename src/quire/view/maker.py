@@ -12,6 +12,7 @@ from quire.records import PageRecord
 from quire.view.clip import clip_exchange, clip_text
 from quire.view.lines import FOLDED, block_head, page_line
 from quire.view.parts import Granularity, Part, Shown
+from quire.view.quoting import Quoting
 
 NO_RESULT = "[no result]"
 _MOST = 20_000
@@ -24,6 +25,7 @@ class Maker:
         self.count = count
         known = known or {}
         self.key = key
+        self.quoting = Quoting(key)
         self._parts: OrderedDict[tuple[Any, ...], Part] = OrderedDict()
         self._sizes: dict[str, int] = dict(known)
 
@@ -57,7 +59,8 @@ class Maker:
         part = self._parts.get(known)
         if part is None:
             index = reader.index(page.key)
-            text = f"[{index}] {page.header.name}\n{self.text(reader, page)}"
+            head = block_head(self.key, f"Note [{index}] {self.quoting.words(page.header.name)}")
+            text = head + self.text(reader, page)
             tokens = self.size(text) + PER_MESSAGE
             granularity: Granularity = "clipped" if page.header.clip else "whole"
             shown = Shown(page.key, index, granularity, tokens)
@@ -74,9 +77,10 @@ class Maker:
             self._keep(known, part)
         return part
 
-    def text(self, reader: Reader, page: PageRecord) -> str:
-        """The body of a text page, clipped if that was decided."""
+    def text(self, reader: Reader, page: PageRecord, *, alone: bool = False) -> str:
+        """The body of a text page as a block of ours quotes it, or `alone`; clipped if that was decided."""
         body = reader.body(page.header.body)
+        body = self.quoting.words(body) if alone else self.quoting.lines(body)
         limit = page.header.clip
         return clip_text(body, limit, reader.index(page.key), self.count) if limit else body
 
@@ -97,7 +101,9 @@ class Maker:
     def line(self, reader: Reader, page: PageRecord) -> tuple[str, int]:
         """The line of a page and its tokens; those of a folded chapter were counted when it was folded."""
         text = page_line(reader.index(page.key), page.header)
-        return text, page.header.line_tokens or self.size(text)
+        safe = self.quoting.words(text)
+        counted = page.header.line_tokens if safe is text and not reader.imagined else 0
+        return safe, counted or self.size(safe)
 
     def head(self, title: str) -> tuple[str, int]:
         """The first line of a block of ours and its tokens."""
@@ -110,6 +116,10 @@ class Maker:
         if not any(message.says_something or message.role == "tool" for message in messages):
             return Part("exchange", (), 0)
         tokens = header.tokens
+        quoted = [self.quoting.message(message) for message in messages]
+        if any(new is not old for new, old in zip(quoted, messages, strict=True)):
+            messages = quoted
+            tokens = sum(message_tokens(message, self.count) for message in messages)
         if header.pending:
             messages += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
             tokens += len(header.pending) * (self.size(NO_RESULT) + PER_MESSAGE)
