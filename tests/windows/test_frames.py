@@ -80,8 +80,23 @@ def test_nothing_in_a_window_is_markup(hostile: str) -> None:
     assert text.count("<Window") == 1
 
 
+@pytest.mark.parametrize("key", ["kestrel", "gold-317", "item", "<&>"])
+def test_the_key_stands_in_the_head_of_a_window_and_nowhere_else(key: str) -> None:
+    said = f"the key is {key}, or {key.upper()}"
+    for frame in (
+        Frame(id="w", description=said, contents=said, error=said),
+        Frame(id="w", description=said, contents=said),
+        Frame(id="w", contents=((said, said), ("2", "fine"))),
+    ):
+        for text in (frame_text(frame, key), frame_line(frame, key)):
+            window = parsed(text)
+            assert window.get("key") == key
+            told = [*window.itertext(), *(str(item.get("id")) for item in window.iter("item"))]
+            assert key.casefold() not in "".join(told).casefold()
+
+
 def test_what_cannot_be_seen_stands_as_a_mark() -> None:
-    text = frame_text(Frame(id="w", contents="a\x00b\u202ec\ud800d\ufffee\U000e0041"), "k")
+    text = frame_text(Frame(id="w", contents="a\x00b\u202ec\ud800d\ufffee\U000e0041"), "kestrel")
     assert parsed(text).findtext("Content") == "a[U+0000]b[U+202E]c[U+D800]d[U+FFFE]e[U+E0041]"
 
 
@@ -89,7 +104,7 @@ def test_every_code_point_can_be_parsed() -> None:
     """All 1,114,112 of them, in content and in an attribute, in a few pieces."""
     for start in range(0, 0x110000, 0x1000):
         piece = "".join(map(chr, range(start, start + 0x1000)))
-        window = parsed(frame_text(Frame(id="w", contents=((piece, piece),)), "k", most=1 << 30))
+        window = parsed(frame_text(Frame(id="w", contents=((piece, piece),)), "kestrel", most=1 << 30))
         item = window.find("Content/item")
         assert item is not None
         assert item.text is not None
@@ -99,7 +114,7 @@ def test_every_code_point_can_be_parsed() -> None:
 @given(st.text(st.characters(codec="utf-8"), max_size=200))
 def test_what_can_be_seen_comes_back_as_it_was(text: str) -> None:
     kept = "".join(character for character in text if character.isprintable() or character in "\n\t")
-    said = parsed(frame_text(Frame(id="w", contents=kept), "k")).findtext("Content")
+    said = parsed(frame_text(Frame(id="w", contents=kept), "kestrel")).findtext("Content")
     visible = [character for character in kept if f"[U+{ord(character):04X}]" not in (said or "")]
     assert [character for character in said or "" if character in visible] or not visible
     if "[U+" not in (said or ""):
@@ -112,19 +127,19 @@ def test_what_can_be_seen_comes_back_as_it_was(text: str) -> None:
     ids=["text", "chinese", "items", "one item"],
 )
 def test_ten_megabytes_are_clipped_at_both_ends(contents: Contents) -> None:
-    text = frame_text(Frame(id="w", contents=contents), "k")
+    text = frame_text(Frame(id="w", contents=contents), "kestrel")
     assert len(text) < MOST_CHARACTERS * 2
     assert "left out …]" in text
     assert parsed(text).tag == "Window"
 
 
 def test_clipped_content_keeps_its_beginning_and_its_end() -> None:
-    said = parsed(frame_text(Frame(id="w", contents=f"begin{'.' * 100_000}end"), "k")).findtext("Content") or ""
+    said = parsed(frame_text(Frame(id="w", contents=f"begin{'.' * 100_000}end"), "kestrel")).findtext("Content") or ""
     assert said.startswith("begin")
     assert said.endswith("end")
     assert "[… 84,008 of 100,008 characters left out …]" in said
     items = tuple((str(n), f"entry {n}") for n in range(10_000))
-    window = parsed(frame_text(Frame(id="w", contents=items), "k"))
+    window = parsed(frame_text(Frame(id="w", contents=items), "kestrel"))
     ids = [item.get("id") for item in window.findall("Content/item")]
     assert ids[0] == "0"
     assert ids[-1] == "9999"
@@ -134,11 +149,13 @@ def test_clipped_content_keeps_its_beginning_and_its_end() -> None:
 @pytest.mark.parametrize("most", [0, 1, 7, 100, 1_000])
 def test_any_room_gives_a_frame(most: int) -> None:
     for contents in ("x" * 5_000, tuple((str(n), "entry") for n in range(500)), (("1", "y" * 5_000),)):
-        assert parsed(frame_text(Frame(id="w", contents=contents), "k", most=most)).tag == "Window"
+        assert parsed(frame_text(Frame(id="w", contents=contents), "kestrel", most=most)).tag == "Window"
 
 
 def test_an_error_takes_the_place_of_the_content() -> None:
-    window = parsed(frame_text(Frame(id="w", contents="old", error=f"Boom: {'!' * 10_000}", actions=TODO.actions), "k"))
+    window = parsed(
+        frame_text(Frame(id="w", contents="old", error=f"Boom: {'!' * 10_000}", actions=TODO.actions), "kestrel")
+    )
     said = window.findtext("Content/error") or ""
     assert said.startswith("Boom")
     assert len(said) < 500
@@ -153,4 +170,4 @@ def test_a_line_has_neither_content_nor_actions() -> None:
 
 
 def test_a_closed_window_says_so() -> None:
-    assert parsed(frame_text(Frame(id="w", contents="done", obsolete=True), "k")).get("obsolete") == "true"
+    assert parsed(frame_text(Frame(id="w", contents="done", obsolete=True), "kestrel")).get("obsolete") == "true"

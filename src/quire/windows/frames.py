@@ -1,13 +1,15 @@
 """Frames: a window as the XML that a model reads. A pure function; nothing in a window can break out of it.
 
 All text is escaped, and characters that XML cannot carry, that have no shape or that turn the reading order stand as a
-visible `[U+202E]`. Content that is too long is clipped at both ends.
+visible `[U+202E]`. The context's key stands only where it proves that a window is real. Content that is too long is
+clipped at both ends.
 """
 
 import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.windows.actions import Action
 from quire.windows.app import Contents
@@ -16,6 +18,7 @@ MOST_CHARACTERS = 16_000
 """What of a window's content is shown at most."""
 
 _HEAD_SHARE = 0.6
+_BREAK = "·"
 _ERROR_CHARACTERS = 300
 _DESCRIPTION_CHARACTERS = 500
 _ID_CHARACTERS = 100
@@ -42,13 +45,14 @@ class Frame(Struct, frozen=True, kw_only=True):
 
 def frame_text(frame: Frame, key: str, most: int = MOST_CHARACTERS) -> str:
     """The window as XML, its content in at most about so many characters; the key tells it from look-alikes."""
+    frame = _without_key(frame, key)
     inner = f"<error>{escaped(_clipped(frame.error, _ERROR_CHARACTERS))}</error>" if frame.error else ""
     return _window(frame, key, inner or _content(frame.contents, most), _actions(frame.actions))
 
 
 def frame_line(frame: Frame, key: str) -> str:
     """The window without its content, for want of room."""
-    return _window(frame, key, _NO_ROOM, "")
+    return _window(_without_key(frame, key), key, _NO_ROOM, "")
 
 
 def content_size(contents: Contents) -> int:
@@ -68,6 +72,21 @@ def escaped(text: str) -> str:
 def quoted(text: str) -> str:
     """The text as it may stand between the quotes of an attribute, on one line."""
     return " ".join(escaped(text).split()).replace('"', "&quot;")
+
+
+def _without_key(frame: Frame, key: str) -> Frame:
+    """The frame without the context's key in what it says: someone may have repeated what the model was told."""
+    found = re.compile(re.escape(key), re.IGNORECASE)
+    contents = frame.contents
+    texts = [contents] if isinstance(contents, str) else [text for item in contents for text in item]
+    if not any(map(found.search, (frame.description, frame.error, *texts))):
+        return frame
+
+    def broken(text: str) -> str:
+        return found.sub(lambda match: match[0][:1] * (len(key) > 1) + _BREAK + match[0][1:], text)
+
+    said = broken(contents) if isinstance(contents, str) else tuple((broken(a), broken(b)) for a, b in contents)
+    return replace(frame, description=broken(frame.description), error=broken(frame.error), contents=said)
 
 
 def _window(frame: Frame, key: str, content: str, actions: str) -> str:
