@@ -84,6 +84,7 @@ class Roster:
     def __init__(self) -> None:
         self._state: State | None = None
         self._version = -1
+        self._segment: int | None = None
         self._by_key: dict[int, Kept] = {}
         self._ids: dict[str, int] = {}
 
@@ -91,16 +92,16 @@ class Roster:
         """Bring it up to date with a state."""
         if state is self._state and state.version == self._version:
             return
-        changed = state.changed_since(self._version) if state is self._state and self._version >= 0 else None
-        number = segment_of_windows(state)
+        changed = state.changed_since(self._version) if state is self._state else None
         if changed is None or any(page_number(key) == 0 for key in changed):  # a segment came, went or changed
             self._by_key.clear()
             self._ids.clear()
-            for page in () if number is None else state.segment_pages(number):
+            self._segment = segment_of_windows(state)
+            for page in () if self._segment is None else state.segment_pages(self._segment):
                 self._take(page.key, kept(page))
         else:
             for key in changed:
-                if segment_number(key) == number:
+                if segment_number(key) == self._segment:
                     self._take(key, kept(state.page(key)))
         self._state, self._version = state, state.version
 
@@ -111,6 +112,9 @@ class Roster:
 
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
+
+    def __len__(self) -> int:
+        return len(self._by_key)
 
     def windows(self, *, obsolete: bool = False) -> list[Kept]:
         """The open windows in the order of their places; with `obsolete` those that were closed too."""

@@ -19,6 +19,8 @@ def pieces(shop: Shop, *, include_obsolete: bool = False) -> list[Volatile]:
 
     Not under the lock: apps may use the context while they are drawn, and open or close windows.
     """
+    if shop.is_empty():
+        return []
     found: dict[int, Drawn] = {}
     key, seen = "", None
     for _ in range(_ROUNDS):

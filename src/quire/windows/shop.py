@@ -53,6 +53,12 @@ class Shop:
             self.state()
             return self._roster.windows(obsolete=obsolete)
 
+    def is_empty(self) -> bool:
+        """Whether there is no window, open or closed: the everyday case of a view."""
+        with self.engine.lock:
+            self._roster.update(self.engine.current())
+            return not self._roster
+
     def find(self, window_id: object) -> Kept:
         """The window of this id, closed ones too. Raises `NoSuchWindow`."""
         with self.engine.lock:
