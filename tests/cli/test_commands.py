@@ -46,7 +46,8 @@ def test_tree_tells_what_folding_made_from_what_is_open(capsys: pytest.CaptureFi
     assert main(["tree", str(tmp_path / "a.db")]) == 0
     said = capsys.readouterr().out
     size = f"{chapter.child_count} pages, {chapter.tokens:,} tokens"
-    assert f"{chapter.index} {chapter.name} {size} [folded, summary {chapter.summary_tokens} tokens]" in said
+    line = next(line for line in said.splitlines() if f" {chapter.index} " in line)  # its name may be cut to the width
+    assert line.endswith(f"{size} [folded, summary {chapter.summary_tokens} tokens]")
     assert "sys-1 System prompt" in said
     assert "[pinned]" in said
     assert f"{view.pages[-1].index} Flight HAT11 has seats left" in said

@@ -272,3 +272,19 @@ def test_a_name_is_continued_by_the_summary_without_a_gap() -> None:
         said = header.description.partition(";")[0].partition(" | ")[0]
         assert asked.startswith(start)
         assert asked.find(said) <= len(start) + 1
+
+
+@pytest.mark.parametrize("budget", [300, 600, 1_500])
+def test_however_little_room_there_is_everything_lies_a_few_levels_deep(budget: int) -> None:
+    ctx = quire.open("memory:", budget=budget)
+    ctx.system("Prompt.")
+    for turn in range(120):
+        ctx.user(f"question {turn} " + "word " * 20)
+        ctx.assistant(f"answer {turn} " + "词语 " * 10)
+        ctx.render()
+    folders = [page for page in ctx.pages.list_pages("usr") if isinstance(page, quire.ContentsPage)]
+    assert max(page.child_count for page in folders if page.index != "usr-0") <= 16
+    leaves = [page.index for page in ctx.pages.list_pages("usr") if isinstance(page, quire.DetailPage)]
+    assert len(leaves) == 240
+    assert max(len(ctx.pages.ancestors(leaf)) for leaf in leaves) <= 7
+    assert ctx.check() == []

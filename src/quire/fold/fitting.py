@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from quire.fold.better import Better, improve
-from quire.fold.folding import Lines, Standing, choose, essential, fold, gather_all, protected
+from quire.fold.folding import Standing, choose, essential, fold, protected
+from quire.fold.gathering import Lines, gather_all
 from quire.messages import PER_MESSAGE
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.plan import Plan
@@ -189,7 +190,7 @@ class Fitting:
                 yield page
 
     def _gather_lines(self) -> None:
-        gather_all(self.plan, self._row(), self._maker.size)
+        gather_all(self.plan, [standing.page for standing in self._row()], self._maker.size)
 
     def _clip(self, *, newest: bool, least: int = _LEAST_CLIP) -> None:
         """Shorten what is still shown whole, the largest most; the newest exchange only when asked to."""

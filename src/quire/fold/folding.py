@@ -1,40 +1,26 @@
 """Planning a fold: old exchanges are gathered under chapters that show as one line each, until the view fits again.
 
-Oldest first, whole turns where they are not too long, at most sixteen children a chapter. Chapters are carried like
-digits of a counter: eight of one level become one of the next, so that any number of turns shows few lines.
+Oldest first, whole turns where they are not too long. What is too small for a line of its own joins the line before it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from quire.fold.gate import gate_of
-from quire.fold.summaries import allowance, longest, name_of, summarise_chapters, summarise_turns
+from quire.fold.gathering import MOST_CHILDREN, Count, Lines, carried, chapter, is_line, join, merge
+from quire.fold.summaries import allowance, longest, name_of, summarise_turns
 from quire.pages import Form, Visibility
 from quire.plan import Plan
 from quire.reader import Reader
-from quire.records import Header, PageRecord, segment_number
-from quire.view.draw import generation_of
+from quire.records import Header, PageRecord
 from quire.view.folded import Folded
 from quire.view.lines import page_line
 
-MOST_CHILDREN = 16
-CARRY = 8
 _UNIT_TOKENS = 160
 """Turns smaller than this are folded together: a line for each would cost more than it saves."""
 _LINE_TOKENS = 40
-
-Count = Callable[[str], int]
-
-
-class Lines(NamedTuple):
-    """What lines may take: all of them together at most so many tokens, the head of each block of them included."""
-
-    count: Count
-    most: int
-    head: int
 
 
 class Standing(NamedTuple):
@@ -127,20 +113,9 @@ def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], lines:
         done += folded
         first_row += pages
         place += len(unit)
-    first_row = _carried(plan, first_row, limit, count)
-    _merge(plan, first_row, lines, limit)
+    first_row = carried(plan, first_row, limit, count)
+    merge(plan, first_row, lines, limit)
     return done
-
-
-def gather_all(plan: Plan, row: Sequence[Standing], count: Count) -> None:
-    """Gather all lines under as few chapters as can be, without a word on what is in them."""
-    first_row = [standing.page for standing in row]
-    while run := next((run for run in _line_runs(first_row) if len(run) > 1), None):
-        pages = run[:MOST_CHILDREN]
-        chapter = _gathered(plan, pages, "", count)
-        if chapter is None:
-            return
-        _replace(first_row, pages, chapter)
 
 
 def _spoken(row: Sequence[Standing]) -> list[Standing]:
@@ -208,7 +183,7 @@ def _fold_unit(plan: Plan, unit: Sequence[Standing], most: int, count: Count) ->
     name = name_of(messages) if messages and len(unit) > 1 else pages[0].header.name
     summary, account = summarise_turns(name, messages, gate, allowance(before, most), count)
     if len(unit) > 1:
-        folder = _chapter(plan, pages, name, summary, level=1, count=count, before=before)
+        folder = chapter(plan, pages, name, summary, level=1, count=count, before=before)
         if folder is None:
             return Folded(), pages
         return Folded(len(unit), 1, before - folder.header.line_tokens, account), [folder]
@@ -223,135 +198,18 @@ def _fold_unit(plan: Plan, unit: Sequence[Standing], most: int, count: Count) ->
 def _absorb(
     plan: Plan, unit: Sequence[Standing], before: list[PageRecord], count: Count
 ) -> tuple[Folded, list[PageRecord]]:
-    """Put what is too small for a line of its own into the chapter before it, if there is one; what is left."""
+    """Put what is too small for a line of its own into the line before it, if there is one; what is left."""
     done = Folded()
     for place, standing in enumerate(unit):
         page, last = standing.page, before[-1] if before else None
-        if last is None or not _is_line(last) or last.parent != page.parent:
+        if last is None or not is_line(last) or last.parent != page.parent:
             return done, [other.page for other in unit[place:]]
-        if last.header.form is Form.CHAPTER and sum(1 for _ in plan.members(last.key)) < MOST_CHILDREN:
-            tokens, messages = last.header.tokens + page.header.tokens, last.header.messages + page.header.messages
-            line = count(page_line(plan.index(last.key), _with(last.header, tokens=tokens)))
-            before[-1] = plan.change(last, tokens=tokens, messages=messages, line_tokens=line)
-            plan.place(page, last.key, plan.append_rank(last.key))
-        else:
-            cost = last.header.line_tokens + standing.tokens
-            level = _level(last) + (last.header.form is Form.CHAPTER)
-            name, summary = last.header.name, last.header.description
-            chapter = _chapter(plan, [last, page], name, summary, level=level, count=count, before=cost)
-            if chapter is None:
-                return done, [other.page for other in unit[place:]]
-            before[-1] = chapter
+        joined = join(plan, last, page, last.header.description, standing.tokens, count)
+        if joined is None:
+            return done, [other.page for other in unit[place:]]
+        before[-1] = joined
         done += Folded(1, 0, standing.tokens)
     return done, []
-
-
-def _is_line(page: PageRecord) -> bool:
-    """Whether a page is a line that folding made."""
-    header = page.header
-    return header.visibility is Visibility.HIDDEN and header.line_tokens > 0 and not header.pinned
-
-
-def _chapter(
-    plan: Plan, pages: Sequence[PageRecord], name: str, summary: str, *, level: int, count: Count, before: int
-) -> PageRecord | None:
-    """Gather pages under a new chapter where the first of them stood; None if its line would save nothing."""
-    parent = pages[0].parent
-    if parent is None:
-        return None
-    key = plan.next_key(segment_number(parent))
-    header = Header(
-        folder=True,
-        name=name,
-        description=summary,
-        author=plan.author(),
-        created=plan.now,
-        age=0,
-        born=plan.seq,
-        seq=plan.seq,
-        summary_tokens=count(summary),
-        tokens=sum(page.header.tokens for page in pages),
-        messages=sum(page.header.messages for page in pages),
-        visibility=Visibility.HIDDEN,
-        form=Form.CHAPTER,
-        level=level,
-    )
-    line = count(page_line(plan.index(key), header))
-    if line >= before:
-        return None
-    folder = plan.create(key, parent, pages[0].rank, _with(header, line_tokens=line))  # the first one leaves its place
-    for page in pages:
-        plan.place(page, key, plan.append_rank(key))
-    return folder
-
-
-def _carried(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Count) -> list[PageRecord]:
-    """The first row with every eight neighbouring lines of one level under a chapter of the next, and so on upwards."""
-    row = list(first_row)
-    level = 1
-    while any(_is_line(page) and _level(page) >= level for page in row):
-        carried: list[PageRecord] = []
-        same = 0
-        for page in row:
-            carried.append(page)
-            neighbours = same and carried[-2].parent == page.parent
-            same = (same if neighbours else 0) + 1 if _is_line(page) and _level(page) == level else 0
-            if same == CARRY:
-                chapter = _gathered(plan, carried[-CARRY:], _summary(carried[-CARRY:], limit, count), count)
-                if chapter is not None:
-                    carried[-CARRY:] = [chapter]
-                same = 0
-        row = carried
-        level += 1
-    return row
-
-
-def _merge(plan: Plan, first_row: list[PageRecord], lines: Lines, limit: int) -> None:
-    """Gather the oldest lines until all lines together take no more than their share."""
-    count = lines.count
-    while _lines_size(first_row, lines.head) > lines.most:
-        run = next((run for run in _line_runs(first_row) if len(run) > 1), None)
-        if run is None:
-            return
-        pages = run[:MOST_CHILDREN]
-        chapter = _gathered(plan, pages, _summary(pages, limit, count), count)
-        if chapter is None:
-            return
-        _replace(first_row, pages, chapter)
-
-
-def _lines_size(first_row: Sequence[PageRecord], head: int) -> int:
-    """What all lines take, with the heads of their blocks."""
-    blocks = groupby(first_row, key=lambda page: generation_of(page) if _is_line(page) else None)
-    heads = sum(head for generation, _ in blocks if generation is not None)
-    return heads + sum(page.header.line_tokens for page in first_row if _is_line(page))
-
-
-def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:
-    """The folded lines of the first row, as runs in one folder with nothing shown between them."""
-    runs = groupby(first_row, key=lambda page: page.parent if _is_line(page) else None)
-    return [list(run) for parent, run in runs if parent is not None]
-
-
-def _summary(pages: Sequence[PageRecord], limit: int, count: Count) -> str:
-    return summarise_chapters([(page.header.name, page.header.description) for page in pages], limit, count)
-
-
-def _gathered(plan: Plan, pages: Sequence[PageRecord], summary: str, count: Count) -> PageRecord | None:
-    """Lines gathered under a chapter of the next level; None if that would save nothing."""
-    before = sum(page.header.line_tokens for page in pages)
-    level = 1 + max(_level(page) for page in pages)
-    return _chapter(plan, pages, pages[0].header.name, summary, level=level, count=count, before=before)
-
-
-def _replace(first_row: list[PageRecord], pages: Sequence[PageRecord], chapter: PageRecord) -> None:
-    """Put a chapter in the place of what was gathered under it."""
-    place = next(n for n, page in enumerate(first_row) if page.key == pages[0].key)
-    first_row[place : place + len(pages)] = [chapter]
-
-
-def _level(page: PageRecord) -> int:
-    return max(page.header.level, 1)
 
 
 def _line_size(plan: Plan, page: PageRecord, count: Count) -> int:
