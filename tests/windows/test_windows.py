@@ -624,3 +624,11 @@ def test_what_was_saved_later_is_kept_whoever_comes_first(ctx: Context, monkeypa
     thread.join()
     assert numbers(ctx) == ["counter_1=11"]
     assert '"number": 11' in ctx.pages.detail("win-1")
+
+
+def test_an_action_that_changes_nothing_is_an_entry_that_can_be_undone(ctx: Context) -> None:
+    ctx.windows.open("counter")
+    ctx.windows.act("counter_1", "count", by=0)
+    assert list(ctx.history())[-1].operation == "window_act"
+    ctx.undo(ctx.seq)
+    assert numbers(ctx) == ["counter_1=0"]

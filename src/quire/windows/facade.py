@@ -160,7 +160,7 @@ class Windows(Face):
         result, saved = result_of(live, outcome, f"Action {found.name!r} of {window.id!r}")
         text = result if isinstance(result, str) else result.text if isinstance(result, Refresh | Close) else ""
         moves = isinstance(result, Refresh) and window.plate.append
-        now = self._keep("window_act", window, live, saved, moves=moves, always=True)
+        now = self._keep("window_act", window, live, saved, moves=moves, acted=True)
         if isinstance(result, Launch):
             text = f"Opened {self.open(result.app, result.arguments).id}."
         if now is not None:
@@ -177,7 +177,7 @@ class Windows(Face):
         outcome = self._shop.run(live.job(lambda _: None, saving(live), patience=self._shop.limit))
         _, saved = result_of(live, outcome, f"Refreshing {window.id!r}")
         moves = window.plate.append if append is None else append
-        now = self._keep("window_refresh", window, live, saved, moves=moves, always=False)
+        now = self._keep("window_refresh", window, live, saved, moves=moves, acted=False)
         if now is None:
             raise InvalidOperation(f"Window {window.id!r} was closed meanwhile.")
         self._tell("refreshed", now)
@@ -238,14 +238,12 @@ class Windows(Face):
 
     # Inside
 
-    def _keep(
-        self, operation: str, window: Kept, live: Live, saved: Saved, *, moves: bool, always: bool
-    ) -> Kept | None:
+    def _keep(self, operation: str, window: Kept, live: Live, saved: Saved, *, moves: bool, acted: bool) -> Kept | None:
         """Keep what an app saved with its page; the window as it stands then, None if it is closed."""
         with self._engine.lock:
             try:
                 text = live.latest(saved)
-                now = kept(self.run(operation, keep_window, window.key, text, moves=moves, always=always))
+                now = kept(self.run(operation, keep_window, window.key, text, moves=moves, acted=acted))
             except BaseException:  # the object is ahead of what is stored
                 live.forget()
                 raise

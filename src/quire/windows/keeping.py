@@ -19,13 +19,15 @@ from quire.text import MAX_DESCRIPTION, decode_meta, encode_meta, in_one_line
 
 
 class Plate(Struct, frozen=True, kw_only=True):
-    """What a page says of its window, in its `meta`: its id, its app, the entry that gave it its place, its options."""
+    """What a page says of its window, in its `meta`: its id and app, the entry that gave it its place, its options, how
+    many actions were done in it."""
 
     window: str
     app: str
     at: int
     important: bool = False
     append: bool = False
+    acts: int = 0
 
 
 class Kept(Struct, frozen=True):
@@ -176,21 +178,21 @@ def open_window(
     return record
 
 
-def keep_window(plan: Plan, key: int, saved: str, *, moves: bool, always: bool) -> PageRecord | None:
-    """Plan to keep what a window's app saved; `moves` gives it a new place, `always` an entry even without a change.
-
-    None if it was closed meanwhile.
-    """
+def keep_window(plan: Plan, key: int, saved: str, *, moves: bool, acted: bool) -> PageRecord | None:
+    """Plan to keep what a window's app saved; `moves` gives it a new place. An action is counted: it is an entry of its
+    own whatever it changed. None if the window was closed meanwhile."""
     window = kept(plan.page(key))
     if window is None or window.obsolete or plan.cold_top(window.page) is not None:
         return None
-    page = window.page
+    page, plate = window.page, window.plate
     if saved != plan.body(page.header.body):
         page = plan.change(page, body=plan.add_body(saved))
+    if acted:
+        plate = replace(plate, acts=plate.acts + 1)
     if moves and page.parent is not None:
-        plate = replace(window.plate, at=plan.seq)
-        page = plan.place(page, page.parent, plan.append_rank(page.parent), meta=_meta(plate))
-    return plan.restore(page) if always and key not in plan.pages else page
+        plate = replace(plate, at=plan.seq)
+        return plan.place(page, page.parent, plan.append_rank(page.parent), meta=_meta(plate))
+    return plan.change(page, meta=_meta(plate))
 
 
 def close_window(plan: Plan, key: int, summary: str | None) -> bool:
