@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import book, conversation, view, windows
+from bench import agent, book, conversation, search, view, windows
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +30,8 @@ TOPICS: dict[str, Topic] = {
     "conversation": conversation.run,
     "view": view.run,
     "windows": windows.run,
+    "agent": agent.run,
+    "search": search.run,
 }
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 

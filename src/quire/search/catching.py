@@ -11,7 +11,7 @@ from quire.search.texts import document, is_found, saying
 from quire.storage.base import JOURNAL, MAX_KEY, PAGE, Head, Record, Storage
 from quire.storage.searching import Document, SearchIndex, Standing
 
-_BATCH = 256
+_BATCH = 512
 _BATCH_TERMS = 1 << 17
 _ENTRIES = 1_024
 

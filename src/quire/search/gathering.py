@@ -137,9 +137,10 @@ def _standing(state: State, numbers: Iterable[int]) -> Iterator[PageRecord]:
 
 
 def _joined(rows: Any, given: Sequence[Memory]) -> Any:
-    """For each the vector of itself and those beside it together, of length 1."""
+    """For each the vector of itself and those beside it together, the longer text counting more; of length 1."""
     import numpy
 
+    rows = rows * numpy.array([len(memory.text) for memory in given], dtype=numpy.float32)[:, None]
     joined = rows.copy()
     for number in range(1, len(given)):
         if given[number].place == given[number - 1].place + 1 and given[number].place > 0:

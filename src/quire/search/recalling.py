@@ -27,7 +27,7 @@ GAP = 4 * 3_600_000
 MOST_IN_SESSION = 40
 """Exchanges after which a session is cut, silence or not."""
 SESSION = 0.7
-NEAR, NEXT = 0.25, 0.1
+NEAR, NEXT = 0.2, 0.1
 """What a session counts against an exchange, and what neighbours and theirs give of their score."""
 _K1, _B = 1.2, 0.75
 _LONG = 1_200
@@ -104,10 +104,24 @@ def recall(
     ordered = sorted({memory.key: memory for memory in memories}.values(), key=_place)
     asked = asked_words(question)
     scores, reasons = score(asked, ordered, words or Words(), likeness)
+    return laid_out(ordered, scores, reasons, room, count, visible=visible, asked=list(asked))
+
+
+def laid_out(
+    ordered: Sequence[Memory],
+    scores: Sequence[float],
+    reasons: Sequence[str],
+    room: int,
+    count: Count,
+    *,
+    visible: Collection[int] = (),
+    asked: Sequence[str] = (),
+) -> Recalled:
+    """The best of them that fit, as text in the order they stand in."""
     best = max(scores, default=0.0)
     if best <= 0 or room <= 0:
         return Recalled()
-    shown = _Block(room, count, list(asked))
+    shown = _Block(room, count, asked)
     usable = (n for n, memory in enumerate(ordered) if memory.key not in visible and scores[n] > _LEAST * best)
     for number in nlargest(_MOST_LINES, usable, key=lambda n: (scores[n], -n)):
         if not shown.add(number, ordered[number]):

@@ -31,9 +31,11 @@ _MARKS = (
     "\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
 _ASCII = re.compile(r"[a-z0-9]+")
+_SHORTENED = re.compile(rf"([a-z0-9]{{1,{LONGEST}}})[a-z0-9]*")
 _LETTERS = rf"[^\W_{_UNSPACED}]"
 _SIGNS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
-_JOINT = re.compile("[a-z][A-Z0-9]|[A-Z][A-Z][a-z]|[A-Za-z][0-9]|[0-9][A-Za-z]")
+_JOINT = re.compile("[A-Z0-9](?:(?<=[a-z0-9][A-Z])|(?<=[A-Za-z][0-9])|(?=[A-Za-z])(?<=[0-9])|(?=[a-z])(?<=[A-Z][A-Z]))")
+"""Where a compound name is joined. It begins with the rarest sign of one, so that prose is passed over quickly."""
 _ALNUM = re.compile("[A-Za-z0-9]+")
 _PIECE = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ACCENT = re.compile("[\u0300-\u036f]+")
@@ -69,8 +71,7 @@ def terms(text: str) -> list[str]:
     """The terms of a text, in order."""
     text = plain(text)
     if text.isascii():
-        found = _ASCII.findall(text)
-        return [word[:LONGEST] for word in found] if len(text) > LONGEST and _has_long(found) else found
+        return _SHORTENED.findall(text) if len(text) > LONGEST else _ASCII.findall(text)
     found = []
     for run in _word().findall(text):
         if is_unspaced(run):
@@ -102,7 +103,3 @@ def parts(text: str) -> list[str]:
 def is_unspaced(run: str) -> bool:
     """Whether a run is of a script in which words are not told apart by blanks."""
     return not run.isascii() and _unspaced().match(run) is not None
-
-
-def _has_long(words: list[str]) -> bool:
-    return max(map(len, words), default=0) > LONGEST

@@ -19,12 +19,27 @@ from quire.records import (
     decode_page,
     decode_segment,
     decode_tally,
+    decode_vector,
     page_key,
     page_number,
     segment_number,
 )
 from quire.state import State
-from quire.storage.base import ANCHOR, BODY, CALL, JOURNAL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Family, Record
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    JOURNAL,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
+    VECTOR,
+    Family,
+    Record,
+)
 from quire.system.rules import showable_root
 
 _DECODERS: dict[Family, Callable[[Record], object]] = {
@@ -37,6 +52,7 @@ _DECODERS: dict[Family, Callable[[Record], object]] = {
     CALL: lambda record: decode_call(record.key, record.value),
     NOTE: lambda record: decode_note(record.key, record.value),
     ANCHOR: lambda record: decode_anchor(record.key, record.value),
+    VECTOR: lambda record: decode_vector(record.key, record.value),
 }
 
 
