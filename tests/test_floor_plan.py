@@ -87,7 +87,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "system.marshalling",
         "system.unmarshalling",
         "system.check",
-        "system.find",
     ),
     ("system.face", "system.editing", "system.reading", "system.timeline", "system.keeping"),
     ("system.facade", "system.pagestore", "system"),

@@ -12,6 +12,7 @@ import quire
 from quire import Context, ContextSystem, Conversation, Library, PageStorage, QuireError
 
 NAMES = [
+    "AgentContext",
     "App",
     "Bill",
     "Busy",
@@ -54,6 +55,7 @@ NAMES = [
     "NoSuchSegment",
     "NoSuchWindow",
     "OutcomeUnknown",
+    "Outlook",
     "Page",
     "PageIndex",
     "PageStorage",
@@ -63,6 +65,8 @@ NAMES = [
     "Problem",
     "Progress",
     "QuireError",
+    "Quota",
+    "QuotaExceeded",
     "Refresh",
     "RenderOptions",
     "SQLiteStorage",
@@ -74,6 +78,7 @@ NAMES = [
     "StorageFailure",
     "TokenCounter",
     "ToolCall",
+    "Tools",
     "Usage",
     "View",
     "Visibility",
@@ -183,6 +188,7 @@ CODES = {
     "InvalidOperation": "invalid_operation",
     "InvalidValue": "invalid_value",
     "PermissionDenied": "permission_denied",
+    "QuotaExceeded": "quota_exceeded",
     "Conflict": "conflict",
     "Busy": "busy",
     "IrreducibleFloor": "irreducible_floor",

@@ -1,5 +1,8 @@
 """quire: an agent's whole memory as a book of pages under a token budget."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from quire.context import Context
 from quire.context import open as open  # noqa: A004 - not in __all__, so that `import *` leaves Python's own open alone
 from quire.conversation import Cleanup, Conversation, Finding, ImportReport, Item, MarkMap, Messages, Modification
@@ -20,6 +23,7 @@ from quire.errors import (
     OutcomeUnknown,
     PermissionDenied,
     QuireError,
+    QuotaExceeded,
     StorageClosed,
     StorageFailure,
 )
@@ -40,6 +44,7 @@ from quire.pages import (
     Visibility,
 )
 from quire.rendering import Bill, CompressionConfig, Price, RenderOptions, Stats, Usage, View, Why
+from quire.rendering.outlook import Outlook
 from quire.schemas import count_tools
 from quire.storage.base import Storage
 from quire.storage.file import FileStorage
@@ -47,16 +52,22 @@ from quire.storage.memory import MemoryStorage
 from quire.storage.migrate import Progress, migrate
 from quire.storage.opening import open_storage
 from quire.storage.sqlite import SQLiteStorage
-from quire.system import Change, ContextSystem, Entry, Hit, PageStorage, Problem
+from quire.system import Change, ContextSystem, Entry, PageStorage, Problem
 from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
-from quire.windows.actions import action
-from quire.windows.app import App, Close, Refresh
-from quire.windows.facade import Windows
-from quire.windows.window import Window, WindowEvent
+
+if TYPE_CHECKING:  # what not every program uses is imported when it is first asked for
+    from quire.agent import AgentContext, Quota
+    from quire.agent.tools import Tools
+    from quire.search.finding import Hit
+    from quire.windows.actions import action
+    from quire.windows.app import App, Close, Refresh
+    from quire.windows.facade import Windows
+    from quire.windows.window import Window, WindowEvent
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "AgentContext",
     "App",
     "Bill",
     "Busy",
@@ -99,6 +110,7 @@ __all__ = [
     "NoSuchSegment",
     "NoSuchWindow",
     "OutcomeUnknown",
+    "Outlook",
     "Page",
     "PageIndex",
     "PageStorage",
@@ -108,6 +120,8 @@ __all__ = [
     "Problem",
     "Progress",
     "QuireError",
+    "Quota",
+    "QuotaExceeded",
     "Refresh",
     "RenderOptions",
     "SQLiteStorage",
@@ -119,6 +133,7 @@ __all__ = [
     "StorageFailure",
     "TokenCounter",
     "ToolCall",
+    "Tools",
     "Usage",
     "View",
     "Visibility",
@@ -133,3 +148,28 @@ __all__ = [
     "migrate",
     "open_storage",
 ]
+
+_LATE = {
+    "AgentContext": "quire.agent",
+    "App": "quire.windows.app",
+    "Close": "quire.windows.app",
+    "Hit": "quire.search.finding",
+    "Quota": "quire.agent",
+    "Refresh": "quire.windows.app",
+    "Tools": "quire.agent.tools",
+    "Window": "quire.windows.window",
+    "WindowEvent": "quire.windows.window",
+    "Windows": "quire.windows.facade",
+    "action": "quire.windows.actions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'quire' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LATE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})

@@ -4,15 +4,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from os import urandom
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from quire.agent import AgentContext, Quota
-from quire.agent.desk import Desk
-from quire.agent.quota import charge
-from quire.agent.tools import Tools
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.errors import Conflict, InvalidValue, QuireError, shown
 from quire.messages import ToolCall
@@ -20,10 +16,9 @@ from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
 from quire.records import KEY
 from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, Usage, View, Why
-from quire.search.vectors import Embedder
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
-from quire.system import ContextSystem, Entry, Hit, Problem
+from quire.system import ContextSystem, Entry, Problem
 from quire.system.rules import whole_number
 from quire.system.segments import add_segment
 from quire.text import one_line
@@ -31,11 +26,16 @@ from quire.tokens import TokenCounter
 from quire.view.folded import Folded
 from quire.view.options import DEFAULT_BUDGET
 from quire.view.preamble import derived_key
-from quire.windows.calls import WindowCalls
-from quire.windows.facade import Windows
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what not every program uses is imported when it is first used
+    from quire.agent import AgentContext, Quota
+    from quire.agent.tools import Tools
     from quire.rendering.summarising import Summarising
+    from quire.search.finding import Hit
+    from quire.search.vectors import Embedder
+    from quire.view.tail import Volatile
+    from quire.windows.calls import WindowCalls
+    from quire.windows.facade import Windows
 
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
     Segment(
@@ -70,12 +70,9 @@ class Context:
     ) -> None:
         self.pages = pages
         self.conversation = Conversation.beside(pages)
-        self.windows = Windows.beside(pages)
-        self._drawing = Drawing.beside(pages, compression, self.windows.pieces, preamble)
+        self._drawing = Drawing.beside(pages, compression, self._pieces, preamble)
         self.budget = whole_number(budget, "budget")
         self._owned = owned
-        self.agent = self.acting()
-        self.tools = self.tools_of(self.agent)
 
     def __repr__(self) -> str:
         return f"<Context {self.pages!r}, budget {self.budget:,}>"
@@ -90,22 +87,51 @@ class Context:
         """The seq of the last journal entry."""
         return self.pages.seq
 
-    def find(self, query: str, limit: int = 10, **filters: Any) -> list[Hit]:
+    def find(self, query: str, limit: int = 10, **filters: Any) -> "list[Hit]":
         """The pages that answer a query, archived ones too, best first. The filters are those of `pages.find`."""
         return self.pages.find(query, limit, **filters)
 
-    def acting(self, actor: str = "agent", *, manage: bool = False, quota: Quota | None = None) -> AgentContext:
+    # The other faces
+
+    @cached_property
+    def windows(self) -> "Windows":
+        """Live windows of apps. Those that an earlier run left open show again once their apps are registered here."""
+        from quire.windows.facade import Windows
+
+        return Windows.beside(self.pages)
+
+    @cached_property
+    def agent(self) -> "AgentContext":
+        """The agent's face: what it may see and do here."""
+        return self.acting()
+
+    @cached_property
+    def tools(self) -> "Tools":
+        """The tools of the agent, for a model."""
+        return self.tools_of(self.agent)
+
+    def acting(self, actor: str = "agent", *, manage: bool = False, quota: "Quota | None" = None) -> "AgentContext":
         """The face of an agent under its own name: what it may see and do here.
 
         `manage` lets it add, remove and open up whole segments; `quota` bounds what it may add.
         """
+        from quire.agent import AgentContext
+
         return AgentContext(self.pages, actor, manage, quota=quota, outlook=lambda: self._drawing.outlook(self.budget))
 
-    def tools_of(self, agent: AgentContext) -> Tools:
+    def tools_of(self, agent: "AgentContext") -> "Tools":
         """The tools of an agent: `tools` are those of `agent`."""
+        from quire.agent.desk import Desk
+        from quire.agent.tools import Tools
+
         return Tools(Desk(agent, partial(self._windows_of, agent)))
 
-    def _windows_of(self, agent: AgentContext) -> WindowCalls | None:
+    def _pieces(self, options: RenderOptions) -> "Sequence[Volatile]":
+        """What stands in the tail of a view: windows, as soon as anybody has asked for them."""
+        used = "windows" in self.__dict__ or options.include_obsolete
+        return self.windows.pieces(options) if used else ()
+
+    def _windows_of(self, agent: "AgentContext") -> "WindowCalls | None":
         """The windows as an agent may use them; None if it sees no place for them, or there is no app."""
         if not self.windows.apps():
             return None
@@ -113,6 +139,9 @@ class Context:
             agent.check_permission(self.windows.place(), "get_page")
         except QuireError:
             return None
+        from quire.agent.quota import charge
+        from quire.windows.calls import WindowCalls
+
         windows = self.windows.acting_as(agent.actor, charge=partial(charge, quota=agent.quota))
         return WindowCalls(windows, lambda index: agent.check_permission(index, "window"))
 
@@ -248,7 +277,8 @@ class Context:
         fork = Context(
             self.pages.opened(new_name), budget=self.budget, compression=drawing.config, preamble=drawing.preamble
         )
-        self.windows.share(fork.windows)
+        if "windows" in self.__dict__:
+            self.windows.share(fork.windows)
         return fork
 
     # Housekeeping
@@ -288,7 +318,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     segments: Sequence[Segment] | None = None,
     key: str | None = None,
     preamble: str | None = None,
-    embedder: Embedder | None = None,
+    embedder: "Embedder | None" = None,
 ) -> Context:
     """Open a context, creating it with its segments if it is new.
 
@@ -325,7 +355,7 @@ class Setup(NamedTuple):
     segments: Sequence[Segment] | None = None
     key: str | None = None
     preamble: str | None = None
-    embedder: Embedder | None = None
+    embedder: "Embedder | None" = None
 
 
 def open_in(storage: Storage, context: str, setup: Setup, owned: Storage | None = None) -> Context:

@@ -3,18 +3,20 @@
 import os
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from quire.context import Context, Setup, open_in
 from quire.errors import NoSuchContext, shown
 from quire.pages import Segment
 from quire.rendering import CompressionConfig
-from quire.search.vectors import Embedder
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem
 from quire.tokens import TokenCounter
 from quire.view.options import DEFAULT_BUDGET
+
+if TYPE_CHECKING:
+    from quire.search.vectors import Embedder
 
 
 class Library:
@@ -35,7 +37,7 @@ class Library:
         segments: Sequence[Segment] | None = None,
         key: str | None = None,
         preamble: str | None = None,
-        embedder: Embedder | None = None,
+        embedder: "Embedder | None" = None,
     ) -> Context:
         """Open a context, creating it if it is new. The options are those of `quire.open`."""
         setup = Setup(

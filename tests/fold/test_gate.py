@@ -12,7 +12,7 @@ from quire import ToolCall
 from quire.fold.gate import Gate
 from quire.fold.summaries import gated
 from quire.messages import Message
-from quire.system.find import searchable
+from quire.search.texts import searchable
 from quire.tokens import VocabularyCounter
 from quire.view.folded import Account, Folded
 

@@ -17,10 +17,10 @@ from quire.plan import Plan
 from quire.records import PageRecord
 from quire.rendering.drawing import Drawing
 from quire.rendering.outlook import Outlook
-from quire.search.finding import find
+from quire.search.finding import Hit, find
 from quire.search.scope import open_to_agents
 from quire.state import State
-from quire.system import ContextSystem, Hit, lifecycle, segments, tree
+from quire.system import ContextSystem, lifecycle, segments, tree
 from quire.system.present import to_page, to_segment, to_text
 from quire.system.rules import choice, whole_number
 from quire.text import one_line

@@ -11,7 +11,7 @@ from quire.fold.facts import constraints, facts, stands
 from quire.messages import Message, counted_texts
 from quire.plan import Plan
 from quire.records import PageRecord
-from quire.system.find import searchable
+from quire.search.texts import searchable
 from quire.text import unescaped
 from quire.view.folded import Account
 

@@ -2,6 +2,7 @@
 
 from quire.rendering.drawing import Drawing
 from quire.rendering.explain import Stats, Why
+from quire.rendering.outlook import Outlook
 from quire.rendering.usage import Usage
 from quire.view.bill import Bill, Price
 from quire.view.options import CompressionConfig, RenderOptions
@@ -13,6 +14,7 @@ __all__ = [
     "CompressionConfig",
     "Difference",
     "Drawing",
+    "Outlook",
     "Price",
     "RenderOptions",
     "Stats",

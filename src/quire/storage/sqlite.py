@@ -5,11 +5,12 @@ what is immutable (see `shares`).
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -39,7 +40,6 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
-from quire.storage.fts import FtsIndex, FtsIndexes
 from quire.storage.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -57,6 +57,9 @@ from quire.storage.schema import (
     WITHIN,
 )
 from quire.storage.shares import Shares
+
+if TYPE_CHECKING:
+    from quire.storage.fts import FtsIndex, FtsIndexes
 
 _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
@@ -86,7 +89,6 @@ class SQLiteStorage:
                 why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
                 raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
             self._shares = Shares(self._db)
-            self._fts = FtsIndexes(self._db, self._guard)
             self._write = self._db.cursor().execute  # one cursor for all writes: a tenth of a commit is making new ones
             try:
                 self._prepare(busy_seconds)
@@ -208,16 +210,24 @@ class SQLiteStorage:
                 if number:
                     execute("DELETE FROM context WHERE id = ?", (number,))
                     self._shares.clear(number)
-                    self._fts.clear(number)
+                    self._indexes.clear(number)
                 execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
             self._numbers.pop(context, None)
 
-    def search(self, context: str) -> FtsIndex:
+    def search(self, context: str) -> "FtsIndex":
         """The search index of a context, kept in the same file."""
-        return FtsIndex(self._fts, lambda: self._number(context))
+        from quire.storage.fts import FtsIndex
+
+        return FtsIndex(self._indexes, lambda: self._number(context))
+
+    @cached_property
+    def _indexes(self) -> "FtsIndexes":
+        from quire.storage.fts import FtsIndexes  # late: not every program searches
+
+        return FtsIndexes(self._db, self._guard)
 
     def close(self) -> None:
         with self._guard:

@@ -2,8 +2,7 @@
 
 from quire.system.check import Problem
 from quire.system.facade import ContextSystem
-from quire.system.find import Hit
 from quire.system.journal import Change, Entry
 from quire.system.pagestore import PageStorage
 
-__all__ = ["Change", "ContextSystem", "Entry", "Hit", "PageStorage", "Problem"]
+__all__ = ["Change", "ContextSystem", "Entry", "PageStorage", "Problem"]

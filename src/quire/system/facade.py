@@ -1,9 +1,10 @@
 """ContextSystem: every operation on pages and segments, without permission checks."""
 
+from typing import TYPE_CHECKING
+
 from quire.clock import Clock, system_clock
 from quire.engine import Engine
 from quire.errors import InvalidValue, shown
-from quire.search.vectors import Embedder
 from quire.storage.base import Storage, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
 from quire.system.editing import Editing
@@ -12,6 +13,9 @@ from quire.system.reading import Reading
 from quire.system.rules import whole_number
 from quire.system.timeline import Timeline
 from quire.tokens import TokenCounter, VocabularyCounter
+
+if TYPE_CHECKING:
+    from quire.search.vectors import Embedder
 
 DEFAULT_MAX_PAGES = 10_000
 DEFAULT_MAX_BYTES = 64 << 20
@@ -35,7 +39,7 @@ class ContextSystem(Editing, Reading, Timeline, Keeping):
         clock: Clock = system_clock,
         max_pages: int = DEFAULT_MAX_PAGES,
         max_bytes: int = DEFAULT_MAX_BYTES,
-        embedder: Embedder | None = None,
+        embedder: "Embedder | None" = None,
     ) -> None:
         engine = Engine(
             MemoryStorage() if storage is None else check_storage(storage),

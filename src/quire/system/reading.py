@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidOperation
 from quire.pages import Lifecycle, Page, PageIndex, Segment
@@ -12,9 +12,11 @@ from quire.records import PageRecord, segment_number
 from quire.state import State
 from quire.system.check import Problem, check
 from quire.system.face import Face
-from quire.system.find import Hit, find
 from quire.system.present import to_page, to_segment, to_text
 from quire.system.rules import child_of, whole_number
+
+if TYPE_CHECKING:
+    from quire.search.finding import Hit
 
 
 class Reading(Face):
@@ -117,13 +119,15 @@ class Reading(Face):
         since: datetime | None = None,
         until: datetime | None = None,
         actor: str | None = None,
-    ) -> list[Hit]:
+    ) -> "list[Hit]":
         """The pages that answer a query by name, description or detail, archived ones too, best first.
 
         Those that hold every word come first. `"quoted words"` must stand in a row, `begin*` may go on; there are no
         other operators. The filters bound what is found: `kind` (folder, leaf, exchange, chapter, summary, text),
         `role` (who speaks), the effective `lifecycle`, the time of making, the author. Raises `InvalidValue`.
         """
+        from quire.search.finding import find  # late: not every program searches
+
         filters: dict[str, Any] = {
             "segment": segment,
             "kind": kind,
