@@ -1,0 +1,131 @@
+"""The agent's face: what asking for permission costs, what the tools and the preamble cost, and a folded line.
+
+The folded lines are those of the recorded conversations beside the project, if they are there.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import quire
+from bench.figures import Figure
+from bench.measure import NoTokens
+from bench.traces import TRACES, conversation
+from quire import Context, VocabularyCounter
+from quire.agent.gate import Gate
+from quire.agent.schemas import openai
+from quire.agent.sight import Sight
+from quire.agent.table import TOOLS
+from quire.records import PageRecord
+from quire.view.preamble import preamble
+
+BUDGET = 8_000
+_ROUNDS = 40
+_EACH = 250
+
+
+def run(folder: Path, messages: int) -> list[Figure]:
+    """All figures of the agent's face."""
+    return [*asking(), *words(), *(folded_lines() if TRACES.exists() else []), *(paging() if TRACES.exists() else [])]
+
+
+def asking() -> list[Figure]:
+    """What the gate adds to reading and to hiding a page: with it and without it in turn."""
+    ctx = quire.open("memory:", counter=NoTokens())
+    ctx.user("Hello.")
+    page = ctx.pages.create_detail_page("page", "", "text", ctx.pages.create_contents_page("folder", "", "mem-0"))
+    reading = _beside(lambda: ctx.agent.get_page(page), lambda: ctx.pages.get_page(page))
+    hiding = _with_and_without_gate(_toggling(ctx, page)) / 2
+    return [
+        Figure("get_page through the agent's face, more than through the developer's", reading, "µs", 5, "median"),
+        Figure("hide or expand with the gate, more than without it", hiding, "µs", 5, "median"),
+    ]
+
+
+def words() -> list[Figure]:
+    """The tokens that every call pays for."""
+    count = VocabularyCounter().count
+    schemas = json.dumps([openai(tool, tool.name) for tool in TOOLS], separators=(",", ":"))
+    return [
+        Figure(f"tokens of the schemas of all {len(TOOLS)} tools", count(schemas), "", 1_200, "compact JSON, o200k"),
+        Figure("tokens of the preamble", count(preamble("kestrel")), "", 250, "o200k"),
+    ]
+
+
+def folded_lines() -> list[Figure]:
+    """What a folded line takes beside its name and its summary, in all views of five long conversations."""
+    count = VocabularyCounter().count
+    over: dict[tuple[str, str], int] = {}
+    for start in range(0, 200, 40):
+        ctx = quire.open("memory:", budget=BUDGET)
+        for message in conversation(400, start):
+            ctx.add(message)
+            view = ctx.render()
+            for shown in view.pages:
+                key = (f"{start} {shown.index}", str(shown.tokens))
+                if shown.granularity == "line" and key not in over:
+                    page = ctx.pages.get_page(shown.index)
+                    over[key] = shown.tokens - count(page.name) - count(page.description)
+    mean = statistics.mean(over.values())
+    note = f"{len(over):,} lines, long/8k"
+    return [Figure("tokens of a folded line beside its name and summary, on average", mean, "", 11, note)]
+
+
+def paging() -> list[Figure]:
+    """A scripted agent that looks for the results of calls in a long conversation, with find and read_page alone."""
+    ctx = quire.open("memory:", budget=BUDGET)
+    history = conversation(2_000)
+    ctx.import_messages(history)
+    ctx.render()
+    tools = ctx.tools_of(ctx.acting(quota=quire.Quota(calls=1 << 40)))
+    wanted = [str(message["content"]) for message in history if message["role"] == "tool"][::40]
+    wanted = [text for text in wanted if len(text) > 40]
+    found = 0
+    for text in wanted:
+        words_of = " ".join(text.split()[:40])[:300]
+        said = tools.call("find", {"query": words_of})
+        pages = [line[1:].partition("]")[0] for line in said.splitlines() if line.startswith("[")]
+        found += any(text[:200] in tools.call("read_page", {"page": page, "length": 20_000}) for page in pages)
+    share = 100 - 100 * found / len(wanted)
+    return [Figure("results of earlier calls that a scripted agent does not find again", share, "%", 5, "find, 5 hits")]
+
+
+def _beside(ours: Callable[[], object], theirs: Callable[[], object]) -> float:
+    """How many microseconds one takes more than the other, measured turn by turn."""
+    return statistics.median(_each(ours) - _each(theirs) for _ in range(_ROUNDS)) * 1e6
+
+
+def _with_and_without_gate(operation: Callable[[], object]) -> float:
+    closed = Gate.page
+
+    def opened(
+        self: Gate, sight: Sight, operation: str, index: object, *, takes_along: bool | None = None
+    ) -> PageRecord:
+        return sight._reader.live(index)
+
+    def without() -> float:
+        Gate.page = opened  # type: ignore[method-assign]
+        try:
+            return _each(operation)
+        finally:
+            Gate.page = closed  # type: ignore[method-assign]
+
+    return statistics.median(_each(operation) - without() for _ in range(_ROUNDS)) * 1e6
+
+
+def _toggling(ctx: Context, page: str) -> Callable[[], object]:
+    def toggle() -> None:
+        ctx.agent.hide_details(page)
+        ctx.agent.expand_details(page)
+
+    return toggle
+
+
+def _each(operation: Callable[[], object]) -> float:
+    """Seconds of one, over many."""
+    start = time.perf_counter()
+    for _ in range(_EACH):
+        operation()
+    return (time.perf_counter() - start) / _EACH
