@@ -42,6 +42,7 @@ def test_the_readme_and_the_docs_have_blocks_to_run() -> None:
     assert blocks["storage.md"] >= 5
     assert blocks["conversation.md"] >= 8
     assert blocks["view.md"] >= 4
+    assert blocks["agent.md"] >= 6
     assert blocks["windows.md"] >= 8
 
 

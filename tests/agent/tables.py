@@ -1,0 +1,78 @@
+"""The tables of docs/agent.md, made from the data. `python -m tests.agent.tables` writes them anew."""
+
+from pathlib import Path
+
+from quire import Permission
+from quire.agent.quota import Quota
+from quire.agent.rights import ALLOWED, OPERATIONS, Right
+from quire.agent.table import TOOLS, Tool
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "agent.md"
+_NEEDS = {"": "", "windows": "while there are apps", "manage": "with `manage=True`"}
+_OF_NO_SEGMENT = "add_segment"
+_RULES = {
+    Right.READ: "",
+    Right.HIDE: "never a pinned page or one above it",
+    Right.WRITE: "never a pinned page",
+    Right.MANAGE: "with `manage=True`; no SYSTEM segment; never to or from PRIVATE",
+}
+
+
+def permissions() -> str:
+    """What is allowed under which permission."""
+    shown = [permission for permission in Permission if permission is not Permission.PRIVATE]
+    head = ["operation", *(permission.name for permission in shown), "PRIVATE", ""]
+    rows = []
+    for right in Right:
+        named = [name for name, needed in OPERATIONS.items() if needed is right and name != _OF_NO_SEGMENT]
+        names = ", ".join(f"`{name}`" for name in named)
+        marks = ["✓" if permission in ALLOWED[right] else "✗" for permission in shown]
+        rows.append([names, *marks, "not there", _RULES[right]])
+    rows.append(
+        [f"`{_OF_NO_SEGMENT}`", *("–" for _ in Permission), "with `manage=True`; its id is given by the system"]
+    )
+    return _table(head, rows)
+
+
+def tools() -> str:
+    """The tools and their arguments."""
+    return _table(
+        ["tool", "arguments", "what the model is told", ""],
+        [[f"`{tool.name}`", _arguments(tool), tool.about, _NEEDS[tool.needs]] for tool in TOOLS],
+    )
+
+
+def quotas() -> str:
+    """What an agent may add if nobody says otherwise."""
+    values = Quota()
+    return _table(
+        ["`Quota`", "default"], [[f"`{name}`", f"{getattr(values, name):,}"] for name in Quota.__struct_fields__]
+    )
+
+
+TABLES = {"permissions": permissions, "tools": tools, "quotas": quotas}
+
+
+def written(page: str) -> str:
+    """The page with its tables as the data has them; each stands between two comments that name it."""
+    for name, table in TABLES.items():
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        head, _, rest = page.partition(start)
+        _, found, tail = rest.partition(end)
+        if not found:
+            raise ValueError(f"docs/agent.md has no place for the table {name!r}.")
+        page = f"{head}{start}{table()}{end}{tail}"
+    return page
+
+
+def _arguments(tool: Tool) -> str:
+    return ", ".join(f"`{p.name}`" if p.required else f"`{p.name}?`" for p in tool.parameters)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
