@@ -72,7 +72,7 @@ def terms(text: str) -> list[str]:
     text = plain(text)
     if text.isascii():
         return _SHORTENED.findall(text) if len(text) > LONGEST else _ASCII.findall(text)
-    found = []
+    found: list[str] = []
     for run in _word().findall(text):
         if is_unspaced(run):
             found += map(str.__add__, run, run[1:])

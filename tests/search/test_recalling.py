@@ -1,0 +1,182 @@
+"""What is brought back for a question: what answers it, small, in order, once, and within its room."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quire
+from quire import InvalidValue, Permission, Segment
+from quire.search.gathering import MOST_WHOLE, likeness_of, memories, words_of
+from quire.search.recalling import GAP, Memory, Recalled, recall
+from quire.search.scope import everything, open_to_agents
+from quire.search.vectors import vectors_of
+
+DAY = 86_400_000
+
+
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def talk(*texts: str, start: int = 0) -> list[Memory]:
+    return [
+        Memory(100 + place, place, start + place * 1_000, ("Ada", "Bob")[place % 2], text)
+        for place, text in enumerate(texts)
+    ]
+
+
+def test_the_answer_comes_back_with_its_neighbours_in_order_and_the_date_once() -> None:
+    said = talk("Hello there", "What did you buy?", "I bought a kestrel kite", "How nice of you", "Bye now")
+    said += [Memory(200 + n, 50 + n, 20 * DAY + n, "Ada", f"filler number {n} about nothing") for n in range(30)]
+    found = recall("Which kite did Ada buy?", said, 30, count)
+    assert found.text.startswith("1 Jan 1970\n")
+    assert "Ada: I bought a kestrel kite\n" in found.text
+    assert found.text.count("1 Jan 1970") == 1
+    keys = [page.key for page in found.pages]
+    assert keys == sorted(keys)
+    assert 102 in keys
+    best = max(found.pages, key=lambda page: page.score)
+    assert (best.key, best.score) == (102, 1.0)
+    assert "kit" in best.reason
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(0, 80))
+def test_it_never_takes_more_room_nor_a_page_twice_nor_one_that_is_visible(seed: int, room: int) -> None:
+    chance = random.Random(seed)
+    words = ["pump", "valve", "tank", "gauge", "water", "kite", "水泵", "数据"]
+    said = talk(*(" ".join(chance.choices(words, k=chance.randint(1, 12))) for _ in range(chance.randint(0, 30))))
+    visible = {memory.key for memory in said if chance.random() < 0.3}
+    found = recall(" ".join(chance.choices(words, k=3)), [*said, *said[:5]], room, count, visible=visible)
+    keys = [page.key for page in found.pages]
+    assert len(keys) == len(set(keys))
+    assert not visible.intersection(keys)
+    assert found.tokens == count(found.text) <= room
+
+
+def test_nothing_comes_back_for_nothing() -> None:
+    said = talk("kestrel", "falcon")
+    assert recall("", said, 100, count) == Recalled()
+    assert recall("!!!", said, 100, count) == Recalled()
+    assert recall("owl", said, 100, count) == Recalled()
+    assert recall("kestrel", [], 100, count) == Recalled()
+    assert recall("kestrel", said, 0, count) == Recalled()
+
+
+def test_a_session_speaks_for_its_exchanges() -> None:
+    trip = talk("We planned the Lisbon trip", "The tram was yellow", "The hotel too")
+    other = [
+        Memory(500 + n, 20 + n, 9 * GAP + n, "Ada", text) for n, text in enumerate(["A taxi", "The tram was blue"])
+    ]
+    found = recall("What colour was the tram on the Lisbon trip?", [*trip, *other], 100, count)
+    scores = {page.key: page.score for page in found.pages}
+    assert scores[101] > scores[501]
+
+
+def test_a_long_page_is_brought_back_as_the_passage_that_answers() -> None:
+    long = "filler words " * 2_000 + "the kestrel nests in the tower " + "filler words " * 2_000
+    found = recall("Where does the kestrel nest?", [Memory(1, -1, 0, "Notes", long)], 400, count)
+    assert "kestrel nests in the tower" in found.text
+    assert found.tokens < 400
+
+
+def test_exchanges_and_notes_are_gathered_as_far_as_a_viewer_may_see_them() -> None:
+    ctx = quire.open("memory:")
+    ctx.pages.add_segment(Segment(id="secret", permission=Permission.PRIVATE))
+    ctx.pages.create_detail_page("secret", "", "kestrel of the secret", "secret-0")
+    note = ctx.pages.create_detail_page("note", "", "a kestrel note", "mem-0")
+    ctx.add({"role": "user", "name": "Ada", "content": "I saw a kestrel"})
+    ctx.assistant("Where?")
+    gone = ctx.user("kestrel, to be deleted")
+    ctx.conversation.delete([gone])
+    state = ctx.pages._engine.current()
+    found = {state.index(memory.key): memory for memory in memories(state, "kestrel", open_to_agents(state))}
+    assert set(found) == {"usr-1", "usr-2", note}
+    assert (found["usr-1"].speaker, found["usr-2"].speaker) == ("Ada", "Assistant")
+    assert found["usr-2"].place == found["usr-1"].place + 1
+    everybody = memories(state, "kestrel", everything(state))
+    assert len(everybody) == 4
+
+
+def test_of_a_long_conversation_only_what_matters_is_gathered() -> None:
+    ctx = quire.open("memory:")
+    ctx.import_messages([{"role": "user", "content": f"message number {n}"} for n in range(MOST_WHOLE)])
+    ctx.user("the kestrel nests here")
+    ctx.assistant("in the tower")
+    state = ctx.pages._engine.current()
+    found = memories(state, "Where does the kestrel nest?", everything(state))
+    assert len(found) < 20
+    answer = recall("Where does the kestrel nest?", found, 30, count, words=words_of(state))
+    assert "the kestrel nests here\nAssistant: in the tower" in answer.text
+
+
+def letters(texts: list[str]) -> list[list[float]]:
+    """Vectors that know letters only: enough to tell what is like what."""
+    return [[float(text.lower().count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+
+
+@pytest.mark.parametrize("where", ["memory:", "sqlite", "file"])
+def test_vectors_follow_the_pages(where: str, tmp_path: Any) -> None:
+    pytest.importorskip("numpy")
+    calls: list[str] = []
+
+    def embedder(texts: list[str]) -> list[list[float]]:
+        calls.extend(texts)
+        return letters(texts)
+
+    places = {"sqlite": str(tmp_path / "a.db"), "file": f"file:{tmp_path / 'a'}"}
+    with quire.open(places.get(where, where), embedder=embedder) as ctx:
+        ctx.user("zzz zzz")
+        page = ctx.pages.create_detail_page("x", "", "qqq qqq", "mem-0")
+        assert ctx.find("qqqqq")[0].index == page
+        asked = len(calls)
+        assert ctx.find("qqqqq")[0].index == page
+        assert len(calls) == asked + 1  # the query alone
+        ctx.pages.set_detail(page, "vvv vvv")
+        assert ctx.find("vvvvv")[0].index == page
+        assert len(calls) == asked + 3
+        ctx.pages.hide(page)
+        ctx.find("vvvvv")
+        assert len(calls) == asked + 4
+        ctx.pages.remove_page(page)
+        assert page not in [hit.index for hit in ctx.find("vvvvv")]
+        assert ctx.check() == []
+        assert ctx.find("zzz")[0].complete
+
+
+def test_a_full_match_comes_before_one_in_other_words() -> None:
+    pytest.importorskip("numpy")
+    ctx = quire.open("memory:", embedder=letters)
+    like = ctx.pages.create_detail_page("x", "", "etartsek kestrle", "mem-0")
+    full = ctx.pages.create_detail_page("y", "", "a kestrel and many other words about something else", "mem-0")
+    assert [hit.index for hit in ctx.find("kestrel")][:2] == [full, like]
+
+
+def test_a_bad_embedder_is_named() -> None:
+    pytest.importorskip("numpy")
+    with pytest.raises(InvalidValue, match="embedder"):
+        quire.open("memory:", embedder="nope")  # type: ignore[arg-type]
+    for bad in (lambda texts: [], lambda texts: [[1.0]] * 99, lambda texts: [["x"]] * len(texts), lambda texts: None):
+        ctx = quire.open("memory:", embedder=bad)
+        ctx.user("hello")
+        with pytest.raises(InvalidValue, match="embedder"):
+            ctx.find("hello")
+
+
+def test_likeness_speaks_for_an_exchange_and_its_neighbours() -> None:
+    pytest.importorskip("numpy")
+    ctx = quire.open("memory:", embedder=letters)
+    for text in ("aaa", "zzz", "bbb", "ccc", "ddd"):
+        ctx.user(text)
+    state = ctx.pages._engine.current()
+    given = memories(state, "z", everything(state))
+    alone, around = (give(given) for give in likeness_of(state, "zz", letters))
+    assert alone[1] > 0.8
+    assert [alone[n] for n in (0, 2, 3, 4)] == [0.0] * 4
+    assert around[0] > 0 < around[2]
+    assert around[4] == 0
+    assert likeness_of(state, "zz", None) == []
+    assert vectors_of(state.storage, state.context, letters).rows([]).shape[0] == 0

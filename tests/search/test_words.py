@@ -1,0 +1,112 @@
+"""From text to terms."""
+
+import re
+from unicodedata import normalize
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.search.query import LONGEST_QUERY, parse
+from quire.search.snippets import CLOSE, OPEN, snippet
+from quire.search.stems import stem
+from quire.search.words import LONGEST, parts, terms
+from quire.storage.searching import Phrase
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Fly to Seattle on May 20!", ["fly", "to", "seattle", "on", "may", "20"]),
+        ("src/quire/engine.py:42", ["src", "quire", "engine", "py", "42"]),
+        ("user_id", ["user", "id"]),
+        ("getUserName", ["getusername"]),
+        ("ＡＢＣ　１２", ["abc", "12"]),
+        ("Straße", ["strasse"]),
+        ("数据库", ["数据", "据库", "库"]),
+        ("库", ["库"]),
+        ("iPhone手机", ["iphone", "手机", "机"]),
+        ("東京タワー", ["東京", "京タ", "タワ", "ワー", "ー"]),
+        ("서울에서", ["서울", "울에", "에서", "서"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("🙂 ok", ["🙂", "ok"]),
+        ("--- ... !!!", []),
+        ("\0\ud800", []),
+    ],
+)
+def test_terms_of_many_languages(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+def test_composed_and_decomposed_characters_are_the_same() -> None:
+    for text in ("café", "한국어", "がぎぐ"):
+        assert terms(normalize("NFD", text)) == terms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("getUserName", ["get", "user", "name"]),
+        ("HTTPServer2", ["http", "server", "2"]),
+        ("HAT136", ["hat", "136"]),
+        ("café", ["cafe"]),
+        ("plain words of prose. Another Sentence, USA", []),
+        ("a3f9c2d4e5b6a7f8a9d0", []),
+    ],
+)
+def test_parts_lead_to_compound_names(text: str, expected: list[str]) -> None:
+    assert parts(text) == expected
+
+
+@given(st.text())
+def test_no_term_is_long_or_holds_what_an_engine_could_read_as_an_operator(text: str) -> None:
+    for term in [*terms(text), *parts(text)]:
+        assert 0 < len(term) <= LONGEST * 3
+        assert not re.search(r'[\s"*^:(){}+\-]', term)
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "aB" * 500_000, "数" * 1_000_000, "a1" * 500_000, "a " * 500_000])
+def test_a_megabyte_is_cut_in_bounded_time(text: str) -> None:
+    assert len(terms(text)) + len(parts(text)) <= len(text) + 2  # quadratic work would never end here
+    assert len(snippet(text, ["zz", "数"])) < 1_000
+
+
+def test_what_a_query_asks_for() -> None:
+    assert [clause.phrase for clause in parse('may "big red" beg* 数据库 x.y').clauses] == [
+        Phrase(("may",)),
+        Phrase(("big", "red")),
+        Phrase(("beg",), prefix=True),
+        Phrase(("数据", "据库")),
+        Phrase(("x", "y")),
+    ]
+    assert [clause.required for clause in parse('may "big red"').clauses] == [False, True]
+    assert parse("数").clauses[0].phrase == Phrase(("数",), prefix=True)
+    assert parse("May 20").together == Phrase(("may", "20"))
+    assert parse("A股").clauses[0].phrase == Phrase(("a", "股"), prefix=True)
+    assert parse('"unbalanced').clauses[0].phrase == Phrase(("unbalanced",))
+    assert len(parse("word " * (LONGEST_QUERY // 5)).clauses) == 1
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_query(text: str) -> None:
+    parse(text)
+
+
+def test_a_snippet_shows_the_passage_with_the_most_words_and_marks_them() -> None:
+    text = "kestrel " + "filler " * 100 + "the kestrel flies over Seattle in May " + "filler " * 100
+    shown = snippet(text, ["kestrel", "seattle"])
+    assert f"{OPEN}kestrel{CLOSE} flies over {OPEN}Seattle{CLOSE}" in shown
+    assert shown.startswith("…")
+    assert len(shown) < 260
+    assert snippet("one\ntwo\tthree", ["two"]) == f"one {OPEN}two{CLOSE} three"
+    assert snippet("解释goroutine的调度机制", ["调度"]) == f"解释goroutine的{OPEN}调度{CLOSE}机制"
+    assert snippet("engine and KeyError E", ["e"]) == f"engine and KeyError {OPEN}E{CLOSE}"
+    assert snippet("nothing here", ["absent"]) == "nothing here"
+
+
+def test_endings_are_taken_off_for_recall() -> None:
+    assert stem("adopting") == stem("adopted")
+    assert {stem("stories"), stem("story")} == {"story"}
+    assert {stem("went"), stem("go")} == {"go"}
+    assert stem("bus") == "bus"
+    assert stem("天气") == "天气"
