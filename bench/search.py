@@ -15,7 +15,7 @@ from bench.measure import NoTokens
 from quire.context import Context
 
 PAGES = 100_000
-WORDS = 240
+WORDS = 200
 QUERIES = {
     "one rare word": (-777,),
     "two words": (40, 55),
@@ -53,9 +53,7 @@ def index(folder: Path, pages: int) -> list[Figure]:
 def chinese(folder: Path) -> list[Figure]:
     """Words of two characters: the hits of the index are those of a scan."""
     chance = random.Random(3)
-    signs = (
-        "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面"
-    )
+    signs = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面"
     ctx = quire.open(folder / "chinese.db", counter=NoTokens())
     texts = {}
     for _ in range(2_000):
@@ -97,10 +95,10 @@ def _text(chance: random.Random, worth: list[float], number: int) -> str:
 @cache
 def _word(rank: int) -> str:
     """A word of letters: the more common, the shorter; below 0 those that stand on one page only."""
-    number, letters = abs(rank) + 3, "q" if rank < 0 else ""
+    number, letters = abs(rank) + 5, "q" if rank < 0 else ""
     while number:
-        number, place = divmod(number, 18)
-        letters += "etaonirshldcumfpgw"[place]
+        number, place = divmod(number, 24)
+        letters += "anarasatedelenerilinitofonorourestindalo"[place : place + 2]
     return letters
 
 

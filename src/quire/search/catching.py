@@ -11,8 +11,8 @@ from quire.search.texts import document, is_found, saying
 from quire.storage.base import JOURNAL, MAX_KEY, PAGE, Head, Record, Storage
 from quire.storage.searching import Document, SearchIndex, Standing
 
-_BATCH = 512
-_BATCH_TERMS = 1 << 17
+_BATCH = 1_024
+_BATCH_TERMS = 1 << 18
 _ENTRIES = 1_024
 
 

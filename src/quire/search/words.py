@@ -31,7 +31,10 @@ _MARKS = (
     "\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
 _ASCII = re.compile(r"[a-z0-9]+")
-_SHORTENED = re.compile(rf"([a-z0-9]{{1,{LONGEST}}})[a-z0-9]*")
+_WORDS_ONLY = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128)).lower()
+"""By code, what ASCII characters are in a term; cutting text by it takes a quarter of what a pattern takes."""
+_TYPED = dict.fromkeys(map(ord, "‘’“”–—…•·\u00a0\u2009\u200b"), " ")
+"""What typesetting puts between words: without it, most European prose is ASCII."""
 _LETTERS = rf"[^\W_{_UNSPACED}]"
 _SIGNS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _JOINT = re.compile("[A-Z0-9](?:(?<=[a-z0-9][A-Z])|(?<=[A-Za-z][0-9])|(?=[A-Za-z])(?<=[0-9])|(?=[a-z])(?<=[A-Z][A-Z]))")
@@ -59,6 +62,9 @@ def plain(text: str) -> str:
     """The text as it is compared: one width, one form of every character, no case."""
     if text.isascii():
         return text.lower()
+    text = text.translate(_TYPED)
+    if text.isascii():
+        return text.lower()
     return (text if is_normalized("NFKC", text) else normalize("NFKC", text)).casefold()
 
 
@@ -71,7 +77,8 @@ def terms(text: str) -> list[str]:
     """The terms of a text, in order."""
     text = plain(text)
     if text.isascii():
-        return _SHORTENED.findall(text) if len(text) > LONGEST else _ASCII.findall(text)
+        words = text.translate(_WORDS_ONLY).split()
+        return words if len(text) <= LONGEST else _shortened(words)
     found: list[str] = []
     for run in _word().findall(text):
         if is_unspaced(run):
@@ -80,6 +87,10 @@ def terms(text: str) -> list[str]:
         else:
             found.append(run[:LONGEST])
     return found
+
+
+def _shortened(words: list[str]) -> list[str]:
+    return [word[:LONGEST] for word in words] if max(map(len, words), default=0) > LONGEST else words
 
 
 def parts(text: str) -> list[str]:
