@@ -6,7 +6,7 @@ it join in the same way. Then neighbours share: a good answer makes the question
 fit are shown in the order they were spoken, with the date once for every day and the speaker before every line: what
 is spent on framing is evidence lost.
 
-Adding scores that were measured against the best beats reciprocal rank fusion here: see the figures of `bench search`.
+Adding scores that were measured against the best kept more evidence on long dialogues than reciprocal rank fusion.
 """
 
 from collections import Counter
