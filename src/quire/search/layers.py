@@ -1,10 +1,10 @@
 """Two indexes as one: what lies below, and what was changed above it."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from heapq import merge
 from itertools import islice
 
-from quire.storage.searching import Amount, Found, Index, Phrase, Score, Span, Wanted
+from quire.storage.searching import Amount, Blocks, Found, Index, Phrase, Score, Span, Wanted
 
 
 class LayeredIndex:
@@ -15,9 +15,12 @@ class LayeredIndex:
         self._above = above
         self._cut = sorted(key for key in touched if below.holds(key))
 
-    def sizes(self) -> Callable[[int], int]:
-        above, below = self._above.sizes(), self._below.sizes()
-        return lambda key: below(key) if (size := above(key)) < 0 else size
+    def sizes(self) -> Blocks:
+        blocks = dict(self._below.sizes())
+        for number, block in self._above.sizes().items():
+            under = blocks.get(number, block)
+            blocks[number] = [size or other for size, other in zip(block, under, strict=True)]
+        return blocks
 
     def holds(self, key: int) -> bool:
         return self._above.holds(key) or (self._below.holds(key) and key not in self._cut)

@@ -2,12 +2,13 @@
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 from threading import RLock
 
 from quire.storage.searching import (
     Amount,
+    Blocks,
     Document,
     Found,
     Phrase,
@@ -33,8 +34,8 @@ class MemoryIndex:
     def standing(self) -> Standing | None:
         return self._standing
 
-    def sizes(self) -> Callable[[int], int]:
-        return self._sizes.get
+    def sizes(self) -> Blocks:
+        return self._sizes.blocks
 
     def holds(self, key: int) -> bool:
         return key in self._documents

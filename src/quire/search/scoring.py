@@ -5,11 +5,11 @@ partial ones: a page that holds every clause gets a bonus that no partial match 
 together, in a row, a second one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import log
 
 from quire.storage.base import MAX_KEY
-from quire.storage.searching import Amount, Index, Phrase, Place, Score, Span
+from quire.storage.searching import Amount, Blocks, Index, Phrase, Place, Score, Span
 
 K1 = 1.2
 B = 0.75
@@ -68,13 +68,15 @@ def ceiling(weights: Sequence[float]) -> float:
     return sum(weights) * (K1 + 1)
 
 
-def scorer(weights: Sequence[float], size: Callable[[int], int], average: float, bonus: float = 0.0) -> Score:
+def scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0) -> Score:
     """What gives the worth of a page at which phrases of these weights are located. One call a page, so it is lean."""
-    start, slope = 1 - B, B / average
+    start, slope = 1 - B - B / average, B / average  # sizes are kept plus one
     worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights)]
 
     def score(place: Place) -> float:
-        norm = start + slope * size(place.rowid & MAX_KEY)
+        key = place.rowid & MAX_KEY
+        block = sizes.get(key >> 9)  # None: another writer's page that came a moment ago
+        norm = start + slope * block[key & 511] if block else 1.0
         if norm < _SHORTEST:
             norm = _SHORTEST
         locate = place.phrase_locations

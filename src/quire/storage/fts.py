@@ -17,6 +17,7 @@ from quire.storage.base import KEY_BITS, MAX_KEY
 from quire.storage.schema import SEARCH
 from quire.storage.searching import (
     Amount,
+    Blocks,
     Document,
     Found,
     IndexLost,
@@ -49,15 +50,12 @@ class FtsIndexes:
     def __init__(self, db: apsw.Connection, guard: AbstractContextManager[None]) -> None:
         self.db = db
         self.guard = guard
-        self.score: Callable[[Any], float] = _nothing
-        self._registered = False
         self._known: dict[int, tuple[int, Sizes, dict[Any, int]]] = {}
 
-    def register(self) -> None:
-        """Let SQLite ask for scores; done once, when the first question is asked."""
-        if not self._registered:
-            self.db.register_fts5_function("quire_score", lambda api, *_: self.score(api))
-            self._registered = True
+    def ask(self, score: Score) -> None:
+        """Let SQLite ask this function for scores from now on."""
+        asked: Any = score  # SQLite's view of a row has what `Place` asks for
+        self.db.register_fts5_function("quire_score", asked)
 
     def clear(self, number: int) -> None:
         """Take out all documents of a context, in the open transaction."""
@@ -126,9 +124,9 @@ class FtsIndex:
             row = self._db.execute(_STATE, (self._number(),)).fetchone()
             return Standing(*row[:3]) if row else None
 
-    def sizes(self) -> Callable[[int], int]:
+    def sizes(self) -> Blocks:
         with self._all.guard, self._all.sound():
-            return self._all.sizes(self._number()).get
+            return self._all.sizes(self._number()).blocks
 
     def holds(self, key: int) -> bool:
         with self._all.guard, self._all.sound():
@@ -152,16 +150,12 @@ class FtsIndex:
     def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
         match = _matching(wanted)
         with self._all.guard, self._all.sound():
-            self._all.register()
             base = self._number() << KEY_BITS
-            self._all.score = score
-            try:
-                found = [
-                    [(row[0], row[1] & MAX_KEY) for row in self._db.execute(_BEST, (match, base | a, base | b, limit))]
-                    for a, b in spans
-                ]
-            finally:
-                self._all.score = _nothing
+            self._all.ask(score)
+            found = [
+                [(row[0], row[1] & MAX_KEY) for row in self._db.execute(_BEST, (match, base | a, base | b, limit))]
+                for a, b in spans
+            ]
         if len(found) == 1:
             return found[0]
         return list(islice(merge(*found, key=lambda item: (-item[0], item[1])), limit))
@@ -234,8 +228,3 @@ def _matching(wanted: Wanted) -> str:
 def _roll_back(db: apsw.Connection) -> None:
     if db.in_transaction:
         db.execute("ROLLBACK")
-
-
-def _nothing(api: Any) -> float:
-    """The score while nobody asks."""
-    return 0.0

@@ -94,11 +94,15 @@ class Amount(NamedTuple):
     terms: int
 
 
+Blocks = Mapping[int, Sequence[int]]
+"""By `key >> 9`, for 512 keys in a row, the number of terms in the body plus one; 0: no document."""
+
+
 class Index(Protocol):
     """What can be asked of an index."""
 
-    def sizes(self) -> Callable[[int], int]:
-        """What gives the number of terms in the body of a document, as it is now."""
+    def sizes(self) -> Blocks:
+        """The number of terms in the body of every document, plus one; see `Sizes`."""
 
     def amount(self, spans: Sequence[Span]) -> Amount:
         """What stands in these stretches."""
@@ -142,6 +146,11 @@ class Sizes:
         """The size of a document; -1 if there is none."""
         block = self._blocks.get(key >> 9)
         return block[key & 511] - 1 if block else -1
+
+    @property
+    def blocks(self) -> Blocks:
+        """All sizes, for those who look many up."""
+        return self._blocks
 
     def put(self, key: int, size: int) -> int:
         """Note a size, -1 for none; the number of its block."""
