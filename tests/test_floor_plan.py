@@ -144,7 +144,17 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "view.view",
     ),
     ("windows.pieces", "windows.facade", "windows.calls"),
-    ("fold", "fold.cues", "fold.facts", "fold.gate", "fold.summaries", "fold.better", "fold.gathering", "fold.folding", "fold.fitting"),
+    (
+        "fold",
+        "fold.cues",
+        "fold.facts",
+        "fold.gate",
+        "fold.summaries",
+        "fold.better",
+        "fold.gathering",
+        "fold.folding",
+        "fold.fitting",
+    ),
     (
         "rendering.usage",
         "rendering.outlook",

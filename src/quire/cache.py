@@ -15,6 +15,9 @@ class SizedCache(Generic[K, V]):
         self.size = 0
         self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._items
+
     def get(self, key: K) -> V | None:
         """The value, now the most recently used, or None."""
         found = self._items.get(key)

@@ -286,6 +286,7 @@ def _head(plan: Plan, changes: "_Changes", identity: bytes) -> HeadRecord:
         identity,
         plan.next_message,
         plan.horizon,
+        changes.anchors_left,
     )
 
 
@@ -298,6 +299,7 @@ class _Changes:
         self.folders: dict[int, Folder] = {}
         self.pins: dict[int, bool] = {}
         self.anchors: dict[int, Anchor | None] = {}
+        self.anchors_left = 0
         self.messages: dict[int, tuple[MessageRecord, int]] = {}
         self.moved = False
         self._plan = plan
@@ -335,6 +337,8 @@ class _Changes:
                     self.anchors[key] = anchor
         elif known:
             self.anchors = dict.fromkeys(known if plan.settles else plan.pages.keys() & known.keys())
+        gone = sum(anchor is None for anchor in self.anchors.values())
+        self.anchors_left = len(known.keys() | self.anchors.keys()) - gone if known or self.anchors else 0
         for key, anchor in self.anchors.items():
             self.writes.append(Delete(ANCHOR, key) if anchor is None else Put(ANCHOR, key, encode_record(key, anchor)))
 

@@ -173,6 +173,9 @@ class Plan(Reader):
     def message(self, number: int) -> MessageRecord:
         return self.messages.get(number) or self.state.message(number)
 
+    def expect(self, numbers: Sequence[int]) -> None:
+        self.state.expect([number for number in numbers if number not in self.messages])
+
     def note(self, key: int) -> NoteRecord | None:
         return self.notes.get(key) or self.state.note(key)
 

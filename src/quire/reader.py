@@ -76,6 +76,10 @@ class Reader(ABC):
     def message(self, number: int) -> MessageRecord:
         """A message as it arrived. Raises `Corrupt` if it is missing."""
 
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Hear that these messages will be asked for soon, and perhaps read them in one go."""
+        return
+
     @abstractmethod
     def body(self, key: int) -> str:
         """The text of a body; 0 is the empty one. Raises `Corrupt` if it is missing."""
@@ -300,6 +304,9 @@ class Through(Reader):
 
     def message(self, number: int) -> MessageRecord:
         return self._reader.message(number)
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        self._reader.expect(numbers)
 
     def body(self, key: int) -> str:
         return self._reader.body(key)

@@ -142,7 +142,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     The number of children of the folder at work, `tally_of`, rides here too, so that appending to one folder writes no
     tally record; the tally record of that folder is out of date until another folder takes its turn. `identity` tells
     a context from another that was made later under its name. `horizon` is the entry that ended undo: nothing before
-    it can be brought back.
+    it can be brought back. `anchors` says how many there are: mostly none, and nobody need look.
     """
 
     format: int
@@ -156,6 +156,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     identity: bytes = b""
     next_message: int = 0
     horizon: int = 0
+    anchors: int = 0
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):

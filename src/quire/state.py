@@ -14,6 +14,7 @@ from quire.numbering import Numbering
 from quire.pages import MAX_NUMBER
 from quire.reader import Reader, Slot
 from quire.records import (
+    AGENTS,
     CHECKPOINTS,
     COLD_GROUP,
     FORMAT,
@@ -44,6 +45,7 @@ from quire.storage.overlay import OverlayStorage
 
 _UNKNOWN = -1
 _REMEMBERED = 256
+_WORTH_A_SCAN = 3
 _MESSAGE_OVERHEAD = 600  # what a decoded message takes beside its texts, measured roughly
 
 
@@ -90,7 +92,7 @@ class State(Reader):
         self._held: dict[int, PageRecord] = {}  # pinned pages stay
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
         self._written: Mapping[int, tuple[MessageRecord, int]] = {}  # by the last commit; kept longer once read
-        self._notes: dict[int, NoteRecord | None] = {}
+        self._notes: dict[int, NoteRecord | None] | None = None  # the few below AGENTS are read in one go
         self._anchors: dict[int, Anchor] | None = None
         self.settled_at = self.version
         """The last entry that let something deferred take its place, as far as this handle saw."""
@@ -227,6 +229,16 @@ class State(Reader):
             self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
         return found
 
+    def expect(self, numbers: Sequence[int]) -> None:
+        missing = [number for number in numbers if ~number not in self._bodies and number not in self._written]
+        if len(missing) < _WORTH_A_SCAN or max(missing) - min(missing) > 2 * len(missing):
+            return
+        wanted = set(missing)
+        for record in self.storage.scan(self.context, MESSAGE, min(missing), max(missing)):
+            if record.key in wanted:
+                found = decode_message(record.key, record.value)
+                self._bodies.put(~record.key, found, len(record.value) + _MESSAGE_OVERHEAD)
+
     def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
         record = self.storage.get(self.context, MESSAGE, number)
         if record is None:
@@ -263,8 +275,11 @@ class State(Reader):
             yield record.key, decode_message(record.key, record.value)
 
     def note(self, key: int) -> NoteRecord | None:
-        if key in self._notes:
-            return self._notes[key]
+        if self._notes is None:
+            scanned = self.storage.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
+            self._notes = {record.key: decode_note(record.key, record.value) for record in scanned}
+        if key < AGENTS or key in self._notes:
+            return self._notes.get(key)
         record = self.storage.get(self.context, NOTE, key)
         found = decode_note(key, record.value) if record else None
         if key < CHECKPOINTS:
@@ -274,7 +289,7 @@ class State(Reader):
     def anchors(self) -> Mapping[int, Anchor]:
         """What an agent changed since the last fold, by page, in the order it was changed or opened."""
         if self._anchors is None:
-            found = self.storage.scan(self.context, ANCHOR) if self.version else ()
+            found = self.storage.scan(self.context, ANCHOR) if self.head.anchors else ()
             anchors = [(record.key, decode_anchor(record.key, record.value)) for record in found]
             self._anchors = dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
         return self._anchors
@@ -343,7 +358,7 @@ class State(Reader):
             self._segments.update(segments)
             self._live = None
             self._conversation = -1
-        if notes:
+        if notes and self._notes is not None:
             self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
         if anchors:
             self._take_anchors(version, anchors)

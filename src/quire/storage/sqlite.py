@@ -140,7 +140,7 @@ class SQLiteStorage:
         order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
         sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE grp = ?"
         ordered = f" ORDER BY ord {order}, id {order} LIMIT ?"
-        limit = 2  # many readers want only the neighbour: fetch a few, then more
+        limit = 64 if after is None and not reverse else 2  # who looks beyond a place or backwards wants a neighbour
         while True:
             with self._guard:
                 number = self._number(context)
@@ -155,7 +155,7 @@ class SQLiteStorage:
             yield from map(_record, rows)
             if len(rows) < limit:
                 return
-            limit = min(limit * 32, _CHUNK)
+            limit = min(max(limit * 32, 64), _CHUNK)
             after = (rows[-1][3], rows[-1][0] & MAX_KEY)
 
     def commit(self, context: str, commit: Commit) -> None:
@@ -306,7 +306,8 @@ class SQLiteStorage:
         self._db.set_busy_timeout(int(busy_seconds * 1_000))
         with self._db:  # one look at one state: another process may be making the tables right now
             version = self._schema()
-        self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+        if not version:
+            self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         self._use_wal(monotonic() + busy_seconds)
         self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
@@ -327,8 +328,7 @@ class SQLiteStorage:
     def _schema(self) -> int:
         """The file's schema version, 0 if it is empty. Raises if another program or a newer quire made it."""
         version, program = self._db.pragma("user_version"), self._db.pragma("application_id")
-        empty = not self._db.execute("SELECT count(*) FROM sqlite_schema").get
-        if program != APPLICATION_ID and not (empty and version == program == 0):
+        if program != APPLICATION_ID and (version or program or self._db.execute("SELECT 1 FROM sqlite_schema").get):
             raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
         if version > len(MIGRATIONS):
             raise NewerFormat(

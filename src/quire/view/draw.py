@@ -32,7 +32,10 @@ def draw_conversation(reader: Reader, maker: Maker, settled: int) -> list[Node]:
     if number is None:
         return []
     nodes: list[Node] = []
-    shown = shown_pages(reader, page_key(number, 0))
+    shown = list(shown_pages(reader, page_key(number, 0)))
+    reader.expect(
+        [n for page in shown if generation_of(page) is None and not maker.knows(page) for n in page.header.numbers]
+    )
     for generation, group in groupby(shown, key=generation_of):
         if generation is not None:
             pages = list(group)

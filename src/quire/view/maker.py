@@ -43,6 +43,10 @@ class Maker:
                 self._keep(known, part)
         return part if part.messages else None
 
+    def knows(self, page: PageRecord) -> bool:
+        """Whether a page was drawn before and is still remembered."""
+        return (page.key, page.header.seq) in self._parts
+
     def lines(self, reader: Reader, pages: Sequence[PageRecord], settled: int) -> Part:
         """A block of lines for pages that are folded or hidden."""
         known = ("lines", *((page.key, page.header.seq) for page in pages))

@@ -6,6 +6,7 @@ inside our blocks only our own lines begin with a bracket: a line of a body that
 """
 
 import re
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -21,9 +22,13 @@ class Quoting:
     """How the text of others is shown in a context with this key."""
 
     def __init__(self, key: str) -> None:
-        self._key = re.compile(re.escape(key), re.IGNORECASE)
+        self._word = key
         end = key[key.rfind("-") :] if "-" in key else ""
         self._part = end if end.lower() == end.upper() else ""  # found at once, or the key is not there either
+
+    @cached_property
+    def _key(self) -> re.Pattern[str]:
+        return re.compile(re.escape(self._word), re.IGNORECASE)
 
     def words(self, text: str) -> str:
         """The text without the key: it is broken up, so that what quotes it does not carry it."""
