@@ -44,8 +44,8 @@ _PREFACE = """# Figures
 
 Written by `python -m bench`. Times vary with the machine, ratios hardly: the raw floor (one apsw `INSERT` and commit of
 the same bytes, on a file of its own) is measured in the same run, turn by turn with quire. Token counting is apart (a
-counter that counts nothing), as is a search index (there is none yet). The view's floor does a whole turn: it counts,
-inserts, commits and slices a list; there tokens are counted.
+counter that counts nothing), as is the search index, which catches up before it answers. The view's floor does a whole
+turn: it counts, inserts, commits and slices a list; there tokens are counted.
 
 """
 

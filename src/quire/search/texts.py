@@ -2,17 +2,25 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Protocol
 
 from quire.errors import Corrupt
 from quire.messages import Message, as_text, counted_texts
 from quire.pages import Mark
 from quire.records import Header, PageRecord, decode_body, decode_message
 from quire.search.words import parts, terms
-from quire.storage.base import BODY, MESSAGE, Family, Storage
+from quire.storage.base import BODY, MESSAGE, Family, Record
 from quire.storage.searching import Document
 from quire.text import unescaped
 
 Saying = tuple[object, ...]
+
+
+class Records(Protocol):
+    """Where records are read from: a storage, or what was read ahead of it."""
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        """One record, or None."""
 
 
 def searchable(messages: Sequence[Message]) -> str:
@@ -32,7 +40,7 @@ def saying(header: Header) -> Saying:
     return header.name, header.description, header.body, header.numbers, header.mark
 
 
-def body_of(storage: Storage, context: str, header: Header) -> str:
+def body_of(storage: Records, context: str, header: Header) -> str:
     """What a page says, read past every cache: a search over everything must not push out what is in use."""
     if header.numbers:
         found = ((number, _read(storage, context, MESSAGE, number)) for number in header.numbers)
@@ -40,7 +48,7 @@ def body_of(storage: Storage, context: str, header: Header) -> str:
     return decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
 
 
-def document(storage: Storage, context: str, page: PageRecord) -> Document:
+def document(storage: Records, context: str, page: PageRecord) -> Document:
     """The terms of a page."""
     header = page.header
     body = body_of(storage, context, header)
@@ -63,7 +71,7 @@ def _unread(messages: Sequence[Message]) -> Iterator[str]:
             yield from counted_texts(message)
 
 
-def _read(storage: Storage, context: str, family: Family, key: int) -> bytes:
+def _read(storage: Records, context: str, family: Family, key: int) -> bytes:
     record = storage.get(context, family, key)
     if record is None:
         raise Corrupt(f"{family} record {key} is missing.")
