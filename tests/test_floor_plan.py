@@ -158,6 +158,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "rendering.usage",
         "rendering.outlook",
+        "rendering.recollection",
         "rendering.explain",
         "rendering.summarising",
         "rendering.renderer",

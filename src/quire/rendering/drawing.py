@@ -76,7 +76,8 @@ class Drawing(Face):
         """Why a page is shown as it is, or not at all."""
         with self._engine.lock:
             scene = self._renderer.scene()
-            return why(self._engine.current(), [*scene.parts(), *self._renderer.after], index)
+            parts = [*scene.parts(), *self._renderer.after]
+            return why(self._engine.current(), parts, index, self._renderer.reasons)
 
     def outlook(self, budget: int) -> Outlook:
         """How full a view at this budget is, by what, and what a fold would take next."""

@@ -40,7 +40,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
+def why(state: State, parts: Sequence[Part], index: PageIndex, recalled: Mapping[int, str]) -> Why:
     """The rule that decides how a page is shown. Raises `NoSuchPage`."""
     page = state.live(index)
     places = [shown for part in parts for shown in part.pages if shown.key == page.key]
@@ -55,6 +55,9 @@ def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
             tokens=shown.tokens if shown else page.header.tokens,
             call=call,
         )
+    if shown is not None and page.key in recalled:
+        rule = f"recalled for the last user message: {recalled[page.key]}"
+        return Why(index=index, shown="recalled", rule=rule, tokens=shown.tokens, call=f"expand({index!r})")
     if shown is not None:
         rule, call = _why_shown(state, page, shown.granularity)
         return Why(index=index, shown=shown.granularity, rule=rule, tokens=shown.tokens, call=call)

@@ -17,7 +17,7 @@ from quire.view.draw import OPENING, preamble_part
 from quire.view.folded import Folded
 from quire.view.lines import FOLDED, block_head
 from quire.view.maker import NO_RESULT, Maker
-from quire.view.options import TARGET_SHARE, CompressionConfig, RenderOptions
+from quire.view.options import RECALL_SHARE, TARGET_SHARE, CompressionConfig, RenderOptions
 from quire.view.parts import Part, total_tokens
 from quire.view.preamble import (
     HEAD_TOKENS,
@@ -36,6 +36,7 @@ from quire.view.view import View
 if TYPE_CHECKING:
     from quire.fold.better import Better, Job
     from quire.fold.fitting import Fitting
+    from quire.rendering.recollection import Recollection
     from quire.rendering.summarising import Summarising
 
 ACTOR = "renderer"
@@ -60,6 +61,8 @@ class Renderer:
         self._sizes = Sizes(engine.counter.count)
         self.after: list[Part] = []
         """The tail of the last view at the context's own budget."""
+        self.reasons: dict[int, str] = {}
+        """Why pages were brought back into it."""
         self.summarising = _summarising(config)
 
     def render(self, options: RenderOptions, budget: int, pieces: Sequence[Volatile] = ()) -> View:
@@ -75,6 +78,9 @@ class Renderer:
             room -= LINE_TOKENS if told else 0
             own = wanted == budget and not options.preview
             scene, folded = self._current(), None
+            recollection = self._recollection(options, room) if options.recall else None
+            if recollection is not None:
+                pieces = [*pieces, *recollection.piece(scene.visible())]
             tail = self._tail(pieces, self._threshold(room) - scene.total())
             if own and self.config.enabled and self._is_due(self._engine.state, scene, room, tail):
                 folded = self._fold(room, tail)
@@ -85,11 +91,14 @@ class Renderer:
             parts = scene.parts(system=options.include_system_prompt, among=tail.placed() if inline else ())
             tokens = scene.total() if options.include_system_prompt and not inline else total_tokens(parts)
             before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
-            after = [] if inline else tail.parts()
+            after = [] if inline else [part for part in tail.parts() if part.kind != "recalled"]
+            if recollection is not None:
+                after += self._recalled(recollection, scene, room - tokens - total_tokens(after))
             if told:
                 after.append(self._budget_line(wanted, tokens + total_tokens(after)))
             if own:
-                self._previous, self.after = parts, tail.parts()
+                self._previous, self.after = parts, after
+                self.reasons = recollection.reasons if recollection is not None else {}
                 self._sent = tokens + total_tokens(after)
             return View(
                 parts,
@@ -101,6 +110,17 @@ class Renderer:
                 previous=before,
                 tail=after,
             )
+
+    def _recollection(self, options: RenderOptions, room: int) -> "Recollection | None":
+        from quire.rendering.recollection import Recollection  # late: not every view brings something back
+
+        share = RECALL_SHARE if options.recall is True else float(options.recall or 0)
+        return Recollection(self._engine, self._maker, int(share * room)) if self._maker is not None else None
+
+    def _recalled(self, recollection: "Recollection", scene: Scene, room: int) -> list[Part]:
+        """What is brought back beside what is shown, in the room that is left."""
+        part = recollection.part(room, scene.visible())
+        return [part] if part is not None else []
 
     def sent(self) -> int:
         """The tokens of the last view at the context's own budget; 0 if there was none."""

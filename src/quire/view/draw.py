@@ -193,6 +193,10 @@ def _draw_segment(reader: Reader, maker: Maker, number: int, segment: SegmentRec
 
 
 def _segment_lines(reader: Reader, maker: Maker, folder: int) -> Iterator[tuple[str, PageRecord | None, Granularity]]:
+    above = reader.page(folder)
+    if isinstance(above, PageRecord) and above.is_root and above.header.visibility is Visibility.HIDDEN:
+        yield maker.line(reader, above)[0], above, "line"
+        return
     archived = 0
     for page in reader.members(folder):
         header, index = page.header, reader.index(page.key)

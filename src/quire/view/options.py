@@ -11,6 +11,7 @@ DEFAULT_BUDGET = 128_000
 KEPT_TURNS = 3
 TARGET_SHARE = 0.4
 LINES_SHARE = 0.2
+RECALL_SHARE = 0.25
 
 Summariser = Callable[[str, int], str | Awaitable[str | None] | None]
 """A function of the caller's: from a text, `User: …`, `Assistant: …`, to a summary of at most so many tokens."""
@@ -21,14 +22,15 @@ class RenderOptions(Struct, frozen=True, kw_only=True):
 
     `reserve` keeps so many tokens free, for the reply and for tool schemas. A `preview`, like a view at another
     `max_tokens`, writes nothing. With a `model` that is known to bill more than we count (`report_usage`), the budget
-    is in its tokens. With `budget_line` the model is told in one line at the end how full its view is.
+    is in its tokens. With `budget_line` the model is told in one line at the end how full its view is. `recall`
+    brings back what matters for the last user message, in at most this share of the budget (True: a quarter).
     """
 
     max_tokens: int | None = None
     include_system_prompt: bool = True
     include_obsolete: bool = False
     windows: Literal["tail", "inline"] = "tail"
-    recall: None = None
+    recall: float | bool | None = None
     reserve: int = 0
     preview: bool = False
     model: str | None = None
@@ -63,8 +65,9 @@ def check_options(options: RenderOptions) -> RenderOptions:
             raise InvalidValue(f"{field} is {shown(getattr(options, field))}; True or False is needed.")
     if options.windows not in ("tail", "inline"):
         raise InvalidValue(f"windows is {shown(options.windows)}; use 'tail' or 'inline'.")
-    if options.recall is not None:
-        raise InvalidValue(f"recall is {shown(options.recall)}; it comes with a later version.")
+    share = options.recall
+    if share is not None and not (isinstance(share, bool) or (isinstance(share, int | float) and 0 <= share <= 1)):
+        raise InvalidValue(f"recall is {shown(share)}; a share of the budget from 0 to 1, or True, is needed.")
     if options.model is not None and not (isinstance(options.model, str) and options.model):
         raise InvalidValue(f"model is {shown(options.model)}; the name of a model as text is needed.")
     if options.max_tokens is not None:

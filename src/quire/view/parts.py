@@ -11,7 +11,9 @@ from quire.pages import PageIndex
 from quire.providers import format_messages
 
 Granularity = Literal["whole", "clipped", "line"]
-Kind = Literal["system", "preamble", "segment", "folded", "opening", "exchange", "note", "opened", "window", "budget"]
+Kind = Literal[
+    "system", "preamble", "segment", "folded", "opening", "exchange", "note", "opened", "window", "budget", "recalled"
+]
 
 
 class Shown:

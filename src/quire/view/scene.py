@@ -77,6 +77,11 @@ class Scene:
         """The tokens of all pieces."""
         return self.fixed() + self.spoken
 
+    def visible(self) -> set[int]:
+        """The pages that are shown with what they say."""
+        drawn = [*self.system, *self.segments, *(node.part for node in self.nodes)]
+        return {shown.key for part in drawn for shown in part.pages if shown.granularity != "line"}
+
     def fixed(self) -> int:
         """The tokens of everything but the conversation."""
         first = self.segments[0] if self.segments else self.nodes[0].part if self.nodes else None

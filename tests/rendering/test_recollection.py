@@ -1,0 +1,100 @@
+"""What matters for the last user message comes back at the tail: within its share, once, and never what is visible."""
+
+import random
+from typing import Any
+
+import pytest
+
+import quire
+from quire import Context, InvalidValue, Permission, Segment, check_legal
+
+
+def long_talk(budget: int = 1_500) -> Context:
+    ctx = quire.open("memory:", budget=budget, segments=[*quire.context.DEFAULT_SEGMENTS, Segment(id="sec")])
+    ctx.system("Prompt.")
+    chance = random.Random(3)
+    for turn in range(60):
+        ctx.user(f"Turn {turn}: " + " ".join(chance.choices(["pump", "valve", "tank", "seal", "pipe"], k=12)))
+        ctx.assistant("Noted: " + " ".join(chance.choices(["yes", "no", "maybe", "later"], k=12)))
+        if turn == 5:
+            ctx.user("My passport number is XK-77123 and my aunt Mei lives in 青岛.")
+            ctx.assistant("Thank you, I will remember it.")
+        ctx.render()
+    return ctx
+
+
+def recalled(view: quire.View) -> str:
+    return next((str(part.messages[0].content) for part in view.tail if part.kind == "recalled"), "")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"), [("Where does aunt Mei live?", "青岛"), ("我的护照 passport?", "XK-77123")]
+)
+def test_what_answers_the_question_comes_back(question: str, answer: str) -> None:
+    ctx = long_talk()
+    ctx.user(question)
+    seq = ctx.seq
+    plain = ctx.render(preview=True)
+    assert answer not in str(
+        [message.content for message in plain.messages if not str(message.content).startswith("[")]
+    )
+    view = ctx.render(recall=0.3)
+    assert answer in recalled(view)
+    assert view.tokens <= 1_500
+    assert view.by_kind()["recalled"] <= 450
+    for provider, form in (("openai", view.openai()), ("responses", view.responses()), ("anthropic", view.anthropic())):
+        assert check_legal(form, provider) == []
+    page = ctx.find("XK-77123", kind="exchange")[0].index
+    assert ctx.why(page).shown == "recalled"
+    assert "recalled" in ctx.why(page).rule
+    assert {entry.operation for entry in ctx.history(after=seq)} <= {"fold"}
+
+
+def test_what_is_visible_is_not_brought_back_and_nothing_comes_twice() -> None:
+    ctx = long_talk()
+    ctx.user("Which pump and which valve?")
+    view = ctx.render(recall=0.4)
+    shown = [page for part in view.parts if part.kind != "recalled" for page in part.pages]
+    whole = [page.index for page in shown if page.granularity != "line"]
+    brought = [page.index for part in view.tail if part.kind == "recalled" for page in part.pages]
+    assert brought
+    assert len(brought) == len(set(brought))
+    assert not set(brought) & set(whole)
+
+
+def test_a_short_conversation_has_nothing_to_bring_back() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("My number is XK-77123.")
+    ctx.assistant("Noted.")
+    ctx.user("What is my number?")
+    view = ctx.render(recall=True)
+    assert recalled(view) == ""
+    assert view.openai() == ctx.render().openai()
+
+
+def test_private_pages_are_never_brought_back() -> None:
+    ctx = long_talk()
+    ctx.pages.create_detail_page("Aunt", "", "Aunt Mei keeps the spare key at Lu Xun Road 7.", "sec-0")
+    ctx.pages.hide("sec-0")
+    ctx.user("Where does aunt Mei keep the spare key?")
+    assert "Lu Xun Road" in recalled(ctx.render(recall=0.3))
+    ctx.pages.set_segment_permission("sec", Permission.PRIVATE)
+    assert "Lu Xun Road" not in str(ctx.render(recall=0.3).openai())
+
+
+def test_the_prefix_before_the_tail_holds_from_question_to_question() -> None:
+    ctx = long_talk(4_000)
+    ctx.user("Where does aunt Mei live?")
+    before = ctx.render(recall=0.2)
+    ctx.assistant("In 青岛.")
+    ctx.user("And my passport number?")
+    after = ctx.render(recall=0.2)
+    if after.fold is None:
+        assert after.shared_prefix == before.tokens - before.by_kind().get("recalled", 0)
+    assert "XK-77123" in recalled(after) or "XK-77123" in str(after.openai())
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, "much", float("nan"), [1]])
+def test_a_share_that_is_none_is_refused(share: Any) -> None:
+    with pytest.raises(InvalidValue, match="recall"):
+        quire.open("memory:").render(recall=share)
