@@ -10,6 +10,8 @@ from quire.view.preamble import (
     NO_RESULT_TOKENS,
     OPENING_TOKENS,
     PREAMBLE_TOKENS,
+    SHORT,
+    SHORT_TOKENS,
     all_words,
     derived_key,
     preamble,
@@ -20,6 +22,7 @@ def test_every_key_makes_a_preamble_and_a_head_of_the_same_size() -> None:
     count = VocabularyCounter().count
     keys = [f"{word}-{number}" for word in all_words() for number in (100, 357, 999)]
     assert {count(preamble(key)) for key in keys} == {PREAMBLE_TOKENS}
+    assert {count(preamble(key, SHORT)) for key in keys} == {SHORT_TOKENS}
     assert {count(block_head(key, FOLDED)) for key in keys} == {HEAD_TOKENS}
     assert PREAMBLE_TOKENS <= 250
     assert (count(NO_RESULT), count(OPENING)) == (NO_RESULT_TOKENS, OPENING_TOKENS)
@@ -60,3 +63,14 @@ def test_the_developer_can_say_it_otherwise_or_not_at_all() -> None:
     silent = quire.open("memory:", preamble="")
     silent.user("Hello")
     assert [message.role for message in silent.render().messages] == ["user"]
+
+
+def test_a_small_window_gets_few_words() -> None:
+    ctx = quire.open("memory:", budget=4_000)
+    ctx.user("Hello")
+    small = ctx.render()
+    assert small.by_kind()["preamble"] == SHORT_TOKENS + 4
+    ctx.budget = 8_000
+    assert ctx.render().by_kind()["preamble"] == PREAMBLE_TOKENS + 4
+    ctx.budget = 4_000
+    assert ctx.render().openai() == small.openai()

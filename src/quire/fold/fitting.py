@@ -76,6 +76,7 @@ class Fitting:
             lambda: self._fold(0, 0, self.total(), None),  # a few small ones may have saved nothing
             lambda: self._clip(newest=False),
             self._gather_lines,
+            self._bare_lines,
             lambda: self._clip(newest=False, least=_BARE_CLIP),
             lambda: self._tail.clip_pinned(self.total() - self._budget),
             lambda: self._clip(newest=True),
@@ -188,6 +189,14 @@ class Fitting:
             kept = page.header.pinned or page.header.form is Form.WINDOW  # a window stands in the tail
             if page.header.visibility is Visibility.EXPANDED and not kept:
                 yield page
+
+    def _bare_lines(self) -> None:
+        """Let lines say no more than what they are called."""
+        for standing in self._row():
+            page = standing.page
+            if standing.is_line and page.header.line_tokens and page.header.description and not page.header.pinned:
+                bare = self.plan.change(page, description="", summary_tokens=0, line_tokens=0)
+                self.plan.change(bare, line_tokens=self._maker.line(self.plan, bare)[1])
 
     def _gather_lines(self) -> None:
         gather_all(self.plan, [standing.page for standing in self._row()], self._maker.size)

@@ -17,7 +17,6 @@ from quire.system.rules import whole_number
 from quire.text import body_text
 from quire.view.folded import Folded
 from quire.view.options import CompressionConfig, RenderOptions, check_config, check_options
-from quire.view.preamble import PREAMBLE
 from quire.view.tail import Volatile
 from quire.view.view import View
 
@@ -47,12 +46,12 @@ class Drawing(Face):
         drawing._listeners = []
         drawing._pieces = pieces
         drawing._reports = Reports()
-        drawing.preamble = PREAMBLE if preamble is None else body_text(preamble)
+        drawing.preamble = None if preamble is None else body_text(preamble)
         drawing._renderer = Renderer(other._engine, drawing.config, drawing._tell, drawing.preamble)
         return drawing
 
     config: CompressionConfig
-    preamble: str
+    preamble: str | None
     _listeners: list[Callable[[Folded], None]]
     _pieces: Pieces
     _renderer: Renderer

@@ -25,6 +25,9 @@ from quire.view.preamble import (
     OPENING_TOKENS,
     PREAMBLE,
     PREAMBLE_TOKENS,
+    SHORT,
+    SHORT_TOKENS,
+    SMALL,
     derived_key,
     is_derived,
     preamble,
@@ -47,15 +50,17 @@ class Renderer:
     """Draws the views of one handle, each from what the last one left."""
 
     def __init__(
-        self, engine: Engine, config: CompressionConfig, on_fold: Callable[[Folded], None], words: str = PREAMBLE
+        self, engine: Engine, config: CompressionConfig, on_fold: Callable[[Folded], None], words: str | None = None
     ) -> None:
         self.config = config
         self._words = words
+        self._is_small = False
         self._engine = engine
         self._on_fold = on_fold
         self._maker: Maker | None = None
         self._scene: Scene | None = None
         self._gaps: NoteRecord | None = None
+        self._turned = 0
         self._previous: list[Part] = []
         self._sent = 0
         self._sizes = Sizes(engine.counter.count)
@@ -71,6 +76,7 @@ class Renderer:
         The pieces stand in its tail, as far as they still hold and there is room for them.
         """
         with self._engine.lock:
+            self._heed(budget)
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
             room = max(0, limit - options.reserve)
@@ -156,11 +162,20 @@ class Renderer:
         text, tokens = next((pair for pair in sized if pair[1] <= LINE_TOKENS), sized[-1])
         return Part("budget", [Message(role="user", content=text)], tokens)
 
+    def _heed(self, budget: int) -> None:
+        """In a small window the words on how to read it are few."""
+        if (budget < SMALL) is not self._is_small:
+            self._is_small = budget < SMALL
+            self._scene = None
+
     def _current(self) -> Scene:
         state = self._engine.current()
         gaps = state.note(GAPS)
-        if self._scene is None or self._maker is None or gaps is not self._gaps:  # a cleanup gives other indices
-            self._gaps = gaps
+        turned = self._engine.turned
+        if gaps is not self._gaps or turned != self._turned:  # a cleanup gives other indices, a way back other pages
+            self._gaps, self._turned = gaps, turned
+            self._maker = self._scene = None
+        if self._scene is None or self._maker is None:
             self._maker = self._new_maker(state)
             self._scene = self._new_scene(self._maker)
         self._scene.update(state)
@@ -172,6 +187,7 @@ class Renderer:
         if type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and is_derived(key):
             known = {
                 preamble(key): PREAMBLE_TOKENS,
+                preamble(key, SHORT): SHORT_TOKENS,
                 block_head(key, FOLDED): HEAD_TOKENS,
                 NO_RESULT: NO_RESULT_TOKENS,
                 OPENING: OPENING_TOKENS,
@@ -180,7 +196,8 @@ class Renderer:
         return Maker(counter.count, key)
 
     def _new_scene(self, maker: Maker) -> Scene:
-        words = preamble(maker.key, self._words)
+        usual = SHORT if self._is_small else PREAMBLE
+        words = preamble(maker.key, usual if self._words is None else self._words)
         return Scene(maker, preamble_part(maker, words) if words.strip() else None)
 
     def _tail(self, pieces: Sequence[Volatile], room: int) -> Tail:
