@@ -22,6 +22,7 @@ from quire import (
     SQLiteStorage,
     ToolCall,
 )
+from quire.search import ranking
 from quire.search.finding import find
 from quire.search.scope import open_to_agents
 from tests.books import folder, leaf, new_book
@@ -386,3 +387,23 @@ def test_hits_of_a_query_that_no_page_answers_are_none(book: ContextSystem) -> N
     assert book.find("kestrel falcon") == []
     with pytest.raises(QuireError):
         book.find("pump", limit=-1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1 << 30), limit=st.integers(1, 12))
+def test_leaving_common_words_for_later_changes_nothing_in_what_is_found(seed: int, limit: int) -> None:
+    chance = random.Random(seed)
+    made = new_book()
+    words = [f"word{chr(97 + n)}" for n in range(12)]
+    for _ in range(40):
+        said = chance.choices(words, [1 / (n + 1) for n in range(12)], k=chance.randint(1, 9))
+        leaf(made, "x", detail=" ".join(said))
+    query = " ".join([*chance.sample(words, 5), "nowhere"])
+    usual = made.find(query, limit)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ranking, "_USUAL", -1.0)
+        plain = made.find(query, limit)
+    assert [hit.score for hit in usual] == pytest.approx([hit.score for hit in plain])
+    assert {hit.index for hit in usual if hit.score > plain[-1].score + 1e-9} == {
+        hit.index for hit in plain if hit.score > plain[-1].score + 1e-9
+    }

@@ -11,6 +11,8 @@ from quire.storage.searching import Found, Index, Phrase, Span, Wanted
 _MOST_TERMS = 96
 _MOST_TELLING = 24
 _WIDER = 4
+_USUAL = 1.0
+"""What a page that holds the two rarest words, once each, has of their weights: the least that good pages reach."""
 _LIKE = 0.3
 """A page that is less like a query than so much of the likest is no hit."""
 _FULL = 2.0
@@ -70,13 +72,32 @@ def _mixed(words: Sequence[Ranked], near: Sequence[Found]) -> list[Ranked]:
 def _by_words(index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int) -> list[Ranked]:
     found: dict[int, Ranked] = {}
     for tier in _tiers(Weights(index, spans), query):
-        worth = scorer(tier.weights, index.sizes(), tier.average, tier.bonus)
-        for score, key in index.best(tier.wanted, within, worth, limit + len(found) if found else limit):
+        for score, key in _best(index, tier, within, limit + len(found)):
             if len(found) < limit:
                 found.setdefault(key, Ranked(score * tier.share, key, tier.complete))
         if len(found) >= limit:
             break
     return list(found.values())
+
+
+def _best(index: Index, tier: "_Tier", within: Sequence[Span], limit: int) -> list[Found]:
+    """The best pages of a tier. Where some words will do, pages with none but the common ones are looked at only if
+    they could still come in."""
+    worth = scorer(tier.weights, index.sizes(), tier.average, tier.bonus)
+    every, some = tier.wanted.every, tier.wanted.some
+    weights = dict(zip(some, tier.weights[len(every) :], strict=True)) if some else {}
+    order = sorted(some, key=lambda phrase: -weights[phrase])
+    for split in range(1, len(order)):
+        left = ceiling([weights[phrase] for phrase in order[split:]])
+        if left <= _USUAL * (weights[order[0]] + weights[order[1]]):
+            wanted = Wanted(every, tuple(order[:split]), tuple(order[split:]))
+            again = [0.0] * split
+            first = [*tier.weights[: len(every)], *again, *(weights[phrase] for phrase in order)]
+            found = index.best(wanted, within, scorer(first, index.sizes(), tier.average, tier.bonus), limit)
+            if len(found) == limit and found[-1][0] > left + ceiling(tier.weights[: len(every)]):
+                return found
+            break
+    return index.best(tier.wanted, within, worth, limit)
 
 
 class _Tier(NamedTuple):
@@ -95,7 +116,7 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
     every = tuple(clause.phrase for clause in query.clauses)
     worth = [weights.of(phrase) for phrase in every]
     step = ceiling(worth)
-    if query.together:
+    if query.together and weights.count(query.together):
         yield _Tier(Wanted((*every, query.together)), worth, weights.average, 2 * step)
     yield _Tier(Wanted(every), worth, weights.average, step)
     partial = _partial(weights, query)

@@ -71,7 +71,7 @@ def ceiling(weights: Sequence[float]) -> float:
 def scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0) -> Score:
     """What gives the worth of a page at which phrases of these weights are located. One call a page, so it is lean."""
     start, slope = 1 - B - B / average, B / average  # sizes are kept plus one
-    worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights)]
+    worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights) if weight]
 
     def score(place: Place) -> float:
         key = place.rowid & MAX_KEY

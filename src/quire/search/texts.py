@@ -1,7 +1,6 @@
 """What can be found of a page: its name, its description and everything its body says."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Protocol
 
 from quire.errors import Corrupt
@@ -52,13 +51,12 @@ def document(storage: Records, context: str, page: PageRecord) -> Document:
     """The terms of a page."""
     header = page.header
     body = body_of(storage, context, header)
-    texts = (body, header.name, header.description)
     return Document(
         page.key,
         terms(body),
         terms(header.name),
         terms(header.description),
-        list(dict.fromkeys(chain.from_iterable(map(parts, texts)))),
+        parts(f"{body}\n{header.name}\n{header.description}"),
     )
 
 

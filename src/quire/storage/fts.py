@@ -222,6 +222,8 @@ def _matching(wanted: Wanted) -> str:
     groups = [" AND ".join(map(_expression, wanted.every))] if wanted.every else []
     if wanted.some:
         groups.append(f"({' OR '.join(map(_expression, wanted.some))})")
+    if wanted.also:  # true of every document that is left: it brings nothing in and lets its phrases be located
+        groups.append(f"({' OR '.join(map(_expression, (*wanted.some, *wanted.also)))})")
     return " AND ".join(groups)
 
 

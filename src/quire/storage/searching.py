@@ -39,15 +39,17 @@ class Phrase(Struct, frozen=True, gc=False):
 class Wanted(Struct, frozen=True):
     """What documents are asked for: those with every phrase of `every` and, if there are any, one of `some`.
 
-    The phrases are numbered from 0, list after list.
+    Phrases of `also` may stand in them and are located too. The phrases are numbered as in `phrases`.
     """
 
     every: tuple[Phrase, ...]
     some: tuple[Phrase, ...] = ()
+    also: tuple[Phrase, ...] = ()
 
     @property
     def phrases(self) -> tuple[Phrase, ...]:
-        return (*self.every, *self.some)
+        """All of them in the order of their numbers; with `also`, those of `some` stand there twice."""
+        return (*self.every, *self.some, *self.some, *self.also) if self.also else (*self.every, *self.some)
 
 
 class Place(Protocol):
