@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from quire import InvalidValue
-from quire.text import MAX_META_BYTES, body_text, decode_meta, encode_meta, one_line
+from quire.text import MAX_META_BYTES, body_text, clipped, decode_meta, encode_meta, one_line
 
 LINE_BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 
@@ -128,3 +128,31 @@ def test_meta_nested_without_end_is_refused() -> None:
     for meta in (endless, deep):
         with pytest.raises(InvalidValue, match="meta"):
             encode_meta(meta)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "left"),
+    [
+        ("请查订单ORD-1026的状态", 10, "请查订单"),
+        ("请查订单ORD-1026的状态", 12, "请查订单ORD-1026"),
+        ("read /tmp/out/7.log now", 12, "read"),
+        ("It is ORD-1026. Good.", 14, "It is ORD-1026"),
+        ("costs 3,500元", 8, "costs"),
+        ("costs 3, 500", 7, "costs 3"),
+        ("at 12:30 then", 5, "at"),
+        ("mail ann@example.com", 8, "mail"),
+        ("word", 4, "word"),
+        ("x" * 50, 10, ""),
+        ("价格是", 2, "价格"),
+        ("a b", 0, ""),
+    ],
+)
+def test_nothing_is_cut_in_two(text: str, most: int, left: str) -> None:
+    assert clipped(text, most) == left
+
+
+@given(st.text(alphabet="aB1-./,: 订单", max_size=30), st.integers(0, 30))
+def test_what_is_clipped_is_a_beginning_and_not_too_long(text: str, most: int) -> None:
+    short = clipped(text, most)
+    assert text.startswith(short)
+    assert len(short) <= most or short == text

@@ -6,7 +6,7 @@ from typing import Any, Final
 from quire.messages import Message, Role, message_tokens
 from quire.pages import Form
 from quire.plan import Plan
-from quire.text import in_one_line
+from quire.text import clipped, in_one_line
 
 FORMS: Final[Mapping[Role, Form]] = {
     "user": Form.USER,
@@ -42,10 +42,12 @@ def label(message: Message) -> str:
     data = (words or message.role).encode()
     if len(data) <= _LABEL_BYTES:
         return words or message.role
-    return data[: _LABEL_BYTES - 3].decode(errors="ignore").rstrip() + "…"
+    most = len(data[: _LABEL_BYTES - 3].decode(errors="ignore"))
+    return (clipped(words, most) or words[:most]) + "…"
 
 
 def _plain(text: str) -> str:
     """The first words of a text, without line breaks and control characters."""
-    start = " ".join(text[: 2 * _LABEL_BYTES].split())
+    most = 2 * _LABEL_BYTES
+    start = " ".join((clipped(text, most) or text[:most]).split())
     return start if start.isprintable() else in_one_line(start)

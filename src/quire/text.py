@@ -22,6 +22,8 @@ _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _ESCAPED = {"b": " ", "f": " ", "n": "\n", "r": "\n", "t": "\t"}
+_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+_INSIDE = _WORD | frozenset("./-@")
 
 
 def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> str:
@@ -44,6 +46,20 @@ def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> st
 def in_one_line(text: str) -> str:
     """The text with every run of spaces, line breaks and control characters as one space."""
     return _BLANKS.sub(" ", text).strip()
+
+
+def clipped(text: str, most: int) -> str:
+    """The beginning of a text in at most so many characters, without the word, number or identifier it would cut.
+
+    Half an identifier looks like another one. Of a text that is one long word nothing is left.
+    """
+    if len(text) <= most:
+        return text
+    end = most
+    if _is_inside(text, end) and _goes_on(text, end):
+        while end and _is_inside(text, end):
+            end -= 1
+    return text[:end].rstrip()
 
 
 def unescaped(text: str) -> str:
@@ -80,6 +96,25 @@ def encode_meta(value: object, field: str = "meta") -> bytes:
 def decode_meta(data: bytes) -> dict[str, Any]:
     """The inverse of `encode_meta`: a fresh dict each time."""
     return msgspec.msgpack.decode(data, type=dict[str, Any]) if data else {}
+
+
+def _is_inside(text: str, place: int) -> bool:
+    """Whether a place is inside a run of letters, digits and what joins them, as in `ORD-1026` or `3,500`."""
+    before, after = text[place - 1 : place], text[place : place + 1]
+    if before in ",:":
+        return before != "" and text[place - 2 : place - 1].isdigit() and after.isdigit()
+    if after in ",:":
+        return before.isdigit() and text[place + 1 : place + 2].isdigit()
+    return before in _INSIDE and after in _INSIDE
+
+
+def _goes_on(text: str, place: int) -> bool:
+    """Whether a run has more letters or digits after a place, not just a full stop."""
+    while place < len(text) and _is_inside(text, place):
+        if text[place] in _WORD:
+            return True
+        place += 1
+    return False
 
 
 def _is_plain(value: object, depth: int) -> bool:

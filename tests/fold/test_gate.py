@@ -68,7 +68,7 @@ def talk(ctx: quire.Context, turns: int = 30) -> None:
 def test_no_fact_is_lost_and_each_is_kept_or_found() -> None:
     ctx = quire.open("memory:", budget=1_500)
     folds = told(ctx)
-    talk(ctx)
+    talk(ctx, 36)
     account = sum((fold.account for fold in folds), Account(0, 0))
     assert account.lost == account.unread == 0
     assert account.kept > 50

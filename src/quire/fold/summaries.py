@@ -12,11 +12,11 @@ from quire.exchanges import label
 from quire.fold.facts import constraints, facts, stands
 from quire.fold.gate import Gate
 from quire.messages import Message
-from quire.text import MAX_DESCRIPTION, in_one_line
+from quire.text import MAX_DESCRIPTION, clipped, in_one_line
 from quire.view.folded import Account
 
 Count = Callable[[str], int]
-_END = re.compile(r"(?<=[。！？!?])|(?<=[.;])\s")
+_END = re.compile(r"(?<=[。！？])|(?<=[!?])(?![A-Za-z0-9_=&/])|(?<=[.;])\s")
 _SENTENCE = 160
 _SHARE = 0.1
 _FEW, _USUAL, _MANY = 24, 70, 160
@@ -76,18 +76,18 @@ def gated(name: str, summary: str, gate: Gate) -> tuple[str, Account]:
     missing = gate.missing(f"{name}: {text}")
     if missing:
         text = in_one_line(f"{' '.join(missing)} {text}")
-    text = text[:MAX_DESCRIPTION]
+    text = clipped(text, MAX_DESCRIPTION)
     return text, gate.account(f"{name}: {text}")
 
 
 def within(text: str, limit: int, count: Count) -> str:
-    """The text in one line of at most so many tokens, cut at the end of a word where there is one."""
-    text = in_one_line(text[: 64 * limit])
+    """The text in one line of at most so many tokens, cut at the end of a word, never inside an identifier."""
+    text = in_one_line(clipped(text, 64 * limit))
     used = count(text)
     while text and used > limit:
-        shorter = text[: min(len(text) - 1, int(len(text) * limit / used) + 2)]
-        words = shorter.rpartition(" ")[0]
-        text = (words if len(words) > len(shorter) // 2 else shorter).rstrip()
+        most = min(len(text) - 1, int(len(text) * limit / used) + 2)
+        words = text[:most].rpartition(" ")[0]
+        text = words.rstrip() if len(words) > most // 2 else clipped(text, most)
         used = count(text)
     return text
 
@@ -131,7 +131,7 @@ def _fitting(ordered: Iterable[str], room: int, count: Count, known: str) -> lis
             break
         if len(fact) > 6 * room or (size := count(f" {fact}")) > room:
             tries -= 1
-        elif not stands(fact, known):
+        elif not stands(fact, known) and not any(stands(fact, other) for other in taken):
             taken.append(fact)
             room -= size
     return taken
@@ -140,15 +140,14 @@ def _fitting(ordered: Iterable[str], room: int, count: Count, known: str) -> lis
 def _after(name: str, text: str) -> str:
     """What a text says after the words that its name already shows."""
     start = name.removesuffix("…")
-    text = in_one_line(text[: 8 * _SENTENCE])
+    text = in_one_line(clipped(text, 8 * _SENTENCE))
     if start == name or not text.startswith(start):
         return "" if text == name else text
-    whole = start.rpartition(" ")[0] if text[len(start) : len(start) + 1] not in ("", " ") else start
-    return text[len(whole) :].strip()
+    return text[len(clipped(text, len(start))) :].strip()
 
 
 def _first(text: str) -> str:
     """The first sentence, or its beginning."""
-    text = in_one_line(text[: 4 * _SENTENCE])
+    text = in_one_line(clipped(text, 4 * _SENTENCE))
     sentence = next((piece for piece in _END.split(text) if piece), "")
-    return sentence[:_SENTENCE]
+    return clipped(sentence, _SENTENCE)

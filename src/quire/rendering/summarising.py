@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from quire.errors import InvalidValue, shown
 from quire.fold.better import Better, Job
@@ -83,7 +83,7 @@ class Summarising:
 
     def _summarised(self, job: Job) -> str | None:
         found = self._summariser(job.text, job.tokens)
-        if found is not None and not isinstance(found, str):
+        if isinstance(found, Awaitable):
             import asyncio  # late: most summarisers are plain functions
 
             awaited = found
