@@ -76,6 +76,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "search.finding",
     ),
     ("plan",),
+    ("anchors",),
     ("engine", "exchanges", "system.rules", "system.present"),
     (
         "system.lifecycle",

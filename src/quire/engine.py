@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from quire.anchors import changed_anchors, place_of
 from quire.clock import Clock
 from quire.errors import (
     Busy,
@@ -86,6 +87,8 @@ class Engine:
         self._handle = urandom(6)
         self._attempts = 0
         self._stale = False
+        self.turned = 0
+        """How often the context went back behind what was seen of it: what has the same seq may be something else."""
         self.embedder: Callable[[list[str]], Any] | None = None
         """What makes vectors of pages, if search is to use them."""
         self.held: list[Held] = []
@@ -109,8 +112,11 @@ class Engine:
         with self.lock:
             head = self.state.storage.head(self.state.context)
             before = (self.state.version, self.state.head_value)
+            identity = self.state.head.identity
             if self._stale or not self.state.is_at(head):
                 self.state.load()
+            if self.state.version < before[0] or identity not in (b"", self.state.head.identity):
+                self.turned += 1  # it was deleted, and perhaps made again
             self._stale = False
             return (self.state.version, self.state.head_value) != before
 
@@ -264,6 +270,7 @@ class Held:
         if self in held:
             del held[held.index(self) :]
             self._engine.state = self._outer
+            self._engine.turned += 1
 
     def _inner(self) -> State:
         state = self._engine.current()
@@ -329,14 +336,8 @@ class _Changes:
 
     def _anchor(self) -> None:
         """Remember how the view shows what is deferred; what is changed at once is no longer."""
-        plan, known = self._plan, self._state.anchors()
-        if plan.deferred:
-            for key in (*plan.pages, *(key for key in plan.opened if key not in plan.pages)):
-                anchor = _anchored(plan, key, known.get(key))
-                if anchor is not None:
-                    self.anchors[key] = anchor
-        elif known:
-            self.anchors = dict.fromkeys(known if plan.settles else plan.pages.keys() & known.keys())
+        known = self._state.anchors()
+        self.anchors = changed_anchors(self._plan, known)
         gone = sum(anchor is None for anchor in self.anchors.values())
         self.anchors_left = len(known.keys() | self.anchors.keys()) - gone if known or self.anchors else 0
         for key, anchor in self.anchors.items():
@@ -359,8 +360,8 @@ class _Changes:
         if old is None:
             self._new_page(key, page)
             return
-        group, order = _place(page)
-        place = _place(old)
+        group, order = place_of(page)
+        place = place_of(old)
         before = encode_record(key, old if isinstance(old, Gone) else old.header)
         self.touched.append(Touched(PAGE_CODE, key, before, *place))
         value = encode_record(key, page if isinstance(page, Gone) else page.header)
@@ -414,20 +415,3 @@ class _Changes:
         if was is not now:
             self.pins[key] = now
             self.writes.append(Put(PIN, key, b"") if now else Delete(PIN, key))
-
-
-def _anchored(plan: Plan, key: int, known: Anchor | None) -> Anchor | None:
-    """How the view goes on showing a page that a plan changes or opens; None if that is known already."""
-    page = plan.page(key)
-    opened = encode_record(key, page.header) if key in plan.opened and isinstance(page, PageRecord) else b""
-    if known is None:
-        old = plan.stored(key)
-        before = None if old is None else encode_record(key, old if isinstance(old, Gone) else old.header)
-        return Anchor(plan.seq, plan.next_message, before, *_place(old), opened)
-    if opened and not known.opened:
-        return replace(known, seq=plan.seq, number=plan.next_message, opened=opened)
-    return None
-
-
-def _place(page: PageRecord | Gone | None) -> tuple[int | None, bytes]:
-    return (page.group, page.rank) if isinstance(page, PageRecord) else (None, b"")

@@ -7,7 +7,16 @@ from contextlib import suppress
 import pytest
 
 import quire
-from quire import Context, MemoryStorage, QuireError, ToolCall
+from quire import (
+    Conflict,
+    Context,
+    InvalidOperation,
+    InvalidValue,
+    MemoryStorage,
+    NoSuchPage,
+    PermissionDenied,
+    ToolCall,
+)
 
 Step = Callable[[Context, random.Random, int], object]
 
@@ -38,6 +47,25 @@ def said(role: str, number: int) -> dict[str, str]:
     return {"role": role, "content": f"{role} {number}"}
 
 
+def try_in_a_block(ctx: Context, chance: random.Random, number: int) -> None:
+    with ctx.temporary():
+        if chance.random() < 0.5:
+            ctx.user(f"only now {number}")
+        ctx.render()
+
+
+def note(chance: random.Random) -> str:
+    return chance.choice(["mem-0", page(chance, "mem", 12)])
+
+
+def notes(chance: random.Random) -> list[str]:
+    return sorted({page(chance, "mem", 12) for _ in range(2)})
+
+
+def text(number: int, chance: random.Random) -> str:
+    return f"agent {number} " * chance.randint(1, 10)
+
+
 STEPS: list[Step] = [
     lambda ctx, chance, n: ctx.user(f"said {n} " + "word " * chance.randint(0, 60)),
     lambda ctx, chance, n: ctx.assistant(f"answered {n} " + "yes " * chance.randint(0, 60)),
@@ -64,15 +92,38 @@ STEPS: list[Step] = [
     lambda ctx, chance, n: ctx.rollback(max(1, ctx.seq - chance.randint(0, 4))),
 ]
 
+WITH_AN_AGENT: list[Step] = [
+    try_in_a_block,
+    lambda ctx, chance, n: ctx.agent.expand_details(page(chance)),
+    lambda ctx, chance, n: ctx.agent.expand_details(page(chance, "mem", 12)),
+    lambda ctx, chance, n: ctx.agent.hide_details(page(chance)),
+    lambda ctx, chance, n: ctx.agent.hide_details(page(chance, "mem", 12)),
+    lambda ctx, chance, n: ctx.agent.create_detail_page(f"a {n}", "", text(n, chance), note(chance)),
+    lambda ctx, chance, n: ctx.agent.create_contents_page(f"f {n}", "", "mem-0", notes(chance)),
+    lambda ctx, chance, n: ctx.agent.move_page(page(chance, "mem", 12), note(chance)),
+    lambda ctx, chance, n: ctx.agent.set_detail(page(chance, "mem", 12), text(n, chance)),
+    lambda ctx, chance, n: ctx.agent.remove_page(page(chance, "mem", 12)),
+    lambda ctx, chance, n: ctx.pages.create_contents_page(f"d {n}", "", "mem-0", notes(chance)),
+    lambda ctx, chance, n: ctx.pages.create_detail_page(f"n {n}", "", "text", chance.choice(["mem-0", "usr-0"])),
+    lambda ctx, chance, n: ctx.pages.move_page(page(chance, "mem", 12), note(chance)),
+    lambda ctx, chance, n: ctx.pages.set_detail(page(chance, "mem", 12), f"other {n}"),
+    lambda ctx, chance, n: ctx.pages.remove_page(page(chance, "mem", 12)),
+    lambda ctx, chance, n: ctx.pages.expand(page(chance, "mem", 12)),
+    lambda ctx, chance, n: ctx.pages.archive(page(chance, "mem", 12), cold=True),
+    lambda ctx, chance, n: ctx.pages.recall(page(chance, "mem", 12)),
+    *STEPS,
+]
 
+
+@pytest.mark.parametrize("steps", [STEPS, WITH_AN_AGENT], ids=["developer", "agent"])
 @pytest.mark.parametrize("seed", range(8))
-def test_following_changes_is_as_good_as_drawing_anew(seed: int) -> None:
+def test_following_changes_is_as_good_as_drawing_anew(seed: int, steps: list[Step]) -> None:
     chance = random.Random(seed)
     storage = MemoryStorage()
     ctx = quire.open(storage, "c", budget=900 if seed % 2 else 100_000)
     for number in range(120):
-        with suppress(QuireError):
-            chance.choice(STEPS)(ctx, chance, number)
+        with suppress(Conflict, InvalidOperation, InvalidValue, NoSuchPage, PermissionDenied):
+            chance.choice(steps)(ctx, chance, number)
         view = ctx.render()
         assert view.tokens <= view.budget
         if any(message.role != "system" for message in view.messages):
@@ -103,3 +154,49 @@ def test_a_temporary_block_is_seen_in_the_view_and_gone_after_it() -> None:
         ctx.user("only now")
         assert "only now" in str(ctx.render().openai())
     assert ctx.render().openai() == before
+
+
+def test_what_arrives_after_a_block_that_only_drew_is_shown() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("a")
+    ctx.render()
+    with ctx.temporary():
+        ctx.render()
+    ctx.user("b")
+    assert [message.content for message in ctx.render().messages if message.role == "user"] == ["a", "b"]
+
+
+def test_a_block_that_another_writer_got_ahead_of_leaves_nothing_in_the_view() -> None:
+    storage = MemoryStorage()
+    one, other = (quire.open(storage, "c") for _ in range(2))
+    one.user("a")
+    other.refresh()
+    with one.temporary():
+        one.user("only now")
+        one.render()
+        other.pages.create_detail_page("Note", "", "text", "mem-0")
+        other.user("b")  # on a page of the same key, by an entry of the same seq
+    assert one.render().openai() == quire.open(storage, "c").render().openai()
+
+
+def test_a_context_that_was_deleted_and_made_again_is_drawn_anew() -> None:
+    storage = MemoryStorage()
+    one = quire.open(storage, "c")
+    one.user("old")
+    one.render()
+    quire.Library(storage).delete("c")
+    other = quire.open(storage, "c")
+    other.user("new")
+    one.refresh()
+    assert one.render().openai() == other.render().openai()
+
+
+@pytest.mark.parametrize("segment", ["mem-0", "usr-0"])
+def test_folders_may_lie_deeper_than_python_calls_go(segment: str) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("a")
+    folder = segment
+    for number in range(1_050):
+        folder = ctx.pages.create_contents_page(f"f {number}", "", folder)
+    ctx.pages.create_detail_page("Leaf", "", "the deepest text", folder)
+    assert "the deepest text" in str(ctx.render().openai())

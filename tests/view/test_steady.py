@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import quire
-from quire import Context, Visibility
+from quire import Context, Permission, Visibility
 from quire.plan import Plan
 from quire.system.lifecycle import archive, expand, hide
 from quire.system.tree import create_detail_page, move_page, remove_page, update_page
@@ -123,3 +123,72 @@ def test_a_rollback_forgets_what_waited(what: str) -> None:
     ctx.rollback(seq)
     assert ctx.render().openai() == before
     assert ctx.check() == []
+
+
+def opened(ctx: Context, index: str) -> None:
+    ctx.pages.hide(index)
+    ctx.render()
+    ctx.agent.expand_details(index)
+
+
+def test_an_opened_page_goes_when_its_segment_becomes_private() -> None:
+    ctx = small_context()
+    opened(ctx, "mem-1")
+    assert "a seat by the window." in str(ctx.render().openai())
+    ctx.pages.set_segment_permission("mem", Permission.PRIVATE)
+    assert "a seat by the window." not in str(ctx.render().openai())
+    ctx.pages.set_segment_permission("mem", Permission.READ_WRITE)
+    assert "a seat by the window." in str(ctx.render().openai())
+
+
+@pytest.mark.parametrize("how", ["changed", "removed", "archived"])
+def test_a_developers_change_inside_an_opened_folder_shows_at_once(how: str) -> None:
+    ctx = small_context()
+    folder = ctx.pages.create_contents_page("Trip", "", "mem-0")
+    page = ctx.pages.create_detail_page("Hotel", "", "By the sea.", folder)
+    opened(ctx, folder)
+    assert "By the sea." in str(ctx.render().openai())
+    if how == "changed":
+        ctx.pages.set_detail(page, "In the hills.")
+    elif how == "removed":
+        ctx.pages.remove_page(page)
+    else:
+        ctx.pages.archive(page, cold=True)
+    view = ctx.render()
+    assert "By the sea." not in str(view.openai())
+    assert quire.open(ctx.pages.storage, ctx.name, budget=2_000).render().openai() == view.openai()
+
+
+def test_an_opened_page_keeps_its_place_where_nothing_or_only_a_note_stood_before_it() -> None:
+    for begin in (lambda ctx: None, lambda ctx: ctx.pages.create_detail_page("Note", "", "Read this.", "usr-0")):
+        ctx = quire.open("memory:", budget=2_000)
+        begin(ctx)
+        ctx.pages.create_detail_page("Seat", "By the window", "He wants a seat by the window.", "mem-0")
+        ctx.pages.hide("mem-1")
+        before = ctx.render()
+        ctx.agent.expand_details("mem-1")
+        view = ctx.render()
+        assert view.shared_prefix == before.tokens
+        ctx.user("Hello")
+        assert ctx.render().shared_prefix == view.tokens
+        again = quire.open(ctx.pages.storage, ctx.name, budget=2_000)
+        assert again.render().openai() == ctx.render().openai()
+
+
+def test_a_developers_change_in_an_agents_new_folder_shows_at_once() -> None:
+    ctx = small_context()
+    ctx.render()
+    folder = ctx.agent.create_contents_page("Trip", "", "mem-0", ["mem-1"])
+    assert f"[{folder}]" not in str(ctx.render().openai())
+    ctx.pages.set_detail("mem-1", "He wants the aisle.")
+    assert "He wants the aisle." in str(ctx.render().openai())
+    ctx.agent.expand_details("mem-1")  # nothing is amiss
+
+
+def test_what_an_agent_took_out_of_a_folder_is_shown_when_a_developer_removes_that() -> None:
+    ctx = small_context()
+    folder = ctx.pages.create_contents_page("Trip", "", "mem-0", ["mem-1"])
+    ctx.render()
+    ctx.agent.move_page("mem-1", "mem-0")
+    ctx.pages.remove_page(folder)
+    assert "He wants a seat by the window." in str(ctx.render().openai())

@@ -55,12 +55,12 @@ def draw_leaf(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> P
     return maker.note(reader, page, settled)
 
 
-def draw_opened(reader: Reader, maker: Maker, page: PageRecord) -> Part:
+def draw_opened(reader: Reader, maker: Maker, page: PageRecord, leaves: Sequence[PageRecord]) -> Part:
     """A page that an agent opened, as a quotation: it stands after the exchange that opened it until the next fold."""
     title = f"Opened [{reader.index(page.key)}] {maker.quoting.words(page.header.name)}"
     text = block_head(maker.key, title)
     shown: list[Shown] = []
-    for leaf in shown_pages(reader, page.key) if page.header.folder else (page,):
+    for leaf in leaves:
         inner, granularity = _quoted(reader, maker, leaf)
         text += inner
         shown.append(Shown(leaf.key, reader.index(leaf.key), granularity, maker.size(inner)))
@@ -71,7 +71,7 @@ def draw_opened(reader: Reader, maker: Maker, page: PageRecord) -> Part:
 
 
 def with_opened(nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Mapping[int, Anchor]) -> list[Node]:
-    """The conversation with the pages that were opened, each after the messages that had arrived by then."""
+    """The conversation with the pages that were opened, each after everything that stood there by then."""
     placed = list(nodes)
     for anchor, page in opened_pages(anchors):
         segment = reader.segment(segment_number(page.key))
@@ -79,9 +79,10 @@ def with_opened(nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Ma
             continue
         if page.header.form is Form.WINDOW:
             continue  # it stands in the tail, once
-        part = maker.kept(("opened", page.key, anchor.seq), partial(draw_opened, reader, maker, page))
-        arrived = (n for n, node in enumerate(placed) if _first_number(node, anchor.number) < anchor.number)
-        place = max(arrived, default=len(placed) - 1) + 1
+        leaves = list(shown_pages(reader, page.key)) if page.header.folder else [page]
+        known = ("opened", page.key, anchor.seq, *((leaf.key, leaf.header.seq) for leaf in leaves))
+        part = maker.kept(known, partial(draw_opened, reader, maker, page, leaves))
+        place = max((n for n, node in enumerate(placed) if _stood(node, anchor.seq)), default=-1) + 1
         while place < len(placed) and placed[place].part.kind == "opened":
             place += 1
         placed.insert(place, Node(part, []))
@@ -126,12 +127,15 @@ def preamble_part(maker: Maker, text: str) -> Part:
 
 def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
     """The pages shown below a folder: open folders stand for what is in them."""
-    for page in reader.members(folder):
-        header = page.header
-        if header.lifecycle is not Lifecycle.ACTIVE:
+    stack = [reader.members(folder)]
+    while stack:
+        page = next(stack[-1], None)
+        if page is None:
+            stack.pop()
+        elif page.header.lifecycle is not Lifecycle.ACTIVE:
             continue
-        if header.folder and header.visibility is Visibility.EXPANDED:
-            yield from shown_pages(reader, page.key)
+        elif page.header.folder and page.header.visibility is Visibility.EXPANDED:
+            stack.append(reader.members(page.key))
         else:
             yield page
 
@@ -155,9 +159,9 @@ def _quoted(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, Granul
     return maker.text(reader, page) + "\n", "clipped" if header.clip else "whole"
 
 
-def _first_number(node: Node, otherwise: int) -> int:
-    """The number of the first message of a node that is an exchange."""
-    return next((page.header.numbers[0] for page in node.pages if page.header.numbers), otherwise)
+def _stood(node: Node, seq: int) -> bool:
+    """Whether something stood in the conversation when an entry was made."""
+    return any(page.header.born <= seq for page in node.pages)
 
 
 def _draw_prompt(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> Part | None:
@@ -197,26 +201,34 @@ def _segment_lines(reader: Reader, maker: Maker, folder: int) -> Iterator[tuple[
     if isinstance(above, PageRecord) and above.is_root and above.header.visibility is Visibility.HIDDEN:
         yield maker.line(reader, above)[0], above, "line"
         return
-    archived = 0
-    for page in reader.members(folder):
-        header, index = page.header, reader.index(page.key)
-        if header.form is Form.WINDOW:
-            continue  # it stands in the tail
-        if header.lifecycle is not Lifecycle.ACTIVE:
-            archived += 1
-        elif header.visibility is Visibility.HIDDEN:
-            yield maker.line(reader, page)[0], page, "line"
-        elif header.folder:
-            yield f"[{index}] {maker.quoting.words(header.name)}/\n", page, "line"
-            yield from _segment_lines(reader, maker, page.key)
-        elif header.form in (Form.TEXT, Form.SUMMARY):
-            body = maker.text(reader, page)
-            granularity: Granularity = "clipped" if header.clip else "whole"
-            yield f"[{index}] {maker.quoting.words(header.name)}\n{body}\n", page, granularity
-        else:  # an exchange that was moved here
-            part = maker.exchange(reader, page, -1)
-            said = "\n".join(message.text for message in part.messages) if part else ""
-            name = maker.quoting.words(header.name)
-            yield f"[{index}] {name}\n{maker.quoting.lines(said)}\n", page, "whole"
-    if archived:
-        yield f"({archived} archived)\n", None, "line"
+    stack = [(reader.members(folder), 0)]
+    while stack:
+        members, archived = stack.pop()
+        page = next(members, None)
+        if page is None:
+            if archived:
+                yield f"({archived} archived)\n", None, "line"
+            continue
+        header = page.header
+        is_active = header.lifecycle is Lifecycle.ACTIVE
+        is_window = header.form is Form.WINDOW  # it stands in the tail
+        stack.append((members, archived + (not is_active and not is_window)))
+        if is_active and not is_window:
+            yield _segment_line(reader, maker, page)
+            if header.folder and header.visibility is Visibility.EXPANDED:
+                stack.append((reader.members(page.key), 0))
+
+
+def _segment_line(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, PageRecord, Granularity]:
+    """One page of a segment: its line, its name if it is an open folder, or all of it."""
+    header = page.header
+    if header.visibility is Visibility.HIDDEN:
+        return maker.line(reader, page)[0], page, "line"
+    head = f"[{reader.index(page.key)}] {maker.quoting.words(header.name)}"
+    if header.folder:
+        return f"{head}/\n", page, "line"
+    if header.form in (Form.TEXT, Form.SUMMARY):
+        return f"{head}\n{maker.text(reader, page)}\n", page, "clipped" if header.clip else "whole"
+    part = maker.exchange(reader, page, -1)  # an exchange that was moved here
+    said = "\n".join(message.text for message in part.messages) if part else ""
+    return f"{head}\n{maker.quoting.lines(said)}\n", page, "whole"

@@ -32,6 +32,7 @@ class Scene:
         """Whether a segment shows more than its capacity."""
         self._fixed = 0
         self._anchors: Mapping[int, Anchor] = {}
+        self._quotes = False
 
     def update(self, state: State) -> None:
         """Bring everything up to date with a state."""
@@ -44,11 +45,11 @@ class Scene:
         elif changed:
             conversation = state.conversation()
             talk = [key for key in changed if segment_number(key) == conversation]
-            if any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed):
+            apart = any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed)
+            if apart:
                 self._draw_fixed(reader, state.version)
-            followed = anchors is self._anchors and all(
-                self._follow(reader, key, state.version) for key in dict.fromkeys(talk)
-            )
+            steady = anchors is self._anchors and not (apart and self._quotes)
+            followed = steady and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))
             if not followed:
                 self._anchors = anchors
                 self._draw_conversation(reader, state.version)
@@ -105,6 +106,7 @@ class Scene:
 
     def _draw_conversation(self, reader: Reader, settled: int) -> None:
         nodes = draw_conversation(reader, self._maker, settled)
+        self._quotes = any(anchor.opened for anchor in self._anchors.values())
         self.nodes = with_opened(nodes, reader, self._maker, self._anchors)
         self.spoken = sum(node.part.tokens for node in self.nodes)
         self._places = {page.key: place for place, node in enumerate(self.nodes) for page in node.pages}
@@ -117,7 +119,7 @@ class Scene:
         page = reader.page(key)
         place = self._places.get(key)
         if not isinstance(page, PageRecord) or page.is_cold:
-            return place is None
+            return place is None and not self._quotes
         stands = page.header.lifecycle is Lifecycle.ACTIVE and page.header.visibility is Visibility.EXPANDED
         if page.header.folder or not stands or page.parent != page_key(segment_number(key), 0):
             return page.is_root

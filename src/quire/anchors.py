@@ -1,0 +1,61 @@
+"""Anchors: how the view goes on showing what was deferred, from one fold to the next."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from quire.plan import Plan
+from quire.records import Anchor, Gone, PageRecord, encode_record
+
+
+def changed_anchors(plan: Plan, known: Mapping[int, Anchor]) -> dict[int, Anchor | None]:
+    """The anchors that a plan changes: new ones for what it defers, None for what takes its place."""
+    if not plan.deferred:
+        return dict.fromkeys(known if plan.settles else _released(plan, known)) if known else {}
+    keys = (*plan.pages, *(key for key in plan.opened if key not in plan.pages))
+    found = {key: _anchored(plan, key, known.get(key)) for key in keys}
+    return {key: anchor for key, anchor in found.items() if anchor is not None}
+
+
+def place_of(page: PageRecord | Gone | None) -> tuple[int | None, bytes]:
+    """The group and the order of a page in the storage."""
+    return (page.group, page.rank) if isinstance(page, PageRecord) else (None, b"")
+
+
+def _anchored(plan: Plan, key: int, known: Anchor | None) -> Anchor | None:
+    """How the view goes on showing a page that a plan changes or opens; None if that is known already."""
+    page = plan.page(key)
+    opened = encode_record(key, page.header) if key in plan.opened and isinstance(page, PageRecord) else b""
+    if known is None:
+        old = plan.stored(key)
+        before = None if old is None else encode_record(key, old if isinstance(old, Gone) else old.header)
+        return Anchor(plan.seq, plan.next_message, before, *place_of(old), opened)
+    if opened and not known.opened:
+        return replace(known, seq=plan.seq, number=plan.next_message, opened=opened)
+    return None
+
+
+def _released(plan: Plan, known: Mapping[int, Anchor]) -> set[int]:
+    """The anchored pages that a change which shows at once brings to light.
+
+    They are those that it changes, those that the view shows below a folder that it changes, and the folders all of
+    these stand in: without them they would be shown nowhere.
+    """
+    folders = {key for key, page in plan.pages.items() if isinstance(page, Gone) or page.header.folder}
+    found = plan.pages.keys() & known.keys()
+    if folders - plan.fresh:
+        found |= {key for key, anchor in known.items() if not folders.isdisjoint(_above(plan, anchor))}
+    for key in (*plan.pages, *found):
+        page = plan.page(key)
+        if isinstance(page, PageRecord):
+            found |= {above.key for above in plan.ancestors(page) if above.key in known}
+    return found
+
+
+def _above(plan: Plan, anchor: Anchor) -> Iterator[int]:
+    """The folders in which the view shows an anchored page."""
+    key = anchor.group
+    while key is not None:
+        yield key
+        page = plan.stored(key)
+        key = page.parent if isinstance(page, PageRecord) else None
