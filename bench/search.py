@@ -43,7 +43,7 @@ def index(folder: Path, pages: int) -> list[Figure]:
     written = sum(len(text) for text in texts)
     figures = [
         Figure("indexing a page against writing it", indexing / writing, "×", 1, f"{indexing / pages * 1e6:,.0f} µs"),
-        Figure("index bytes a byte of text", _bytes(ctx) / written, "", 0.8, f"{pages:,} pages of 1 kB"),
+        Figure("index a byte of text", _bytes(ctx) / written, "bytes", 0.8, f"{pages:,} pages of 1 kB"),
         *(_search(ctx, name, ranks, pages) for name, ranks in QUERIES.items()),
     ]
     ctx.close()
