@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.anchors import changed_anchors, place_of
+from quire.chapters import forget_what_left
 from quire.clock import Clock
 from quire.errors import (
     Busy,
@@ -137,8 +138,10 @@ class Engine:
 
     def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
         """Commit a plan as one journal entry and apply it; a plan without changes is no entry."""
-        if not plan.pages and not plan.segments and not plan.notes and not plan.settles:
+        if not (plan.pages or plan.segments or plan.notes or plan.settles or plan.opened):
             return
+        if plan.pages and operation != "fold":
+            forget_what_left(plan)
         state = self.state
         changes = _Changes(plan)
         entry = self._entry(plan, operation, tuple(changes.touched), undoes)

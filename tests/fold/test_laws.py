@@ -118,7 +118,7 @@ def test_an_undone_fold_is_not_made_again_until_the_budget_forces_it() -> None:
     assert held.tokens > 500
     ctx.user("One more.")
     assert ctx.render().fold is None
-    ctx.budget = held.tokens - 50
+    ctx.budget = held.tokens - 150
     assert ctx.render().fold is not None
     assert ctx.render().tokens <= ctx.budget
 

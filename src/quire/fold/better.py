@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from quire.fold.gate import Gate, gate_of
-from quire.fold.summaries import Count, allowance, longest, summarise_anew
+from quire.fold.summaries import Count, allowance, longest, summarise_anew, summarise_chapters, summarise_turns
 from quire.messages import as_text
 from quire.pages import Visibility
 from quire.plan import Plan
@@ -44,6 +44,27 @@ def jobs(plan: Plan, budget: int) -> list[Job]:
         for page in plan.pages.values()
         if isinstance(page, PageRecord) and _is_folded(page) and not _was_folded(plan, page.key)
     ]
+
+
+def sum_up_again(plan: Plan, lines: Iterable[PageRecord], most: int, count: Count) -> None:
+    """Plan summaries for lines that lost theirs when something in them was taken out."""
+    for page in lines:
+        if page.header.line_tokens and not page.header.description and not page.header.pinned:
+            _summed_up(plan, page, longest(most), count)
+
+
+def _summed_up(plan: Plan, page: PageRecord, most: int, count: Count) -> PageRecord:
+    inner = list(plan.members(page.key)) if page.header.folder else [page]
+    inner = [
+        child if child.header.description or not child.header.folder else _summed_up(plan, child, most, count)
+        for child in inner
+    ]
+    if any(child.header.folder for child in inner):
+        text = summarise_chapters([(child.header.name, child.header.description) for child in inner], most, count)
+    else:
+        gate, messages = gate_of(plan, inner)
+        text = summarise_turns(page.header.name, messages, gate, allowance(page.header.tokens, most), count)[0]
+    return plan.change(page, description=text, summary_tokens=count(text))
 
 
 def improve(plan: Plan, found: Iterable[Better], count: Count) -> None:

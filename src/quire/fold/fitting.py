@@ -7,7 +7,8 @@ the last user message never go, and the newest message is clipped only when noth
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from quire.fold.better import Better, improve
+from quire.chapters import bring_back_last_turn
+from quire.fold.better import Better, improve, sum_up_again
 from quire.fold.folding import Standing, choose, essential, fold, protected
 from quire.fold.gathering import Lines, gather_all
 from quire.messages import PER_MESSAGE
@@ -57,8 +58,21 @@ class Fitting:
         improve(self.plan, found, self._maker.size)
         self._total = None
 
+    def bring_back_last_turn(self) -> int:
+        """Take the last turn out of the line that the conversation ends with, if it does; what the view costs then."""
+        total = self.total()
+        line = self._scene.ends_folded()
+        if line is None:
+            return total
+        bring_back_last_turn(self.plan, line)
+        self._total = None
+        return self.total()
+
     def fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
+        lines = [standing.page for standing in self._row() if standing.is_line]
+        sum_up_again(self.plan, lines, int(self._budget * LINES_SHARE), self._maker.size)
+        self._total = None
         self._fold(*self._measure(target))
 
     def next_to_fold(self, target: int) -> list[PageRecord]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from quire.engine import Engine
 from quire.errors import Conflict, IrreducibleFloor
 from quire.messages import PER_MESSAGE, Message
@@ -13,6 +15,7 @@ from quire.rendering.outlook import LINE_TOKENS, Outlook
 from quire.rendering.usage import budget_for
 from quire.state import State
 from quire.tokens import VocabularyCounter
+from quire.view.bill import turned_folders
 from quire.view.draw import OPENING, preamble_part
 from quire.view.folded import Folded
 from quire.view.lines import FOLDED, block_head
@@ -63,6 +66,9 @@ class Renderer:
         self._turned = 0
         self._previous: list[Part] = []
         self._sent = 0
+        self._sent_at = -1
+        self._steady = 0  # the tokens of the last view before its tail
+        self._reserved = 0
         self._sizes = Sizes(engine.counter.count)
         self.after: list[Part] = []
         """The tail of the last view at the context's own budget."""
@@ -91,19 +97,23 @@ class Renderer:
             if own and self.config.enabled and self._is_due(self._engine.state, scene, room, tail):
                 folded = self._fold(room, tail)
                 scene = self._current()
-            if scene.total() + tail.tokens > room:
-                scene = self._shortened(room, tail)
+            acts = own and self.config.enabled
+            if scene.total() + tail.tokens > room or (not acts and scene.ends_folded() is not None):
+                scene = self._shortened(room, tail, limit)
             inline = options.windows == "inline"
             parts = scene.parts(system=options.include_system_prompt, among=tail.placed() if inline else ())
             tokens = scene.total() if options.include_system_prompt and not inline else total_tokens(parts)
             before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
+            is_broken = shared < self._steady and folded is None
+            turned = turned_folders(self._engine.state, before, parts) if is_broken else None
             after = [] if inline else [part for part in tail.parts() if part.kind != "recalled"]
             if recollection is not None:
                 after += self._recalled(recollection, scene, room - tokens - total_tokens(after))
             if told:
-                after.append(self._budget_line(wanted, tokens + total_tokens(after)))
+                after.append(self._budget_line(limit, tokens + total_tokens(after), options.reserve))
             if own:
                 self._previous, self.after = parts, after
+                self._steady, self._reserved, self._sent_at = tokens, options.reserve, self._engine.state.version
                 self.reasons = recollection.reasons if recollection is not None else {}
                 self._sent = tokens + total_tokens(after)
             return View(
@@ -115,6 +125,7 @@ class Renderer:
                 seq=self._engine.state.version,
                 previous=before,
                 tail=after,
+                turned=turned,
             )
 
     def _recollection(self, options: RenderOptions, room: int) -> "Recollection | None":
@@ -132,34 +143,46 @@ class Renderer:
         """The tokens of the last view at the context's own budget; 0 if there was none."""
         return self._sent
 
-    def scene(self) -> Scene:
-        """What would be drawn now, whatever it costs."""
+    def seen(self) -> list[Part]:
+        """The pieces of the last view at the context's own budget; if anything changed since, what there is to draw."""
         with self._engine.lock:
-            return self._current()
+            scene = self._current()
+            is_same = self._sent_at == self._engine.state.version
+            return [*(self._previous if is_same else scene.parts()), *self.after]
 
     def outlook(self, budget: int) -> Outlook:
         """How full a view is now, and what a fold would take next."""
         with self._engine.lock:
             kinds: dict[str, int] = {}
-            for part in [*self._current().parts(), *self.after]:
+            for part in self.seen():
                 kinds[part.kind] = kinds.get(part.kind, 0) + part.tokens
-            return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=self._coming(budget))
+            coming, reserved = self._coming(max(0, budget - self._reserved)), self._reserved
+            return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=coming, reserved=reserved)
 
-    def _coming(self, budget: int) -> tuple[PageIndex, ...]:
+    def _coming(self, room: int) -> tuple[PageIndex, ...]:
         """What a fold would take next."""
         if not self.config.enabled:
             return ()
         plan = self._engine.begin(ACTOR)
         plan.settle()
-        fitting = self._fitting(plan, budget, Tail(self._sizes))
-        return tuple(plan.index(page.key) for page in fitting.next_to_fold(self._target(budget)))
+        fitting = self._fitting(plan, room, Tail(self._sizes))
+        return tuple(plan.index(page.key) for page in fitting.next_to_fold(self._target(room)))
 
-    def _budget_line(self, budget: int, used: int) -> Part:
-        outlook = Outlook(budget=budget, used=used + LINE_TOKENS, next_fold=self._coming(budget))
-        key = self._maker.key if self._maker else ""
-        texts = (f"[{key}] Budget: {line}." for line in (outlook.line(), outlook.short_line()))
-        sized = [(text, self._sizes.size(text) + PER_MESSAGE) for text in texts]
-        text, tokens = next((pair for pair in sized if pair[1] <= LINE_TOKENS), sized[-1])
+    def _budget_line(self, budget: int, used: int, reserved: int) -> Part:
+        """The line that tells how full the view is, itself included."""
+        coming = self._coming(max(0, budget - reserved))
+        outlook = Outlook(budget=budget, used=used, next_fold=coming, reserved=reserved)
+        part = self._line_of(outlook)
+        return part if part.tokens <= LINE_TOKENS else self._line_of(replace(outlook, next_fold=()))
+
+    def _line_of(self, outlook: Outlook) -> Part:
+        key, tokens, text = self._maker.key if self._maker else "", 0, ""
+        for _ in range(4):  # its own size is in the figures it tells
+            counted = tokens
+            text = f"[{key}] Budget: {replace(outlook, used=outlook.used + counted).line()}."
+            tokens = self._sizes.size(text) + PER_MESSAGE
+            if tokens == counted:
+                break
         return Part("budget", [Message(role="user", content=text)], tokens)
 
     def _heed(self, budget: int) -> None:
@@ -225,7 +248,7 @@ class Renderer:
             return True
         if total > self._threshold(room) and not (held and held.name):
             return True
-        return scene.overfull
+        return scene.overfull or scene.ends_folded() is not None
 
     def _fold(self, room: int, tail: Tail) -> Folded | None:
         """Commit one fold, if it saves anything worth it; another writer who was first is no reason to fail."""
@@ -262,7 +285,7 @@ class Renderer:
         fitting = self._fitting(plan, room, tail)
         if better:
             fitting.improve(better)
-        before = fitting.total()
+        before = fitting.bring_back_last_turn()
         fitting.keep_capacities()
         threshold = self._threshold(room)
         if before > threshold:
@@ -281,7 +304,7 @@ class Renderer:
         maker = self._maker or self._new_maker(plan.state)
         return Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config, tail=tail)
 
-    def _shortened(self, room: int, tail: Tail) -> Scene:
+    def _shortened(self, room: int, tail: Tail, limit: int) -> Scene:
         """A view that is made to fit for itself alone, without a commit. Raises `IrreducibleFloor`."""
         plan = self._engine.begin(ACTOR)
         plan.imagined = True
@@ -289,7 +312,7 @@ class Renderer:
         scene = self._new_scene(self._maker or self._new_maker(plan.state))
         scene.draw(plan, plan.state.version)
         if total > room:
-            raise _floor(scene, tail, total, room)
+            raise _floor(scene, tail, total, room, limit)
         return scene
 
 
@@ -301,11 +324,13 @@ def _summarising(config: CompressionConfig) -> "Summarising | None":
     return Summarising(config.summariser)
 
 
-def _floor(scene: Scene, tail: Tail, total: int, room: int) -> IrreducibleFloor:
+def _floor(scene: Scene, tail: Tail, total: int, room: int, limit: int) -> IrreducibleFloor:
     parts = [*scene.parts(), *tail.parts()]
     shown = sorted((s for part in parts for s in part.pages), key=lambda s: -s.tokens)
-    named = ", ".join(f"{s.index} ({s.tokens:,})" for s in shown[:6])
+    rows = [(s.tokens, s.index) for s in shown[:6]] + [(part.tokens, part.kind) for part in parts if not part.pages]
+    named = ", ".join(f"{name} ({tokens:,})" for tokens, name in sorted(rows, key=lambda row: -row[0]))
+    reserved = f" of {limit:,}, for {limit - room:,} are reserved" if room < limit else ""
     return IrreducibleFloor(
-        f"What must be shown takes {total:,} tokens, the budget has {room:,}: {named}. Raise the budget, shorten the"
-        " system prompt, or unpin pages."
+        f"What must be shown takes {total:,} tokens, the budget has {room:,}{reserved}: {named}. Raise the budget,"
+        f"{' reserve less,' if reserved else ''} shorten the system prompt, or unpin pages."
     )

@@ -42,7 +42,7 @@ class Scene:
         if changed is None or state.settled_at > self._version:
             self._anchors = anchors
             self.draw(reader, state.version)
-        elif changed:
+        elif changed or anchors is not self._anchors:
             conversation = state.conversation()
             talk = [key for key in changed if segment_number(key) == conversation]
             apart = any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed)
@@ -82,6 +82,15 @@ class Scene:
         """The pages that are shown with what they say."""
         drawn = [*self.system, *self.segments, *(node.part for node in self.nodes)]
         return {shown.key for part in drawn for shown in part.pages if shown.granularity != "line"}
+
+    def ends_folded(self) -> PageRecord | None:
+        """The line that the conversation ends with, if folding made it and nothing the user said is open."""
+        if not self.nodes or self.nodes[-1].part.kind != "folded":
+            return None
+        spoken = (page for node in self.nodes if node.part.kind == "exchange" for page in node.pages)
+        last = self.nodes[-1].pages[-1]
+        folded = last.header.line_tokens and last.parent is not None
+        return last if folded and not any(page.header.form is Form.USER for page in spoken) else None
 
     def fixed(self) -> int:
         """The tokens of everything but the conversation."""
