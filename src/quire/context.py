@@ -204,9 +204,13 @@ class Context:
         """
         return self._drawing.render(options, changes, self.budget)
 
-    def why(self, index: PageIndex) -> Why:
-        """Why a page is shown as it is, or not at all, and the call that would bring it in."""
-        return self._drawing.why(index)
+    def why(self, index: PageIndex, view: View | None = None) -> Why:
+        """Why a page is shown as it is, or not at all, and the call that would bring it in.
+
+        It is about the last view at the context's own budget, or what it would be if anything changed since; or about
+        the `view` that is given.
+        """
+        return self._drawing.why(index, view)
 
     def stats(self) -> Stats:
         """How many items there are, what they cost, and what each segment holds."""

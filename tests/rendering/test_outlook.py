@@ -1,5 +1,7 @@
 """How full a view is, and what comes next: the figures agree with the view, and the fold takes what was named."""
 
+import pytest
+
 import quire
 from quire import Context
 
@@ -48,6 +50,27 @@ def test_a_line_at_the_end_tells_the_model_and_breaks_no_prefix() -> None:
     for budget in range(250, 900, 50):
         small = talk(budget).render(budget_line=True)
         assert small.tokens <= budget
+
+
+@pytest.mark.parametrize(("reserve", "budget"), [(0, 2_000), (300, 2_000), (1_000, 12_000)])
+def test_the_line_counts_itself_and_what_is_reserved_is_not_free(reserve: int, budget: int) -> None:
+    ctx = talk(budget)
+    view = ctx.render(budget_line=True, reserve=reserve)
+    said = view.openai()[-1]["content"]
+    kept = f" {reserve:,} reserved," if reserve else ""
+    free = budget - reserve - view.tokens
+    assert f"{view.tokens:,} of {budget:,} tokens used,{kept} {free:,} free" in said
+    outlook = ctx.agent.budget()
+    assert (outlook.used, outlook.reserved, outlook.free) == (view.tokens, reserve, free)
+    assert outlook.short_line() in said
+
+
+def test_what_is_used_by_a_view_that_was_shortened_for_itself_is_what_was_sent() -> None:
+    ctx = quire.open("memory:", budget=600, compression=quire.CompressionConfig(enabled=False))
+    for turn in range(12):
+        ctx.user(f"Question {turn} " + "word " * 40)
+    view = ctx.render()
+    assert ctx.agent.budget().used == view.tokens <= 600
 
 
 def test_a_shortened_view_names_only_pages_that_exist() -> None:

@@ -39,8 +39,8 @@ def test_other_views_are_no_measure_unless_they_are_given() -> None:
     own = ctx.render()
     small = ctx.render(max_tokens=900)
     ctx.render(preview=True)
-    assert ctx.report_usage({"input_tokens": 5_000}).counted == own.tokens
-    assert ctx.report_usage({"input_tokens": 5_000}, view=small).counted == small.tokens
+    assert ctx.report_usage({"input_tokens": 1_000}).counted == own.tokens
+    assert ctx.report_usage({"input_tokens": 1_000}, view=small).counted == small.tokens
 
 
 def test_tools_that_were_sent_count_and_the_reserve_does_not() -> None:
@@ -66,10 +66,22 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_learned(bad: dict[str, An
     assert ctx.stats().usage == {}
 
 
+@pytest.mark.parametrize("billed", [99_999_999, 1])
+def test_a_figure_that_cannot_be_of_this_view_is_refused(billed: int) -> None:
+    ctx = talking(turns=2)
+    tokens = ctx.render().tokens
+    said = f"{billed:,} tokens were billed for a view of {tokens:,} and 7 of tools: a factor of"
+    with pytest.raises(InvalidValue, match=said):
+        ctx.report_usage({"input_tokens": billed}, "m", tools=7)
+    assert ctx.stats().usage == {}
+    assert ctx.report_usage({"input_tokens": 5 * tokens}, "m").factor == 5
+
+
 def test_each_model_has_one_factor_by_whatever_name() -> None:
     ctx = talking()
-    ctx.render()
-    ctx.report_usage(completion())  # it names gpt-5 itself
+    answer = completion()  # it names gpt-5 itself
+    answer.usage.prompt_tokens = ctx.render().tokens
+    ctx.report_usage(answer)
     report(ctx, 1.0, "gpt-5-2025-08-07")
     report(ctx, 1.2, "anthropic/claude-sonnet-4-5-20250929")
     report(ctx, 1.0, None)

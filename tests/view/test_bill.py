@@ -89,6 +89,18 @@ def test_a_fold_is_the_reason_of_its_view_and_of_no_other() -> None:
     assert reasons.count("Only 1 new message at the end.") > 20
 
 
+def test_a_chapter_that_is_opened_or_closed_is_named() -> None:
+    ctx = talking()
+    chapter = ctx.pages.create_contents_page("Both", "", "usr-0", ["usr-2", "usr-3"])
+    ctx.render()
+    ctx.pages.hide(chapter)
+    assert why(ctx) == f"Page {chapter} was hidden: it is one line now."
+    ctx.pages.expand(chapter)
+    assert why(ctx) == f"Page {chapter} was opened: its pages stand in its place."
+    ctx.pages.archive(chapter)
+    assert why(ctx) == "Page usr-2 is gone from the view."
+
+
 def test_a_view_without_the_prompt_shares_no_beginning() -> None:
     ctx = talking()
     ctx.render()

@@ -11,7 +11,7 @@ from quire.providers.usage import read_usage
 from quire.rendering.explain import Stats, Why, dump, stats, why
 from quire.rendering.outlook import Outlook
 from quire.rendering.renderer import Renderer
-from quire.rendering.usage import Reports, Usage, is_worth_storing, to_usage
+from quire.rendering.usage import Reports, Usage, check_report, is_worth_storing, to_usage
 from quire.system.face import Face
 from quire.system.rules import whole_number
 from quire.text import body_text
@@ -71,12 +71,12 @@ class Drawing(Face):
         wanted = check_options(RenderOptions(**{**fields, **changes}))
         return self._renderer.render(wanted, budget, self._pieces(wanted))
 
-    def why(self, index: PageIndex) -> Why:
-        """Why a page is shown as it is, or not at all."""
+    def why(self, index: PageIndex, view: View | None = None) -> Why:
+        """Why a page is shown as it is, or not at all, in a view or in the last one at the context's own budget."""
+        _check_view(view)
         with self._engine.lock:
-            scene = self._renderer.scene()
-            parts = [*scene.parts(), *self._renderer.after]
-            return why(self._engine.current(), parts, index, self._renderer.reasons)
+            parts = self._renderer.seen() if view is None else view.parts
+            return why(self._engine.current(), parts, index, self._renderer.reasons if view is None else {})
 
     def outlook(self, budget: int) -> Outlook:
         """How full a view at this budget is, by what, and what a fold would take next."""
@@ -92,8 +92,7 @@ class Drawing(Face):
         """Learn what a model bills for what was counted."""
         if model is not None and not (isinstance(model, str) and model):
             raise InvalidValue(f"model is {shown(model)}; the name of a model as text is needed.")
-        if view is not None and not isinstance(view, View):
-            raise InvalidValue(f"view is {shown(view)}; a View is needed.")
+        _check_view(view)
         used = read_usage(usage)
         extra = whole_number(tools, "tools")
         with self._engine.lock:
@@ -102,6 +101,7 @@ class Drawing(Face):
                 raise InvalidOperation(
                     "There is no view to compare it with: call render() first, or give the one that was sent as view=."
                 )
+            check_report(used, counted, extra)
             state = self._engine.current()
             billing = self._reports.add(state, used, model, counted + extra)
             if is_worth_storing(state, billing):
@@ -137,3 +137,8 @@ class Drawing(Face):
     def _tell(self, folded: Folded) -> None:
         for listener in list(self._listeners):
             listener(folded)
+
+
+def _check_view(view: object) -> None:
+    if view is not None and not isinstance(view, View):
+        raise InvalidValue(f"view is {shown(view)}; a View is needed.")

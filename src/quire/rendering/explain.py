@@ -5,18 +5,23 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from quire.conversation.items import items
-from quire.pages import Form, Lifecycle, Mark, PageIndex, Permission, Visibility
-from quire.records import Anchor, PageRecord, segment_number
+from quire.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
+from quire.records import Anchor, PageRecord, page_key, segment_number
 from quire.rendering.usage import Usage
 from quire.state import State
-from quire.view.parts import Part
+from quire.view.draw import shown_pages
+from quire.view.parts import Part, Shown
 
 _WIDTH = 50
+_SPAN = "…"
 _FRAMES = {"whole": "whole in", "clipped": "clipped to fit", "line": "without its content in"}
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """Why a page is shown as it is: the rule, the tokens it takes or would take, and the call that changes it."""
+    """Why a page is shown as it is: the rule, the tokens it takes or would take, and the call that changes it.
+
+    `shown` is `whole`, `clipped`, `line`, `recalled`, `open` (a folder whose pages stand in its place), or `no`.
+    """
 
     index: PageIndex
     shown: str
@@ -43,8 +48,10 @@ class Stats(Struct, frozen=True, kw_only=True):
 def why(state: State, parts: Sequence[Part], index: PageIndex, recalled: Mapping[int, str]) -> Why:
     """The rule that decides how a page is shown. Raises `NoSuchPage`."""
     page = state.live(index)
-    places = [shown for part in parts for shown in part.pages if shown.key == page.key]
-    shown = min(places, key=lambda place: place.granularity == "line", default=None)
+    real = [shown for part in parts for shown in part.pages if _is_real(shown)]
+    places = {shown.key: shown for shown in real}
+    found = [shown for shown in real if shown.key == page.key]
+    shown = min(found, key=lambda place: place.granularity == "line", default=None)
     anchor = state.anchors().get(page.key)
     if anchor is not None:
         rule, call = _why_waiting(anchor)
@@ -55,13 +62,19 @@ def why(state: State, parts: Sequence[Part], index: PageIndex, recalled: Mapping
             tokens=shown.tokens if shown else page.header.tokens,
             call=call,
         )
-    if shown is not None and page.key in recalled:
-        rule = f"recalled for the last user message: {recalled[page.key]}"
+    below = [places[key] for key in _open_below(state, page) if key in places]
+    if below:
+        rule = "open: its pages stand in its place" if shown is None else "open: its pages stand below its name"
+        tokens = sum(place.tokens for place in below)
+        return Why(index=index, shown="open", rule=rule, tokens=tokens, call=f"hide({index!r})")
+    if shown is not None and any(part.kind == "recalled" and shown in part.pages for part in parts):
+        reason = recalled.get(page.key)
+        rule = "recalled for the last user message" + (f": {reason}" if reason else "")
         return Why(index=index, shown="recalled", rule=rule, tokens=shown.tokens, call=f"expand({index!r})")
     if shown is not None:
-        rule, call = _why_shown(state, page, shown.granularity)
+        rule, call = _why_shown(state, page, shown)
         return Why(index=index, shown=shown.granularity, rule=rule, tokens=shown.tokens, call=call)
-    rule, call = _why_not(state, page)
+    rule, call = _why_not(state, page, parts)
     return Why(index=index, shown="no", rule=rule, tokens=page.header.tokens, call=call)
 
 
@@ -88,14 +101,33 @@ def dump(state: State) -> str:
     """One line for every item, as the design document prints them."""
     lines = []
     for item in items(state):
-        text = " ".join(item.content.split())
+        text = " ".join(item.content.split()) or _calls(state, item.id)
         said = text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
         lines.append(f"[{'X' if item.obsolete else '✓'}] [{item.seq:04d}] {item.type}: {said}")
     return "\n".join(lines)
 
 
-def _why_shown(state: State, page: PageRecord, granularity: str) -> tuple[str, str]:
-    index = state.index(page.key)
+def _calls(state: State, index: PageIndex) -> str:
+    """The calls of an exchange that says nothing else."""
+    numbers = state.live(index).header.numbers
+    return ", ".join(call.name for number in numbers for call in state.message(number).message.tool_calls)
+
+
+def _is_real(shown: Shown) -> bool:
+    """Whether it is a page that there is, not a chapter that one view imagined: that one goes by a span of pages."""
+    return _SPAN not in shown.index
+
+
+def _open_below(state: State, page: PageRecord) -> list[int]:
+    """The pages that stand in the place of a folder if it is open."""
+    header = page.header
+    if not header.folder or header.visibility is Visibility.HIDDEN or header.lifecycle is not Lifecycle.ACTIVE:
+        return []
+    return [inner.key for inner in shown_pages(state, page.key)]
+
+
+def _why_shown(state: State, page: PageRecord, shown: Shown) -> tuple[str, str]:
+    index, granularity = state.index(page.key), shown.granularity
     if page.header.form is Form.WINDOW:
         return f"an open window: {_FRAMES[granularity]} the last view", f"windows.close({page.header.name!r})"
     if granularity == "whole":
@@ -103,7 +135,11 @@ def _why_shown(state: State, page: PageRecord, granularity: str) -> tuple[str, s
             ("pinned: shown whole, always", f"unpin({index!r})") if page.header.pinned else ("open", f"hide({index!r})")
         )
     if granularity == "clipped":
-        return f"too large for the view: clipped to {page.header.clip} tokens", f"detail({index!r}) reads all of it"
+        limit = f"{page.header.clip or shown.tokens:,} tokens"
+        alone = "" if page.header.clip else ", in this view alone"
+        return f"too large for the view: clipped to {limit}{alone}", f"detail({index!r}) reads all of it"
+    if page.header.visibility is Visibility.EXPANDED:
+        return "folded to its line in this view alone, which had no room for all of it", f"pin({index!r})"
     folded = page.header.line_tokens > 0
     return "folded: shown as one line" if folded else "hidden: shown as one line", f"expand({index!r})"
 
@@ -114,7 +150,7 @@ def _why_waiting(anchor: Anchor) -> tuple[str, str]:
     return f"changed by the agent (entry {anchor.seq}): the view follows at the next fold", f"undo({anchor.seq})"
 
 
-def _why_not(state: State, page: PageRecord) -> tuple[str, str]:
+def _why_not(state: State, page: PageRecord, parts: Sequence[Part]) -> tuple[str, str]:
     index, header = state.index(page.key), page.header
     if header.form is Form.WINDOW and header.closed:
         return f"a window that was closed by entry {header.seq}", f"undo({header.seq})"
@@ -132,4 +168,31 @@ def _why_not(state: State, page: PageRecord) -> tuple[str, str]:
             return f"below {state.index(above.key)!r}, which is not open", f"expand({index!r})"
     if header.form is Form.WINDOW:
         return "a window that the last view had no room for, or whose app is not registered", "windows.register(…)"
+    return _why_left_out(state, page, parts)
+
+
+def _why_left_out(state: State, page: PageRecord, parts: Sequence[Part]) -> tuple[str, str]:
+    """Why a page that might be shown is not in this view."""
+    segment, span = state.segment(segment_number(page.key)), _span_of(state, page, parts)
+    has_prompt = any(part.kind in ("system", "preamble") for part in parts)
+    if segment is not None and segment.type is SegmentType.SYSTEM and not has_prompt:
+        return "the view was drawn without the system prompt", "render(include_system_prompt=True)"
+    if span:
+        call = f"pin({state.index(page.key)!r})"
+        return f"folded in this view alone, which had no room for all: it is in the line {span}", call
     return "there is nothing in it to show", ""
+
+
+def _span_of(state: State, page: PageRecord, parts: Sequence[Part]) -> str:
+    """The line of an imagined chapter that a page is in: it goes by its first and its last page."""
+    spans = [shown.index for part in parts for shown in part.pages if not _is_real(shown)]
+    root = state.page(page_key(segment_number(page.key), 0)) if spans else None
+    if not isinstance(root, PageRecord):
+        return ""
+    order = {state.index(inner.key): place for place, (_, inner) in enumerate(state.subtree(root))}
+    place = order.get(state.index(page.key), -1)
+    for span in spans:
+        first, _, last = span.partition(_SPAN)
+        if order.get(first, place + 1) <= place <= order.get(last, -1):
+            return span
+    return ""

@@ -22,17 +22,21 @@ _WORDS = {
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """What a view takes of its budget, in all and by kind of piece, and the pages that the next fold would fold."""
+    """What a view takes of its budget, in all and by kind of piece, and the pages that the next fold would fold.
+
+    `reserved` is kept for the reply and for what is sent beside the view: it is not free.
+    """
 
     budget: int
     used: int
     kinds: Mapping[str, int] = {}
     next_fold: tuple[PageIndex, ...] = ()
+    reserved: int = 0
 
     @property
     def free(self) -> int:
         """The tokens that are left before something is folded."""
-        return max(0, self.budget - self.used)
+        return max(0, self.budget - self.reserved - self.used)
 
     def line(self) -> str:
         """All of it in one line."""
@@ -41,7 +45,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
     def short_line(self) -> str:
         """How full it is, and no more."""
-        return f"{self.used:,} of {self.budget:,} tokens used, {self.free:,} free"
+        reserved = f"{self.reserved:,} reserved, " if self.reserved else ""
+        return f"{self.used:,} of {self.budget:,} tokens used, {reserved}{self.free:,} free"
 
     def __str__(self) -> str:
         largest = sorted(self.kinds.items(), key=lambda item: -item[1])

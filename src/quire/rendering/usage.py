@@ -5,6 +5,7 @@ from math import sqrt
 
 from msgspec import Struct
 
+from quire.errors import InvalidValue
 from quire.models import alias
 from quire.plan import Plan
 from quire.providers.usage import Used
@@ -16,6 +17,8 @@ UNNAMED = "default"
 _KEPT = 0.9  # of what was known, with every report: the last ten or so count
 _WORTH_STORING = 0.005
 _MOST = 100
+_LEAST_FACTOR, _LARGEST_FACTOR = 0.2, 5
+"""No vocabulary is further away from ours; a report that is, belongs to something else."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -63,6 +66,18 @@ class Reports:
     def stored(self, plan: Plan) -> None:
         """What was planned is kept."""
         self._note = plan.notes[USAGE]
+
+
+def check_report(used: Used, counted: int, tools: int) -> None:
+    """Refuse a report that cannot be one of this view. Raises `InvalidValue`."""
+    factor = used.billed / (counted + tools)
+    if not _LEAST_FACTOR <= factor <= _LARGEST_FACTOR:
+        beside = f" and {tools:,} of tools" if tools else ""
+        raise InvalidValue(
+            f"{used.billed:,} tokens were billed for a view of {counted:,}{beside}: a factor of {factor:,.3g}; one from"
+            f" {_LEAST_FACTOR} to {_LARGEST_FACTOR} is needed. Give the view that was sent as view=, and what was sent"
+            " beside it as tools=."
+        )
 
 
 def to_usage(billing: Billing) -> Usage:

@@ -1,9 +1,12 @@
 """What sending a view costs with a prompt cache, and what broke the prefix it shares with the view before."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from quire.pages import Lifecycle, Visibility
+from quire.reader import Reader
+from quire.records import PageRecord
 from quire.view.folded import Folded
 from quire.view.parts import Part, Shown
 
@@ -30,8 +33,28 @@ class Bill(Struct, frozen=True, kw_only=True):
     why: str
 
 
-def why_not_cached(before: Sequence[Part], now: Sequence[Part], fold: Folded | None) -> str:
-    """What broke the prefix that a view shares with the one before, in one sentence."""
+def turned_folders(reader: Reader, before: Sequence[Part], now: Sequence[Part]) -> dict[int, str]:
+    """What happened to pages that are gone from a view because a folder was opened or closed, each in a sentence."""
+    stay, told = _by_page(now), {}
+    for shown in (shown for part in before for shown in part.pages):
+        page = reader.page(shown.key) if shown.key not in stay else None
+        if not isinstance(page, PageRecord) or page.header.lifecycle is not Lifecycle.ACTIVE:
+            continue
+        closed = [stay[above.key] for above in reader.ancestors(page) if above.key in stay]
+        if page.header.folder and page.header.visibility is Visibility.EXPANDED:
+            told[shown.key] = f"Page {shown.index} was opened: its pages stand in its place."
+        elif closed and closed[-1].granularity == "line":
+            told[shown.key] = f"Page {closed[-1].index} was hidden: it is one line now."
+    return told
+
+
+def why_not_cached(
+    before: Sequence[Part], now: Sequence[Part], fold: Folded | None, turned: Mapping[int, str] | None = None
+) -> str:
+    """What broke the prefix that a view shares with the one before, in one sentence.
+
+    `turned` says what happened to pages that are gone, where that is known.
+    """
     if not before:
         return "It is the first view: there was none to share a beginning with."
     place = next((n for n, (old, new) in enumerate(zip(before, now, strict=False)) if not same(old, new)), None)
@@ -39,7 +62,7 @@ def why_not_cached(before: Sequence[Part], now: Sequence[Part], fold: Folded | N
         return _longer(now[len(before) :]) if len(now) >= len(before) else _shorter(before[len(now) :])
     if fold is not None and fold.exchanges:
         return f"A fold took {_counted(fold.exchanges, 'exchange')} into {_counted(fold.chapters, 'new chapter')}."
-    return _changed(before, now, place)
+    return _changed(before, now, place, turned or {})
 
 
 def same(one: Part, other: Part) -> bool:
@@ -57,13 +80,13 @@ def _shorter(gone: Sequence[Part]) -> str:
     return f"Page {pages[0]} is gone from the end." if pages else "The end is gone."
 
 
-def _changed(before: Sequence[Part], now: Sequence[Part], place: int) -> str:
+def _changed(before: Sequence[Part], now: Sequence[Part], place: int, turned: Mapping[int, str]) -> str:
     old, new = before[place], now[place]
     was, shown = _by_page(before), _by_page(now)
     for page in old.pages:
         current = shown.get(page.key)
         if current is None:
-            return f"Page {page.index} is gone from the view."
+            return turned.get(page.key) or f"Page {page.index} is gone from the view."
         if current.granularity != page.granularity:
             return f"Page {page.index} {_TURNED[current.granularity]}."
     fresh = next((page for page in new.pages if page.key not in was), None)

@@ -66,6 +66,7 @@ class View:
         seq: int = 0,
         previous: Sequence[Part] = (),
         tail: Sequence[Part] = (),
+        turned: Mapping[int, str] | None = None,
     ) -> None:
         self.parts = (*parts, *tail)
         self.tail = tuple(tail)
@@ -75,6 +76,7 @@ class View:
         self.fold = fold
         self.seq = seq
         self._previous = previous
+        self._turned = turned
 
     def __repr__(self) -> str:
         return f"<View of {len(self.messages)} messages, {self.tokens:,} of {self.budget:,} tokens>"
@@ -147,7 +149,7 @@ class View:
             written=written,
             plain=fresh - written,
             cost=rate.read * self.shared_prefix + rate.write * written + rate.plain * (fresh - written),
-            why=why_not_cached(self._previous, self._before_tail(), self.fold),
+            why=why_not_cached(self._previous, self._before_tail(), self.fold, self._turned),
         )
 
     def cost(self, price: Price | None = None, *, marked: bool = False) -> float:

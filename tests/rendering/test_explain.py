@@ -1,0 +1,110 @@
+"""What `why`, `dump` and a refused view say agrees with what was sent."""
+
+import pytest
+
+import quire
+from quire import CompressionConfig, Context, IrreducibleFloor, ToolCall
+
+
+def talk(budget: int = 800, turns: int = 12, *, enabled: bool = False) -> Context:
+    ctx = quire.open("memory:", budget=budget, compression=CompressionConfig(enabled=enabled))
+    ctx.system("Be careful.")
+    for turn in range(turns):
+        ctx.user(f"Question {turn} " + "word " * 40)
+        ctx.assistant(f"Answer {turn} " + "词语 " * 30)
+    return ctx
+
+
+def agrees(ctx: Context, view: quire.View, given: quire.View | None = None) -> set[str]:
+    """Check what is said of every page of the conversation; how they are shown."""
+    shown = {page.index: page.granularity for page in view.pages}
+    pages = [item.id for item in ctx.items()]
+    for index in pages:
+        why = ctx.why(index, given)
+        assert why.shown == shown.get(index, "no"), why
+        assert "nothing in it" not in why.rule
+    return {ctx.why(index, given).shown for index in pages}
+
+
+def test_a_view_that_was_shortened_for_itself_is_explained_as_it_was_sent() -> None:
+    ctx = talk()
+    view = ctx.render()
+    assert agrees(ctx, view) >= {"no", "whole"}
+    why = ctx.why("usr-1")
+    span = next(page.index for page in view.pages if "…" in page.index)
+    assert why.rule == f"folded in this view alone, which had no room for all: it is in the line {span}"
+    assert why.call == "pin('usr-1')"
+    ctx.pages.pin("usr-1")
+    ctx.render()
+    assert ctx.why("usr-1").rule == "pinned: shown whole, always"
+
+
+def test_what_changed_since_is_seen_at_once() -> None:
+    ctx = talk()
+    ctx.render()
+    ctx.pages.hide("usr-24")
+    assert ctx.why("usr-24").shown == "line"
+
+
+def test_a_view_that_is_given_is_explained() -> None:
+    ctx = talk(100_000, enabled=True)
+    own, small = ctx.render(), ctx.render(max_tokens=700)
+    assert agrees(ctx, own) == {"whole"}
+    assert agrees(ctx, small, small) >= {"no", "whole"}
+    with pytest.raises(quire.InvalidValue, match="view"):
+        ctx.why("usr-1", "view")  # type: ignore[arg-type]
+
+
+def test_a_clipped_message_of_a_shortened_view_is_explained() -> None:
+    ctx = talk(turns=0)
+    ctx.user("word " * 3_000)
+    view = ctx.render()
+    why = ctx.why("usr-1")
+    tokens = next(page.tokens for page in view.pages if page.index == "usr-1")
+    assert (why.shown, why.tokens) == ("clipped", tokens)
+    assert why.rule == f"too large for the view: clipped to {tokens:,} tokens, in this view alone"
+
+
+def test_a_view_without_the_prompt_says_so() -> None:
+    ctx = talk(100_000)
+    ctx.render(include_system_prompt=False)
+    assert ctx.why("sys-1").rule == "the view was drawn without the system prompt"
+    ctx.render()
+    assert ctx.why("sys-1").shown == "whole"
+
+
+def test_a_folder_that_is_open_says_so() -> None:
+    ctx = talk(100_000)
+    chapter = ctx.pages.create_contents_page("Both", "", "usr-0", ["usr-2", "usr-3"])
+    notes = ctx.pages.create_contents_page("Notes", "", parent="mem-0")
+    ctx.pages.create_detail_page("Note", "", "text", notes)
+    empty = ctx.pages.create_contents_page("Empty", "", parent="usr-0")
+    view = ctx.render()
+    sizes = {page.index: page.tokens for page in view.pages}
+    why = ctx.why(chapter)
+    assert (why.shown, why.rule, why.call) == ("open", "open: its pages stand in its place", f"hide({chapter!r})")
+    assert why.tokens == sizes["usr-2"] + sizes["usr-3"]
+    assert ctx.why("usr-0").shown == "open"
+    assert ctx.why(notes).rule == "open: its pages stand below its name"
+    assert ctx.why(empty).rule == "there is nothing in it to show"
+    ctx.pages.hide(chapter)
+    assert ctx.why(chapter).rule == "hidden: shown as one line"
+    assert ctx.why("usr-2").rule == f"below {chapter!r}, which is not open"
+
+
+def test_what_does_not_fit_is_named_with_the_preamble_and_the_reserve() -> None:
+    ctx = talk(300, turns=1)
+    preamble = ctx.render(max_tokens=5_000).by_kind()["preamble"]
+    with pytest.raises(IrreducibleFloor, match=rf"preamble \({preamble}\)") as error:
+        ctx.render(max_tokens=20)
+    assert "reserve" not in str(error.value)
+    with pytest.raises(IrreducibleFloor, match=r"the budget has 20 of 300, for 280 are reserved: .* reserve less"):
+        ctx.render(reserve=280)
+
+
+def test_a_dump_names_the_calls_of_a_message_that_says_nothing() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Look.")
+    ctx.assistant(None, [ToolCall("a", "search"), ToolCall("b", "read_file")])
+    ctx.tool_result("a", "x")
+    assert ctx.dump().splitlines()[1].endswith("Assistant: search, read_file")
