@@ -13,7 +13,7 @@ def changed_anchors(plan: Plan, known: Mapping[int, Anchor]) -> dict[int, Anchor
     if not plan.deferred:
         return dict.fromkeys(known if plan.settles else _released(plan, known)) if known else {}
     keys = (*plan.pages, *(key for key in plan.opened if key not in plan.pages))
-    found = {key: _anchored(plan, key, known.get(key)) for key in keys}
+    found = {key: _anchored(plan, key, known) for key in keys}
     return {key: anchor for key, anchor in found.items() if anchor is not None}
 
 
@@ -22,17 +22,28 @@ def place_of(page: PageRecord | Gone | None) -> tuple[int | None, bytes]:
     return (page.group, page.rank) if isinstance(page, PageRecord) else (None, b"")
 
 
-def _anchored(plan: Plan, key: int, known: Anchor | None) -> Anchor | None:
+def _anchored(plan: Plan, key: int, anchors: Mapping[int, Anchor]) -> Anchor | None:
     """How the view goes on showing a page that a plan changes or opens; None if that is known already."""
-    page = plan.page(key)
-    opened = encode_record(key, page.header) if key in plan.opened and isinstance(page, PageRecord) else b""
+    page, known = plan.page(key), anchors.get(key)
+    opened, listed = b"", tuple[int, ...]()
+    if key in plan.opened and isinstance(page, PageRecord):
+        opened, listed = encode_record(key, page.header), _deferred_below(plan, page, anchors)
     if known is None:
         old = plan.stored(key)
         before = None if old is None else encode_record(key, old if isinstance(old, Gone) else old.header)
-        return Anchor(plan.seq, plan.next_message, before, *place_of(old), opened)
+        return Anchor(plan.seq, plan.next_message, before, *place_of(old), opened, listed)
     if opened and not known.opened:
-        return replace(known, seq=plan.seq, number=plan.next_message, opened=opened)
+        return replace(known, seq=plan.seq, number=plan.next_message, opened=opened, listed=listed)
     return None
+
+
+def _deferred_below(plan: Plan, folder: PageRecord, anchors: Mapping[int, Anchor]) -> tuple[int, ...]:
+    """The pages below a folder that the view goes on showing otherwise, or nowhere."""
+    if not folder.header.folder:
+        return ()
+    pages = (plan.page(key) for key in sorted(anchors.keys() | plan.pages.keys()))
+    live = (page for page in pages if isinstance(page, PageRecord) and not page.is_cold)
+    return tuple(page.key for page in live if any(above.key == folder.key for above in plan.ancestors(page)))
 
 
 def _released(plan: Plan, known: Mapping[int, Anchor]) -> set[int]:

@@ -220,7 +220,8 @@ class Anchor(Struct, frozen=True, array_like=True, gc=False):
     """A page that an agent changed since the last fold: how the view goes on showing it until the next.
 
     `before` is its header then (None: there was no such page) with its place. If the agent opened it, `opened` is its
-    header at that moment, and it is shown after the messages below `number`, by entry `seq`.
+    header at that moment, and it is shown after the messages below `number`, by entry `seq`; of a folder, `listed` are
+    the pages below it that an agent had changed or opened by then.
     """
 
     seq: int
@@ -229,6 +230,7 @@ class Anchor(Struct, frozen=True, array_like=True, gc=False):
     group: int | None = None
     order: bytes = b""
     opened: bytes = b""
+    listed: tuple[int, ...] = ()
 
 
 class VectorRecord(Struct, frozen=True, array_like=True, gc=False):

@@ -1,6 +1,7 @@
 """Checking what a model sends as arguments: what is wrong is said in a way that it can put right."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from quire.agent.table import Parameter, Tool
 from quire.errors import InvalidValue, shown
 
 _Check = Callable[[Any], Any]
+_IN_A_LINE = re.compile(r"\s*\[\s*([^\s\[\]]+)(?:\s[^\[\]]*)?\]")
 
 
 def arguments_for(tool: Tool, given: object) -> dict[str, Any]:
@@ -71,23 +73,45 @@ def _boolean(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _strings(value: Any) -> list[str] | None:
+def _page(value: Any) -> str | None:
+    """An index, also with what stands around it in a line: `[usr-1]`, `[usr-1 10] Name: summary`."""
+    if not isinstance(value, str):
+        return None
+    found = _IN_A_LINE.match(value)
+    return found[1] if found else value.strip()
+
+
+def _pages(value: Any) -> list[str] | None:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple):
+        return None
+    found = [page for item in given if (page := _page(item)) is not None]
+    return found if len(found) == len(given) else None
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    """An object, also as the JSON text of one."""
     if isinstance(value, str):
-        return [value]
-    return list(value) if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value) else None
+        try:
+            value = json.loads(value or "{}")
+        except (ValueError, RecursionError):
+            return None
+    return dict(value) if isinstance(value, Mapping) else None
 
 
 _CHECKS: dict[str, _Check] = {
     "string": lambda value: value if isinstance(value, str) else None,
     "integer": _integer,
     "boolean": _boolean,
-    "strings": _strings,
-    "object": lambda value: dict(value) if isinstance(value, Mapping) else None,
+    "page": _page,
+    "pages": _pages,
+    "object": _object,
 }
 _WANTED: dict[str, str] = {
     "string": "text",
     "integer": "a whole number from 0",
     "boolean": "true or false",
-    "strings": "a list of texts",
+    "page": "a page's index, such as usr-12,",
+    "pages": "a list of pages' indices",
     "object": "an object",
 }

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from quire.agent import planning
 from quire.agent.gate import Gate
+from quire.agent.opening import check_room
 from quire.agent.outline import contents, entry
 from quire.agent.quota import Quota, charge, check_quota
-from quire.agent.sight import Sight
+from quire.agent.sight import Sight, at_hand
 from quire.errors import InvalidOperation, InvalidValue, PermissionDenied, shown
 from quire.pages import Page, PageIndex, Permission, Segment
 from quire.plan import Plan
@@ -117,6 +118,10 @@ class AgentContext:
         """The pages that answer a query best, among those the agent can see."""
         return self._look(lambda _, state: find(state, query, limit, scope=open_to_agents(state)))
 
+    def at_hand(self) -> set[PageIndex]:
+        """What a model is answering just now and need not look for: the user's last message, the open exchange."""
+        return self._look(lambda sight, _: {sight.index(key) for key in at_hand(sight)})
+
     def read_page(self, index: PageIndex, start: int = 0, length: int = READ_LENGTH) -> str:
         """A range of what a page says, in characters, also of one that is folded, clipped or archived."""
 
@@ -166,12 +171,13 @@ class AgentContext:
     # What is shown
 
     def expand_details(self, index: PageIndex) -> None:
-        """Open a page and the folders above it."""
+        """Open a page and the folders above it. Raises `InvalidOperation` if it is too large to be shown."""
 
         def planner(plan: Plan, sight: Sight) -> None:
             page = self._gate.page(sight, "expand_details", index)
             lifecycle.expand(plan, index)
             if not is_shown_whole(plan.state, page.key):
+                check_room(plan.state, page, self._outlook().budget)
                 plan.defer(page.key)
 
         self._act("expand_details", planner)

@@ -19,7 +19,9 @@ _LONGEST = 20_000
 
 def find(desk: Desk, query: str, limit: int = _HITS) -> str:
     """Search; one line a hit."""
-    hits = desk.agent.find(query, min(limit, _MOST_HITS))
+    at_hand, most = desk.agent.at_hand(), min(limit, _MOST_HITS)
+    found = desk.agent.find(query, most + len(at_hand))
+    hits = [hit for hit in found if hit.index not in at_hand][:most]
     if not hits:
         return f"Nothing found for {query[:_SAID]!r}. Try fewer or other words."
     return "\n".join(f"[{hit.index}] {hit.name}: {(hit.snippet or hit.description)[:_SAID]}" for hit in hits)
@@ -71,7 +73,7 @@ def write_page(
     if not name:
         raise InvalidValue("write_page needs a name for a new page, or page to change one.")
     parent = folder or _notes(desk)
-    about = summary or in_one_line(text or "")[:200]
+    about = summary or _derived(text or "")
     if pages is not None:
         index = desk.agent.create_contents_page(name, about, parent, pages)
         return f"Made folder {index} of {len(pages)} pages."
@@ -143,8 +145,23 @@ def segment(desk: Desk, do: str, segment: str, permission: str | None = None) ->
 def _change(desk: Desk, page: PageIndex, name: str | None, summary: str | None, text: str | None) -> str:
     if name is None and summary is None and text is None:
         raise InvalidValue("write_page with page needs a name, a summary or a text to change.")
+    if text is not None and summary is None and _is_derived(desk, page):
+        summary = _derived(text)
     desk.agent.rewrite(page, name=name, description=summary, detail=text)
     return f"Changed {page}."
+
+
+def _derived(text: str) -> str:
+    """The summary of a page that was given none: how its text begins, in one line."""
+    return in_one_line(text)[:_SAID]
+
+
+def _is_derived(desk: Desk, page: PageIndex) -> bool:
+    """Whether a page's summary was made from its text, so that it goes with the text."""
+    found = desk.agent.get_page(page)
+    if isinstance(found, ContentsPage):
+        return False
+    return found.description == _derived(desk.agent.read_page(page, 0, desk.agent.length(page)))
 
 
 def _notes(desk: Desk) -> PageIndex:

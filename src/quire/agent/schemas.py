@@ -6,9 +6,10 @@ from quire.agent.table import Parameter, Tool
 
 _TYPES: dict[str, dict[str, Any]] = {
     "string": {"type": "string"},
+    "page": {"type": "string"},
     "integer": {"type": "integer"},
     "boolean": {"type": "boolean"},
-    "strings": {"type": "array", "items": {"type": "string"}},
+    "pages": {"type": "array", "items": {"type": "string"}},
     "object": {"type": "object"},
 }
 

@@ -4,9 +4,11 @@ It does not see that there is something it cannot see: an index of a PRIVATE pag
 segment, and no error or list tells.
 """
 
-from quire.pages import Mark, Permission
-from quire.reader import Through
-from quire.records import Gone, PageRecord, SegmentRecord, segment_number
+from collections.abc import Iterator
+
+from quire.pages import Form, Mark, Permission
+from quire.reader import Reader, Through
+from quire.records import Gone, PageRecord, SegmentRecord, page_key, segment_number
 
 _PRIVATE = Permission.PRIVATE
 _UNMARKED = Mark.NONE
@@ -46,3 +48,31 @@ class Sight(Through):
 
     def _hint(self, index: object, *, removed: bool) -> str:
         return "It was removed." if removed else super()._hint(index, removed=False)
+
+
+def at_hand(reader: Reader) -> Iterator[int]:
+    """The user's last message and the exchange that waits for results, while a turn is going on."""
+    newest = True
+    for page in _newest_first(reader):
+        header = page.header
+        if newest and header.form is Form.ASSISTANT and len(header.numbers) == 1 and not header.pending:
+            return  # the user has been answered
+        if header.pending:
+            yield page.key
+        if header.form is Form.USER:
+            yield page.key
+            return
+        newest = False
+
+
+def _newest_first(reader: Reader) -> Iterator[PageRecord]:
+    conversation = reader.conversation()
+    rows = [] if conversation is None else [reader.members(page_key(conversation, 0), reverse=True)]
+    while rows:
+        page = next(rows[-1], None)
+        if page is None:
+            rows.pop()
+        elif page.header.folder:
+            rows.append(reader.members(page.key, reverse=True))
+        elif page.header.numbers:
+            yield page

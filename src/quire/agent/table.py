@@ -8,7 +8,8 @@ from msgspec import Struct
 from quire.agent import handlers
 from quire.agent.desk import Desk
 
-Kind = Literal["string", "integer", "boolean", "strings", "object"]
+Kind = Literal["string", "page", "integer", "boolean", "pages", "object"]
+"""A page is an index, also as it stands in a line: `[usr-1 10]`."""
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ class Tool(Struct, frozen=True, kw_only=True):
         return self.run(desk, **arguments)
 
 
-_PAGE = Parameter(name="page", kind="string", about="Index, such as usr-12", required=True)
+_PAGE = Parameter(name="page", kind="page", about="Index, such as usr-12", required=True)
 
 TOOLS: tuple[Tool, ...] = (
     Tool(
@@ -51,7 +52,7 @@ TOOLS: tuple[Tool, ...] = (
         name="read_page",
         about="Read a page's text without opening it, or list a folder. Without page: the table of contents.",
         parameters=(
-            Parameter(name="page", kind="string", about="Page index"),
+            Parameter(name="page", kind="page", about="Page index"),
             Parameter(name="start", kind="integer", about="First character (in a folder: first entry), default 0"),
             Parameter(name="length", kind="integer", about="Most characters, default 4000"),
         ),
@@ -76,9 +77,9 @@ TOOLS: tuple[Tool, ...] = (
             Parameter(name="name", kind="string", about="Title in one line"),
             Parameter(name="summary", kind="string", about="What it says, in one line"),
             Parameter(name="text", kind="string", about="The text"),
-            Parameter(name="folder", kind="string", about="Folder to put it in, default your notes"),
-            Parameter(name="page", kind="string", about="Page to change"),
-            Parameter(name="pages", kind="strings", about="Pages to gather under the new folder"),
+            Parameter(name="folder", kind="page", about="Folder to put it in, default your notes"),
+            Parameter(name="page", kind="page", about="Page to change"),
+            Parameter(name="pages", kind="pages", about="Pages to gather under the new folder"),
         ),
         run=handlers.write_page,
     ),
@@ -87,8 +88,8 @@ TOOLS: tuple[Tool, ...] = (
         about="Move a page into a folder.",
         parameters=(
             _PAGE,
-            Parameter(name="folder", kind="string", about="Folder's index", required=True),
-            Parameter(name="before", kind="string", about="Page in the folder to stand before"),
+            Parameter(name="folder", kind="page", about="Folder's index", required=True),
+            Parameter(name="before", kind="page", about="Page in the folder to stand before"),
         ),
         run=handlers.move_page,
     ),

@@ -8,21 +8,11 @@ from quire.agent import schemas
 from quire.agent.arguments import arguments_for
 from quire.agent.desk import Desk
 from quire.agent.table import TOOLS, Tool
+from quire.agent.wording import worded
 from quire.errors import Conflict, InvalidValue, QuireError, QuotaExceeded, shown
 from quire.messages import ToolCall
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
-_SAID = {
-    "restore": "expand_details",
-    "expand": "expand_details",
-    "hide": "hide_details",
-    "children": "read_page",
-    "detail": "read_page",
-    "update_page": "write_page",
-    "set_detail": "write_page",
-}
-"""What errors call the developer's operations, and the tool that a model has for it."""
-_CALL = re.compile(rf"\b({'|'.join(_SAID)})\(")
 
 
 class Tools:
@@ -114,8 +104,8 @@ class Tools:
             return tool.call(self._desk, arguments)
 
     def _refusal(self, error: QuireError) -> str:
-        text = _CALL.sub(lambda match: f"{self._prefix}{_SAID[match[1]]}(", str(error))
-        return f"{type(error).__name__}: {text}"
+        said = worded(str(error), (tool.name for tool in TOOLS), self._prefix)
+        return f"{type(error).__name__}: {said}"
 
     def _count(self) -> None:
         """Count the calls of this turn. Raises `QuotaExceeded`."""

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 
+from msgspec.structs import replace
+
 from quire.messages import PER_MESSAGE, Message, as_text
 from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.reader import Reader
@@ -14,6 +16,7 @@ from quire.view.parts import Granularity, Part, Shown
 from quire.view.steady import opened_pages
 
 OPENING = "[The conversation begins here.]"
+_LATER = "(stands here from the next fold on)"
 
 
 class Node:
@@ -55,8 +58,13 @@ def draw_leaf(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> P
     return maker.note(reader, page, settled)
 
 
-def draw_opened(reader: Reader, maker: Maker, page: PageRecord, leaves: Sequence[PageRecord]) -> Part:
-    """A page that an agent opened, as a quotation: it stands after the exchange that opened it until the next fold."""
+def draw_opened(
+    reader: Reader, maker: Maker, page: PageRecord, leaves: Sequence[PageRecord], missing: Sequence[int] = ()
+) -> Part:
+    """A page that an agent opened, as a quotation: it stands after the exchange that opened it until the next fold.
+
+    Pages that are `missing` below a folder until then are named.
+    """
     title = f"Opened [{reader.index(page.key)}] {maker.quoting.words(page.header.name)}"
     text = block_head(maker.key, title)
     shown: list[Shown] = []
@@ -64,6 +72,7 @@ def draw_opened(reader: Reader, maker: Maker, page: PageRecord, leaves: Sequence
         inner, granularity = _quoted(reader, maker, leaf)
         text += inner
         shown.append(Shown(leaf.key, reader.index(leaf.key), granularity, maker.size(inner)))
+    text += "".join(f"[{reader.index(key)}] {_LATER}\n" for key in missing)
     tokens = maker.size(text) + PER_MESSAGE
     if page.header.folder:
         shown.append(Shown(page.key, reader.index(page.key), "whole", tokens))
@@ -73,15 +82,17 @@ def draw_opened(reader: Reader, maker: Maker, page: PageRecord, leaves: Sequence
 def with_opened(nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Mapping[int, Anchor]) -> list[Node]:
     """The conversation with the pages that were opened, each after everything that stood there by then."""
     placed = list(nodes)
+    quoted: dict[int, PageRecord] = {}
     for anchor, page in opened_pages(anchors):
         segment = reader.segment(segment_number(page.key))
         if segment is None or segment.gone or segment.permission is Permission.PRIVATE:
             continue
         if page.header.form is Form.WINDOW:
             continue  # it stands in the tail, once
-        leaves = list(shown_pages(reader, page.key)) if page.header.folder else [page]
-        known = ("opened", page.key, anchor.seq, *((leaf.key, leaf.header.seq) for leaf in leaves))
-        part = maker.kept(known, partial(draw_opened, reader, maker, page, leaves))
+        leaves, missing = _leaves(reader, page, anchor, quoted) if page.header.folder else ([page], [])
+        quoted[page.key] = page
+        known = ("opened", page.key, anchor.seq, *map(_state, leaves), *missing)
+        part = maker.kept(known, partial(draw_opened, reader, maker, page, leaves, missing))
         place = max((n for n, node in enumerate(placed) if _stood(node, anchor.seq)), default=-1) + 1
         while place < len(placed) and placed[place].part.kind == "opened":
             place += 1
@@ -157,6 +168,34 @@ def _quoted(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, Granul
         text = maker.quoting.lines(as_text(part.messages)) if part else ""
         return text + "\n", "clipped" if header.clip else "whole"
     return maker.text(reader, page) + "\n", "clipped" if header.clip else "whole"
+
+
+def _leaves(
+    reader: Reader, folder: PageRecord, anchor: Anchor, quoted: Mapping[int, PageRecord]
+) -> tuple[list[PageRecord], list[int]]:
+    """What a folder that was opened shows, with pages `quoted` before as lines; and what else is below it by now."""
+    leaves = [_as_line(quoted[page.key]) if page.key in quoted else page for page in shown_pages(reader, folder.key)]
+    others = [key for key in anchor.listed if not _is_below(reader, key, folder.key)]
+    leaves += [_as_line(quoted[key]) for key in others if key in quoted]
+    return leaves, [key for key in others if key not in quoted]
+
+
+def _state(leaf: PageRecord) -> tuple[int, int, Visibility]:
+    return leaf.key, leaf.header.seq, leaf.header.visibility
+
+
+def _as_line(page: PageRecord) -> PageRecord:
+    return replace(page, header=replace(page.header, visibility=Visibility.HIDDEN))
+
+
+def _is_below(reader: Reader, key: int | None, folder: int) -> bool:
+    """Whether a page shows below a folder, itself or as part of what does."""
+    while key is not None and key != folder:
+        page = reader.page(key)
+        if not isinstance(page, PageRecord) or page.header.lifecycle is not Lifecycle.ACTIVE:
+            return False
+        key = page.parent
+    return key == folder
 
 
 def _stood(node: Node, seq: int) -> bool:

@@ -1,0 +1,204 @@
+"""What tools make of a model's call, and what they answer: it must be true, and something to go on with."""
+
+from typing import Any
+
+import pytest
+
+import quire
+from quire import Context, InvalidValue, Permission, Quota
+from tests.talks import new_talk
+
+
+def call_of(number: int, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+# Summaries
+
+
+def test_a_summary_that_came_from_the_text_goes_with_the_text() -> None:
+    ctx = new_talk()
+    ctx.tools.call("write_page", {"name": "Trip", "text": "Seattle,\non May 20."})
+    ctx.tools.call("write_page", {"page": "mem-1", "text": "改为\n波特兰。" + "远" * 300})
+    assert ctx.pages.get_page("mem-1").description == ("改为 波特兰。" + "远" * 300)[:200]
+
+
+def test_a_summary_that_was_given_stays_until_another_is_given() -> None:
+    ctx = new_talk()
+    ctx.tools.call("write_page", {"name": "Trip", "summary": "Where to", "text": "Seattle"})
+    ctx.tools.call("write_page", {"page": "mem-1", "text": "Portland"})
+    assert ctx.pages.get_page("mem-1").description == "Where to"
+    ctx.tools.call("write_page", {"page": "mem-1", "text": "Boston", "summary": "Boston"})
+    ctx.tools.call("write_page", {"page": "mem-1", "name": "Journey"})
+    assert ctx.pages.get_page("mem-1").description == "Boston"
+
+
+def test_a_page_without_text_and_summary_gets_one_with_its_first_text() -> None:
+    ctx = new_talk()
+    ctx.tools.call("write_page", {"name": "Trip"})
+    ctx.tools.call("write_page", {"page": "mem-1", "text": "Portland"})
+    assert ctx.pages.get_page("mem-1").description == "Portland"
+
+
+# Finding
+
+
+def asked() -> Context:
+    ctx = new_talk()
+    ctx.user("My seat on the Seattle flight is 12A.")
+    ctx.assistant("Noted.")
+    ctx.user("Which seat on the Seattle flight did I say?")
+    return ctx
+
+
+def test_find_gives_neither_the_question_nor_its_own_call() -> None:
+    ctx = asked()
+    query = '{"query": "seat Seattle flight"}'
+    ctx.assistant(None, [call_of(1, "find", query)])
+    for waiting in ctx.pending_calls():
+        said = ctx.tools.call(waiting)
+    assert [line.partition("]")[0] for line in said.splitlines()] == ["[usr-1"]
+
+
+def test_the_question_is_left_out_too_if_the_call_is_recorded_later() -> None:
+    assert "[usr-3]" not in asked().tools.call("find", {"query": "seat"})
+
+
+def test_a_limit_counts_what_is_given() -> None:
+    ctx = asked()
+    assert ctx.tools.call("find", {"query": "seat", "limit": 1}).startswith("[usr-1]")
+    assert ctx.tools.call("find", {"query": "seat", "limit": 0}).startswith("Nothing found")
+
+
+def test_what_was_answered_already_is_found() -> None:
+    ctx = asked()
+    ctx.assistant("12A.")
+    assert "[usr-3]" in ctx.tools.call("find", {"query": "seat"})
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["mem-1", "[mem-1]", " [mem-1] ", "[mem-1 10]", "[mem-1 10 hidden] Trip: 西雅图", "[ mem-1 2 pages]", "mem-1\n"],
+)
+def test_a_page_may_be_named_as_it_stands_in_a_line(page: str) -> None:
+    ctx = new_talk()
+    ctx.pages.create_detail_page("Trip", "", "Seattle", "mem-0")
+    assert ctx.tools.call("read_page", {"page": page}) == "Seattle"
+    assert ctx.tools.call("hide_details", {"page": page}).startswith("mem-1 is one line")
+
+
+def test_folders_and_lists_of_pages_may_be_named_so_too() -> None:
+    ctx = new_talk()
+    for name in "ab":
+        ctx.pages.create_detail_page(name, "", "", "mem-0")
+    made = ctx.tools.call("write_page", {"name": "both", "folder": "[mem-0 2 pages]", "pages": ["[mem-1 0]", "mem-2"]})
+    assert made == "Made folder mem-3 of 2 pages."
+    assert ctx.tools.call("move_page", {"page": "[mem-2 0]", "folder": "[mem-3]", "before": "[mem-1]"}).startswith(
+        "Moved"
+    )
+    assert [page.index for page in ctx.pages.children("mem-3")] == ["mem-2", "mem-1"]
+
+
+@pytest.mark.parametrize("page", ["[]", "[", "[mem-1", "[[mem-1]]", "mem-1]"])
+def test_other_spellings_are_no_page(page: str) -> None:
+    ctx = new_talk()
+    ctx.pages.create_detail_page("Trip", "", "Seattle", "mem-0")
+    assert ctx.tools.call("hide_details", {"page": page}).startswith("NoSuchPage: ")
+
+
+class Sheet(quire.App):
+    """Lines of text."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @quire.action("Add a line")
+    def add(self, text: str) -> None:
+        self.lines.append(text)
+
+    def content(self) -> str:
+        return "\n".join(self.lines)
+
+
+def test_arguments_of_an_action_may_come_as_json_text() -> None:
+    ctx = new_talk()
+    ctx.windows.register(Sheet, name="sheet")
+    ctx.tools.call("window", {"do": "create", "id": "sheet", "arguments": ""})
+    window = ctx.windows.list()[0].id
+    said = ctx.tools.call("window", {"do": "action", "id": window, "action": "add", "arguments": '{"text": "一行"}'})
+    assert not said.startswith("Invalid")
+    assert "一行" in str(ctx.render().openai()[-1])
+    said = ctx.tools.call("window", {"do": "action", "id": window, "action": "add", "arguments": "[1"})
+    assert said == "InvalidValue: arguments is '[1'; an object is needed."
+
+
+# Errors
+
+
+def refusals() -> dict[str, tuple[dict[str, Any], str]]:
+    return {
+        "messages": (
+            {"page": "usr-1", "text": "x"},
+            "InvalidOperation: Cannot change the text of 'usr-1': it holds messages, which stay as they are: write a",
+        ),
+        "a folder's text": (
+            {"page": "mem-0", "text": "x"},
+            "InvalidOperation: Cannot change the text of 'mem-0': it is a folder; give it to a page in it.",
+        ),
+        "a prompt": (
+            {"page": "sys-1", "text": "x"},
+            "PermissionDenied: operation 'my_write_page' on sys-1 needs READ_WRITE, segment 'sys' is READ_ONLY",
+        ),
+        "a page that is no folder": (
+            {"name": "x", "folder": "mem-1"},
+            "InvalidOperation: Cannot add a page to 'mem-1': it is no folder; name a folder.",
+        ),
+        "a summary": (
+            {"name": "x", "summary": "a\x07b"},
+            "InvalidValue: summary 'a\\x07b' holds the control character '\\x07'; remove it.",
+        ),
+        "no page": ({"page": "mem-9", "text": ""}, "NoSuchPage: No page 'mem-9' in this context. Use my_find() to"),
+        "twice": ({"name": "x", "pages": ["mem-1", "mem-1"]}, "InvalidValue: pages names 'mem-1' twice"),
+    }
+
+
+@pytest.mark.parametrize("what", refusals())
+def test_a_refusal_speaks_of_what_the_model_has(what: str) -> None:
+    ctx = new_talk()
+    ctx.system("Be careful.")
+    ctx.user("Hello")
+    ctx.pages.create_detail_page("note", "", "", "mem-0")
+    arguments, expected = refusals()[what]
+    assert ctx.tools.prefixed("my_").call("my_write_page", arguments).startswith(expected)
+
+
+def test_a_refusal_names_no_operation_that_the_model_does_not_have() -> None:
+    ctx = new_talk()
+    ctx.pages.create_detail_page("note", "", "", "mem-0")
+    ctx.pages.pin("mem-1")
+    assert "my_remove_page" in ctx.tools.prefixed("my_").call("my_remove_page", {"page": "mem-1"})
+    ctx.assistant(None, [call_of(1, "x", "{}")])
+    said = ctx.tools.call("hide_details", {"page": "usr-1"})
+    assert said.endswith("waits for the results of 'c1'. Try again when they are there.")
+
+
+# Quotas and rights
+
+
+@pytest.mark.parametrize("field", Quota.__struct_fields__)
+@pytest.mark.parametrize("value", [-1, None, True, 1.5, "10"])
+def test_a_quota_that_bounds_nothing_is_refused_where_it_is_given(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"quota.{field} is .*whole number from 0"):
+        new_talk().acting("scout", quota=Quota(**{field: value}))
+
+
+def test_an_agent_can_be_kept_from_taking_messages_away() -> None:
+    ctx = new_talk()
+    ctx.user("Keep this.")
+    ctx.pages.set_segment_permission("usr", Permission.READ_ONLY)
+    assert ctx.tools.call("remove_page", {"page": "usr-1"}).startswith("PermissionDenied: ")
+    assert ctx.tools.call("hide_details", {"page": "usr-1"}) == "usr-1 is one line from the next fold on."
+    assert ctx.user("And this.") == 1
