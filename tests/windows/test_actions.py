@@ -8,6 +8,7 @@ import pytest
 from quire.errors import InvalidValue, NoSuchAction
 from quire.windows.actions import action, actions_of, describe, named
 from quire.windows.app import App, app_actions, app_opening
+from quire.windows.frames import Frame, frame_text
 
 
 class Desk(App):
@@ -51,6 +52,15 @@ def test_the_short_form_says_what_each_argument_is() -> None:
     assert found["paint"].params == "colour:red|blue, layers:1|2?, tags:string[]?, strength:float?, wet:bool?"
     assert found["paint"].description == "Paint it."
     assert app_opening(Desk, "desk").params == "size:int, name:string?"
+
+
+def test_a_window_shows_what_is_said_of_an_argument() -> None:
+    paint = named(app_actions(Desk), "paint")
+    assert "strength:float? (from 0 to 1), wet:bool?" in paint.told
+    assert 'params="colour:red|blue, ' in frame_text(Frame(id="desk", actions=(paint,)), "amber-417")
+    assert "strength:float? (from 0 to 1)" in frame_text(Frame(id="desk", actions=(paint,)), "amber-417")
+    with pytest.raises(InvalidValue, match=r"strength:float\?, wet"):  # an error says it in short
+        paint.check({"size": 1})
 
 
 def test_every_window_can_be_closed_and_no_app_changes_what_that_takes() -> None:

@@ -1,7 +1,8 @@
 """Actions: what a model can do in a window, described by the signature of a method.
 
 Parameters are `str`, `int`, `float`, `bool`, a `Literal` of texts or whole numbers, a list of one of those, or one of
-them or None. A parameter with a default may be left out. `Annotated[int, "its number"]` says more in the schema.
+them or None. A parameter with a default may be left out. `Annotated[int, "its number"]` says more, in the window
+and in the schema.
 """
 
 import inspect
@@ -36,6 +37,11 @@ class Parameter(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         said = "|".join(map(str, self.choices)) if self.choices else self.kind
         return f"{self.name}:{said}{'[]' if self.many else ''}{'' if self.required else '?'}"
+
+    @property
+    def told(self) -> str:
+        """It in short, with what its `Annotated` says: `n:int? (how many)`."""
+        return f"{self} ({self.description})" if self.description else str(self)
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the argument."""
@@ -76,8 +82,13 @@ class Action(Struct, frozen=True, kw_only=True):
 
     @property
     def params(self) -> str:
-        """The arguments in short, as a window shows them: `text:string, n:int?`."""
+        """The arguments in short: `text:string, n:int?`."""
         return ", ".join(map(str, self.parameters))
+
+    @property
+    def told(self) -> str:
+        """The arguments as a window shows them: in short, with what is said of each."""
+        return ", ".join(parameter.told for parameter in self.parameters)
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments."""

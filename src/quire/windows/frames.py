@@ -106,7 +106,7 @@ def _actions(actions: Sequence[Action]) -> str:
 
 
 def _action(action: Action) -> str:
-    params = f' params="{quoted(action.params)}"' if action.parameters else ""
+    params = f' params="{quoted(action.told)}"' if action.parameters else ""
     return f'<action id="{quoted(action.name)}"{params}>{escaped(action.description)}</action>'
 
 

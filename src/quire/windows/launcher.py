@@ -63,5 +63,5 @@ def as_arguments(arguments: object) -> Mapping[str, Any]:
 
 
 def _line(listed: Listed) -> str:
-    params = f" ({listed.opening.params})" if listed.opening.parameters else ""
+    params = f" ({listed.opening.told})" if listed.opening.parameters else ""
     return f"{listed.description}{params}"
