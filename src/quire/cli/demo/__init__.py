@@ -17,7 +17,7 @@ from quire.cli.tree import draw_tree
 
 BUDGET = 2_000
 NAME = "coding-agent"
-MOST_CHILDREN = 7
+MOST_CHILDREN = 6
 
 
 def run_demo(paint: Paint, *, fast: bool = False) -> None:
