@@ -138,6 +138,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "view.lines",
         "view.parts",
         "view.quoting",
+        "view.sizes",
         "view.maker",
         "view.steady",
         "view.draw",

@@ -84,3 +84,17 @@ def check_round_trip(sent: list[Values], provider: Provider, wanted: list[Values
     report = ctx.import_messages(sent)
     assert {finding.kind for finding in report.findings} <= {"further system prompt", "late system message"}
     assert format_messages(list(ctx.messages()), provider) == (sent if wanted is None else wanted)
+
+
+def test_calls_of_one_id_get_others_that_no_call_has() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Go")
+    ids = ["a", "a_2", "a", "call_1", ""]
+    ctx.assistant(None, [quire.ToolCall(name, "f") for name in ids])
+    view = ctx.render()
+    calls = [call.id for message in view.messages for call in message.tool_calls]
+    assert calls[:2] == ["a", "a_2"]
+    assert len(set(calls)) == len(ids)
+    assert check_legal(view.openai(), "openai") == []
+    assert check_legal(view.responses(), "responses") == []
+    assert check_legal(view.anthropic(), "anthropic") == []

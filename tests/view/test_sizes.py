@@ -1,13 +1,15 @@
 """Sizes that no one expects: a view stays within its budget and legal, and needs little time and memory."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 import quire
-from quire import Context, IrreducibleFloor, ToolCall
+from quire import Context, IrreducibleFloor, Message, ToolCall
 from quire.view.clip import clip_exchange
+from quire.view.sizes import Sizes
 from tests.view.laws import Forms, check_legality, check_size
 
 BUDGET = 2_000
@@ -61,6 +63,41 @@ def test_one_message_far_larger_than_the_budget(kind: str, who: str) -> None:
     assert shown.startswith("START")
     assert shown.endswith("END")
     assert "left out" in shown
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("shape", ["object", "nested", "no object", "custom"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_one_call_far_larger_than_the_budget(kind: str, shape: str, answered: bool) -> None:
+    ctx = asked()
+    text = "START" + TEXTS[kind] * (300_000 // len(TEXTS[kind])) + "END"
+    arguments = {
+        "object": json.dumps({"path": "src/app.py", "content": text}),
+        "nested": json.dumps({"files": [{"path": "src/app.py", "content": text}]}, ensure_ascii=False),
+        "no object": text,
+        "custom": text,
+    }[shape]
+    ctx.assistant(None, [ToolCall("c", "write", arguments, custom=shape == "custom")])
+    if answered:
+        ctx.tool_result("c", "written")
+    view = check(ctx)
+    [shown] = [call.arguments for message in view.messages for call in message.tool_calls]
+    assert "left out" in shown
+    if shape == "object":
+        assert json.loads(shown)["path"] == "src/app.py"
+        assert json.loads(shown)["content"].startswith("START")
+        assert json.loads(shown)["content"].endswith("END")
+    if answered:
+        assert view.messages[-1].content == "written"
+
+
+def test_a_long_call_is_no_reason_to_leave_out_an_image() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    call = Message(role="assistant", tool_calls=(ToolCall("c", "write", json.dumps({"content": "word " * 9_000})),))
+    result = Message(role="tool", tool_call_id="c", content=[picture])
+    clipped = clip_exchange([call, result], 4_000, "usr-1", lambda text: len(text) // 4)
+    assert clipped[1] == result
+    assert "left out" in clipped[0].tool_calls[0].arguments
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -161,3 +198,27 @@ def test_clipping_looks_at_the_beginning_of_megabytes_only() -> None:
     clipped = clip_exchange(messages, 500, "usr-1", count)
     assert len(clipped[0].text) < 4_000
     assert sum(looked) < 500_000
+
+
+def test_a_text_that_took_the_place_of_a_clipped_one_is_shown_whole() -> None:
+    ctx = asked()
+    page = ctx.pages.create_detail_page("Note", "", "Read this. " * 3_000, "usr-0")
+    assert "left out" in str(ctx.render().openai())
+    ctx.pages.set_detail(page, "Read that.")
+    assert str(ctx.render().messages[-1].content).endswith("Note:\nRead that.")
+
+
+def test_what_is_remembered_of_texts_is_bounded_by_their_size() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    sizes = Sizes(count, {"known": 7})
+    assert [sizes.size("known"), sizes.size("small"), sizes.size("small")] == [7, 5, 5]
+    assert counted == ["small"]
+    for number in range(20):
+        sizes.size(f"{number} " + "x" * 1_000_000)
+    assert sizes.size("small") == 5
+    assert counted.count("small") == 2

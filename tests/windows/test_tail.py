@@ -7,7 +7,8 @@ import pytest
 import quire
 from quire import Context, Message
 from quire.tokens import EstimateCounter
-from quire.view.tail import Sizes, Standing, Tail, Volatile
+from quire.view.sizes import Sizes
+from quire.view.tail import Standing, Tail, Volatile
 from tests.windows.apps import Counter
 
 
@@ -181,20 +182,6 @@ def test_what_is_obsolete_goes_alone_if_asked_to() -> None:
     made.drop_obsolete()
     assert shown(made) == {2: "whole"}
     assert made.tokens == sum(part.tokens for part in made.parts())
-
-
-def test_sizes_are_remembered_and_forgotten() -> None:
-    counted: list[str] = []
-
-    def count(text: str) -> int:
-        counted.append(text)
-        return len(text)
-
-    sizes = Sizes(count)
-    for n in [1, 1, *range(2_000), 1]:
-        assert sizes.size(str(n)) == len(str(n))
-    assert counted.count("1") == 2
-    assert len(sizes._known) == 1_000
 
 
 def test_a_piece_that_no_longer_holds_is_not_drawn(ctx: Context) -> None:

@@ -36,7 +36,8 @@ from quire.view.preamble import (
     preamble,
 )
 from quire.view.scene import Scene, shared_tokens
-from quire.view.tail import Sizes, Tail, Volatile
+from quire.view.sizes import Sizes
+from quire.view.tail import Tail, Volatile
 from quire.view.view import View
 
 if TYPE_CHECKING:

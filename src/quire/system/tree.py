@@ -121,7 +121,7 @@ def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
     _no_window(record, index, "set the detail of")
     text = body_text(detail)
     if text != plan.body(record.header.body):
-        plan.change(record, body=plan.add_body(text), tokens=plan.count(text))
+        plan.change(record, body=plan.add_body(text), tokens=plan.count(text), clip=0)  # another text, another size
 
 
 def move_page(

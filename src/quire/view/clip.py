@@ -1,25 +1,28 @@
 """Showing a text that is too large clipped at both ends, with a marker that says what is missing and where it is."""
 
+import json
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from quire.media import media_tokens
-from quire.messages import Message, Part, message_tokens, part_texts
+from quire.messages import Message, Part, ToolCall, message_tokens, part_texts
 from quire.pages import PageIndex
 
 Count = Callable[[str], int]
 _HEAD_SHARE = 0.6
 _LEAST = 8
 """Fewer tokens of a text are not worth showing: only the marker stands there."""
+_LONG_CALL = 64
+"""Arguments of fewer tokens stay as they are."""
 _MEDIA = ("image", "file", "audio", "other")
 
 
 def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, count: Count) -> list[Message]:
     """The messages of an exchange within so many tokens.
 
-    Thinking goes first, then the largest texts are shortened; images and files go where that is not enough, the
-    largest first.
+    Thinking goes first, then the largest texts and arguments of calls are shortened; images and files go where that is
+    not enough, the largest first.
     """
     count = _no_further(count, limit)
     if _size(messages, count) <= limit:
@@ -29,11 +32,12 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
     excess = _size(left, count) - limit
     if excess <= 0:
         return left
-    texts = [count(message.text) if message.content else 0 for message in left]
-    allowed = levelled(texts, max(0, sum(texts) - excess))
+    sizes = [_sizes(message, count) for message in left]
+    every = [size for row in sizes for size in row]
+    allowed = iter(levelled(every, max(0, sum(every) - excess)))
     return [
-        message if text <= room else _clipped(message, room, index, count)
-        for message, text, room in zip(left, texts, allowed, strict=True)
+        _shortened(message, row, [next(allowed) for _ in row], index, count)
+        for message, row in zip(left, sizes, strict=True)
     ]
 
 
@@ -65,6 +69,53 @@ def _no_further(count: Count, limit: int) -> Count:
     return counted
 
 
+def _sizes(message: Message, count: Count) -> list[int]:
+    """What could be shortened in a message: its text and the arguments of its calls, these only if they are long."""
+    arguments = [count(call.arguments) for call in message.tool_calls]
+    text = count(message.text) if message.content else 0
+    return [text, *(size if size > _LONG_CALL else 0 for size in arguments)]
+
+
+def _shortened(message: Message, sizes: list[int], allowed: list[int], index: PageIndex, count: Count) -> Message:
+    if sizes[0] > allowed[0]:
+        message = _clipped(message, allowed[0], index, count)
+    if sizes[1:] == allowed[1:]:
+        return message
+    calls = zip(message.tool_calls, sizes[1:], allowed[1:], strict=True)
+    shorter = [call if size <= room else _clipped_call(call, room, index, count) for call, size, room in calls]
+    return replace(message, tool_calls=tuple(shorter), raw=None)
+
+
+def _clipped_call(call: ToolCall, limit: int, index: PageIndex, count: Count) -> ToolCall:
+    """The call with its longest texts clipped; where that is not enough, with no more than a word on its arguments."""
+    if call.custom:
+        return replace(call, arguments=clip_text(call.arguments, limit, index, count))
+    written = _clipped_values(call.arguments, limit, index, count)
+    if written is None:
+        written = json.dumps({"clipped": clip_text(call.arguments, _LEAST, index, count)}, ensure_ascii=False)
+    return replace(call, arguments=written) if count(written) < count(call.arguments) else call
+
+
+def _clipped_values(arguments: str, limit: int, index: PageIndex, count: Count) -> str | None:
+    """An object with its texts clipped, in at most so many tokens; None if that cannot be."""
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    texts = [key for key, value in values.items() if isinstance(value, str)] if isinstance(values, dict) else []
+    sizes = [count(values[key]) for key in texts]
+    room = limit
+    while texts and room > 0:
+        pairs = zip(texts, sizes, levelled(sizes, room), strict=True)
+        short = {key: clip_text(values[key], allowed, index, count) for key, size, allowed in pairs if size > allowed}
+        written = json.dumps({**values, **short}, ensure_ascii=False)
+        used = count(written)
+        if used <= limit:
+            return written
+        room = min(room - (used - limit), room * 3 // 4)
+    return None
+
+
 def _clipped(message: Message, limit: int, index: PageIndex, count: Count) -> Message:
     parts = message.content if isinstance(message.content, list) else []
     kept = [part for part in parts if part.get("type") != "text"]
@@ -85,8 +136,8 @@ def _without_thinking(message: Message, index: PageIndex) -> Message:
 
 def _with_less_media(messages: list[Message], limit: int, index: PageIndex, count: Count) -> list[Message]:
     """The messages with a word for every image or file that cannot stay, however short the texts become."""
-    texts = [count(message.text) if message.content else 0 for message in messages]
-    over = _size(messages, count) - sum(texts) + _LEAST * sum(map(bool, texts)) - limit
+    sizes = [size for message in messages for size in _sizes(message, count)]
+    over = _size(messages, count) - sum(sizes) + _LEAST * sum(map(bool, sizes)) - limit
     found = [
         (_part_size(part, count), place, n)
         for place, message in enumerate(messages)

@@ -1,11 +1,11 @@
 """Making the pieces of a view from pages, and remembering them as long as the pages stay as they are."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from quire.cache import SizedCache
 from quire.messages import PER_MESSAGE, Message, message_tokens
 from quire.reader import Reader
 from quire.records import PageRecord
@@ -13,9 +13,13 @@ from quire.view.clip import clip_exchange, clip_text
 from quire.view.lines import FOLDED, block_head, page_line
 from quire.view.parts import Granularity, Part, Shown
 from quire.view.quoting import Quoting
+from quire.view.sizes import Sizes
 
 NO_RESULT = "[no result]"
-_MOST = 20_000
+_MOST_BYTES = 1 << 25
+_PART_BYTES = 1_000
+_TOKEN_BYTES = 8
+"""About what a piece takes in memory: for itself, and for each token of what it says."""
 
 
 class Maker:
@@ -23,11 +27,10 @@ class Maker:
 
     def __init__(self, count: Callable[[str], int], key: str, known: Mapping[str, int] | None = None) -> None:
         self.count = count
-        known = known or {}
         self.key = key
         self.quoting = Quoting(key)
-        self._parts: OrderedDict[tuple[Any, ...], Part] = OrderedDict()
-        self._sizes: dict[str, int] = dict(known)
+        self.size = Sizes(count, known).size
+        self._parts: SizedCache[tuple[Any, ...], Part] = SizedCache(_MOST_BYTES)
 
     def exchange(self, reader: Reader, page: PageRecord, settled: int) -> Part | None:
         """An exchange with all its messages; None if there is nothing in it to show.
@@ -92,16 +95,6 @@ class Maker:
         """What a message with this text costs."""
         return self.size(text) + PER_MESSAGE
 
-    def size(self, text: str) -> int:
-        """The tokens of a text, counted once."""
-        found = self._sizes.get(text)
-        if found is None:
-            found = self.count(text)
-            if len(self._sizes) > _MOST:
-                self._sizes.clear()
-            self._sizes[text] = found
-        return found
-
     def line(self, reader: Reader, page: PageRecord) -> tuple[str, int]:
         """The line of a page and its tokens; those of a folded chapter were counted when it was folded."""
         text = page_line(reader.index(page.key), page.header)
@@ -147,9 +140,7 @@ class Maker:
         return Part("folded", [Message(role="user", content=text)], tokens + PER_MESSAGE, shown)
 
     def _keep(self, known: tuple[Any, ...], part: Part) -> None:
-        self._parts[known] = part
-        if len(self._parts) > _MOST:
-            self._parts.popitem(last=False)
+        self._parts.put(known, part, _PART_BYTES + _TOKEN_BYTES * part.tokens)
 
 
 def _numbered(reader: Reader, number: int) -> Message:
@@ -161,6 +152,7 @@ def _with_distinct_ids(messages: list[Message]) -> list[Message]:
     ids = [call.id for message in messages for call in message.tool_calls]
     if len(set(ids)) == len(ids) and all(ids):
         return messages
+    taken = set(ids)
     fresh: dict[str, list[str]] = {}
     changed: list[Message] = []
     for message in messages:
@@ -168,10 +160,18 @@ def _with_distinct_ids(messages: list[Message]) -> list[Message]:
             calls = []
             for call in message.tool_calls:
                 used = fresh.setdefault(call.id, [])
-                used.append(call.id if call.id and not used else f"{call.id or 'call'}_{len(used) + 1}")
+                used.append(call.id if call.id and not used else _untaken(call.id or "call", len(used) + 1, taken))
                 calls.append(replace(call, id=used[-1]))
             message = replace(message, tool_calls=tuple(calls), raw=None)
         elif message.role == "tool" and fresh.get(message.tool_call_id or ""):
             message = replace(message, tool_call_id=fresh[message.tool_call_id or ""].pop(0), raw=None)
         changed.append(message)
     return changed
+
+
+def _untaken(word: str, number: int, taken: set[str]) -> str:
+    """The first id made of this word and this number or a higher one that no call has; it is taken then."""
+    while f"{word}_{number}" in taken:
+        number += 1
+    taken.add(f"{word}_{number}")
+    return f"{word}_{number}"

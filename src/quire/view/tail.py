@@ -3,7 +3,6 @@
 What stands there gives way when space is short, each after its standing: obsolete ones first, pinned ones never.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
@@ -12,11 +11,11 @@ from quire.pages import PageIndex
 from quire.records import segment_number
 from quire.state import State
 from quire.view.parts import Granularity, Kind, Part, Shown
+from quire.view.sizes import Sizes
 
 _LEAST_CLIP = 160
 """Fewer tokens of something are not worth showing: it goes down to its line."""
 _CHARACTERS_A_TOKEN = 4
-_REMEMBERED = 1_000
 
 
 class Standing(IntEnum):
@@ -59,24 +58,6 @@ class Volatile:
         self.clipped = clipped
         self.line = line
         self.holds = holds
-
-
-class Sizes:
-    """The tokens of texts that come and go: a few of them are remembered."""
-
-    def __init__(self, count: Callable[[str], int]) -> None:
-        self._count = count
-        self._known: OrderedDict[str, int] = OrderedDict()
-
-    def size(self, text: str) -> int:
-        """The tokens of a text."""
-        found = self._known.pop(text, None)
-        if found is None:
-            found = self._count(text)
-            if len(self._known) >= _REMEMBERED:
-                self._known.popitem(last=False)
-        self._known[text] = found
-        return found
 
 
 class Tail:
