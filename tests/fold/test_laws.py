@@ -288,3 +288,58 @@ def test_however_little_room_there_is_everything_lies_a_few_levels_deep(budget: 
     assert len(leaves) == 240
     assert max(len(ctx.pages.ancestors(leaf)) for leaf in leaves) <= 7
     assert ctx.check() == []
+
+
+def test_a_note_shorter_than_its_line_is_not_hidden() -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    ctx.user("Hello")
+    for number in range(30):
+        ctx.pages.create_detail_page(f"note {number}", "word " * 300, "yes", "mem-0")
+    ctx.user("And this? " * 900)
+    view = ctx.render()
+    assert view.tokens <= ctx.budget
+    assert {shown.granularity for shown in view.pages if shown.index.startswith("mem")} == {"whole"}
+
+
+def test_an_open_folder_shorter_than_its_line_is_not_hidden() -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    ctx.user("Keep this.")
+    ctx.pages.pin("usr-1")
+    folder = ctx.pages.create_contents_page("Folder", "word " * 390, "usr-0")
+    ctx.pages.create_detail_page("Note", "", "Short.", folder)
+    ctx.user("Keep that.")
+    ctx.pages.pin("usr-4")
+    for turn in range(12):
+        ctx.user(f"Question {turn} " + "alpha beta " * 60)
+        ctx.assistant("Fine.")
+        ctx.render()
+    assert folds(ctx)
+    assert ctx.why(folder).shown != "line"
+
+
+def test_facts_in_an_open_folder_are_gated_with_what_is_folded_beside_it() -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    found: list[quire.Folded] = []
+    ctx.on_fold(found.append)
+    for number in range(3):
+        ctx.user(f"Order R-77{number}00")
+    ctx.pages.create_contents_page("Folder", "", "usr-0", ["usr-1", "usr-2", "usr-3"])
+    ctx.assistant("Noted.")
+    for _ in range(6):
+        ctx.user("Question " + "alpha beta " * 120)
+        ctx.render()
+    assert sum(folded.account.kept + folded.account.reachable for folded in found) >= 3
+
+
+def test_a_capacity_is_kept_once_and_not_in_what_is_private() -> None:
+    ctx = quire.open("memory:", budget=20_000)
+    for name, permission in (("cap", quire.Permission.READ_WRITE), ("own", quire.Permission.PRIVATE)):
+        ctx.pages.add_segment(quire.Segment(id=name, name=name, permission=permission, max_capacity=200))
+        for number in range(40):
+            ctx.pages.create_detail_page(f"note {number}", "", "some words " * 10, f"{name}-0")
+    ctx.user("Hello")
+    view = ctx.render()
+    whole = [page.index for page in view.pages if page.index.startswith("cap") and page.granularity == "whole"]
+    assert whole == ["cap-37", "cap-38", "cap-39", "cap-40"]
+    assert {ctx.pages.get_page(f"own-{number}").visibility for number in range(1, 41)} == {quire.Visibility.EXPANDED}
+    assert not ctx._drawing._renderer._current().overfull  # or every view would try again

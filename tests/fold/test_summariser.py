@@ -1,5 +1,6 @@
 """A summariser of the caller's: beside the turn, through the gate, from the next fold on, and never in the way."""
 
+import asyncio
 import json
 import threading
 import time
@@ -110,6 +111,18 @@ def test_an_error_is_kept_and_never_reaches_the_turn() -> None:
     assert 0 < len(ctx.summarising.errors) <= 16
     assert str(ctx.summarising.errors[-1]) == "no model there"
     assert descriptions(ctx)
+
+
+def test_work_that_was_cancelled_is_an_error_like_others() -> None:
+    async def cancelled(text: str, tokens: int) -> str:
+        raise asyncio.CancelledError
+
+    ctx = opened(cancelled)
+    until_fold(ctx, until_fold(ctx, 0))
+    waited(ctx)
+    assert ctx.summarising is not None
+    assert all(isinstance(error, asyncio.CancelledError) for error in ctx.summarising.errors)
+    assert len(ctx.summarising.errors) > 1
 
 
 def test_an_async_function_will_do() -> None:

@@ -82,3 +82,21 @@ def test_a_shortened_view_names_only_pages_that_exist() -> None:
         for index in line.index.split("…"):
             ctx.pages.get_page(index)
     assert ctx.render(max_tokens=500).openai() == view.openai()
+
+
+class Letters:
+    """A counter for which every letter is a token."""
+
+    name = "letters"
+    exact = False
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
+def test_a_line_that_takes_more_than_is_kept_for_it_is_left_out() -> None:
+    ctx = quire.open("memory:", budget=3_000, counter=Letters(), key="k" * 32)
+    ctx.user("word " * 400)
+    for _ in range(100):
+        ctx.user("yes")
+        assert ctx.render(budget_line=True).tokens <= ctx.budget

@@ -173,32 +173,38 @@ class Fitting:
         return part.tokens if part is not None else 0
 
     def _shrink(self, number: int, capacity: int) -> None:
-        pages = list(self._open_notes(number))
+        pages = sorted(self._open_notes(number), key=_age)
         used = sum(page.header.tokens for page in pages)
-        if used <= capacity:
-            return
-        for page in sorted(pages, key=lambda page: page.header.born):
+        for page in pages if used > capacity else ():
             if used <= capacity // 2:
                 break
-            self.plan.change(page, visibility=Visibility.HIDDEN)
-            used -= page.header.tokens
-            self._total = None
+            used -= page.header.tokens if self._hide(page) else 0
 
     def _hide_notes(self) -> None:
         """Show notes as lines, oldest first, until the view fits."""
         excess = self.total() - self._budget
-        segments = [n for n, segment in self.plan.live_segments() if segment.permission is not Permission.PRIVATE]
-        pages = [page for number in segments for page in self._open_notes(number)]
-        for page in sorted(pages, key=lambda page: (page.header.born, page.key)):
+        pages = [page for number, _ in self.plan.live_segments() for page in self._open_notes(number)]
+        for page in sorted(pages, key=_age):
             if excess <= 0:
                 return
-            hidden = self.plan.change(page, visibility=Visibility.HIDDEN)
-            excess -= page.header.tokens - self._maker.line(self.plan, hidden)[1]
+            excess -= self._hide(page)
+
+    def _hide(self, page: PageRecord) -> int:
+        """Show a note as its line, if that is shorter; what that saves."""
+        head = self._maker.size(f"[{self.plan.index(page.key)}] {page.header.name}\n")
+        saved = head + page.header.tokens - self._maker.line(self.plan, page)[1]
+        if saved <= 0:
+            return 0
+        self.plan.change(page, visibility=Visibility.HIDDEN)
+        self._total = None
+        return saved
 
     def _open_notes(self, number: int) -> Iterator[PageRecord]:
         segment = self.plan.segment(number)
         if segment is None or segment.type is SegmentType.SYSTEM or number == self.plan.conversation():
             return
+        if segment.permission is Permission.PRIVATE:
+            return  # nothing of it is shown
         for page in shown_pages(self.plan, page_key(number, 0)):
             kept = page.header.pinned or page.header.form is Form.WINDOW  # a window stands in the tail
             if page.header.visibility is Visibility.EXPANDED and not kept:
@@ -227,6 +233,10 @@ class Fitting:
         for standing, allowed in zip(rows, levelled([s.tokens for s in rows], room), strict=True):
             if allowed < standing.tokens:
                 self.plan.change(standing.page, clip=max(allowed, 1))
+
+
+def _age(page: PageRecord) -> tuple[int, int]:
+    return page.header.born, page.key
 
 
 def _first_row(reader: Reader, keys: Iterable[int]) -> set[int]:

@@ -176,9 +176,11 @@ def _fold_unit(plan: Plan, unit: Sequence[Standing], most: int, count: Count) ->
     """Fold one group; what that did, and what stands in its place. Nothing is saved if a line would be no shorter."""
     pages = [standing.page for standing in unit]
     if len(unit) == 1 and unit[0].is_open_folder:
-        page = plan.change(pages[0], visibility=Visibility.HIDDEN)
-        return Folded(saved=unit[0].tokens - _line_size(plan, page, count)), [page]
-    gate, messages = gate_of(plan, pages)
+        saved = unit[0].tokens - _line_size(plan, pages[0], count)
+        if saved <= 0:
+            return Folded(), pages
+        return Folded(saved=saved), [plan.change(pages[0], visibility=Visibility.HIDDEN)]
+    gate, messages = gate_of(plan, [leaf for standing in unit for leaf in standing.leaves or (standing.page,)])
     before = sum(standing.tokens for standing in unit)
     name = name_of(messages) if messages and len(unit) > 1 else pages[0].header.name
     summary, account = summarise_turns(name, messages, gate, allowance(before, most), count)

@@ -111,7 +111,8 @@ class Renderer:
             if recollection is not None:
                 after += self._recalled(recollection, scene, room - tokens - total_tokens(after))
             if told:
-                after.append(self._budget_line(limit, tokens + total_tokens(after), options.reserve))
+                line = self._budget_line(limit, tokens + total_tokens(after), options.reserve)
+                after += [line] if line.tokens <= LINE_TOKENS else []
             if own:
                 self._previous, self.after = parts, after
                 self._steady, self._reserved, self._sent_at = tokens, options.reserve, self._engine.state.version

@@ -16,7 +16,7 @@ class Summarising:
     """The work of one summariser: what waits, what came back, and what went wrong. Nothing here makes a turn wait."""
 
     def __init__(self, summariser: Summariser) -> None:
-        self.errors: deque[Exception] = deque(maxlen=_MOST_ERRORS)
+        self.errors: deque[BaseException] = deque(maxlen=_MOST_ERRORS)
         """What the summariser raised, the latest last; those pages keep their extracted summaries."""
         self._summariser = summariser
         self._waiting: deque[Job] = deque(maxlen=_MOST_WAITING)  # when it is full, the oldest give way
@@ -72,7 +72,7 @@ class Summarising:
                 job = self._waiting.popleft()
             try:
                 summary = self._summarised(job)
-            except Exception as error:  # theirs, whatever it is: no turn fails for it
+            except BaseException as error:  # theirs, whatever it is, cancelled work too: no turn fails for it
                 self.errors.append(error)
                 continue
             with self._change:

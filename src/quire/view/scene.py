@@ -106,12 +106,13 @@ class Scene:
         self.overfull = any(self._is_overfull(reader, number) for number, _ in reader.live_segments())
 
     def _is_overfull(self, reader: Reader, number: int) -> bool:
-        """Whether a segment shows more than its capacity."""
+        """Whether the pages that a segment shows whole and that could be lines take more than its capacity."""
         segment = reader.segment(number)
         if segment is None or not segment.max_capacity or number == reader.conversation():
             return False
-        inside = (s.tokens for part in self.segments for s in part.pages if segment_number(s.key) == number)
-        return sum(inside) > segment.max_capacity
+        inside = [s for part in self.segments for s in part.pages if segment_number(s.key) == number]
+        pages = [page for s in inside if s.granularity != "line" and isinstance(page := reader.page(s.key), PageRecord)]
+        return sum(page.header.tokens for page in pages if not page.header.pinned) > segment.max_capacity
 
     def _draw_conversation(self, reader: Reader, settled: int) -> None:
         nodes = draw_conversation(reader, self._maker, settled)
