@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import quire
-from bench import caching, resume
+from bench import caching, folding, resume
 from bench.figures import Figure
 from bench.traces import TRACES, RawFloor, conversation, system
 from quire import EstimateCounter
@@ -38,6 +38,7 @@ def run(folder: Path, messages: int) -> list[Figure]:
         *resume.run(folder, min(10_000, longest)),
         *rendering(folder, (1_000, messages)),
         *caching.run(),
+        *folding.run(),
     ]
 
 

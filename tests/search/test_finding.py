@@ -407,3 +407,15 @@ def test_leaving_common_words_for_later_changes_nothing_in_what_is_found(seed: i
     assert {hit.index for hit in usual if hit.score > plain[-1].score + 1e-9} == {
         hit.index for hit in plain if hit.score > plain[-1].score + 1e-9
     }
+
+
+def test_an_identifier_is_met_letter_for_letter_before_its_words() -> None:
+    ctx = quire.open("memory:")
+    for number in range(30):
+        ctx.user(f"My user ID is number {number}")
+    ctx.assistant("The field is called user_id, and it is a long text: " + "word " * 200)
+    ctx.user("Call +1 now")
+    assert ctx.find("user_id", limit=3)[0].index == "usr-31"
+    assert ctx.find("+1", limit=1)[0].index == "usr-32"
+    scores = [hit.score for hit in ctx.find("user_id", limit=20)]
+    assert scores == sorted(scores, reverse=True)

@@ -1,6 +1,6 @@
 """`find`: from a query to hits, for any viewer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -24,6 +24,8 @@ from quire.state import State
 from quire.storage.searching import IndexLost
 
 _AGAIN = 8
+_LOOKED_AT = 256
+"""Hits whose text is read to see whether they hold the query letter for letter."""
 _ROLES: dict[str, Callable[[Header], bool]] = {
     "user": lambda header: header.form is Form.USER,
     "assistant": lambda header: header.form is Form.ASSISTANT,
@@ -116,7 +118,9 @@ def find(
     within = seen if chosen.segment is None else narrowed(seen, [_segment(state, seen, chosen.segment)])
     if not limit or not asked.clauses or not state.version:
         return []
-    search = partial(_hits, state, asked, limit, seen, within, chosen, _meaning(state, query, embedder))
+    search = partial(
+        _hits, state, asked, limit, seen, within, chosen, _meaning(state, query, embedder), _written(query)
+    )
     try:
         return search()
     except IndexLost:  # it was emptied, and is filled again now
@@ -146,12 +150,28 @@ def _meaning(state: State, query: str, embedder: Embedder | None) -> Near | None
     return lambda spans, limit: vectors.like(vector, spans, limit)
 
 
+def _written(query: str) -> str | None:
+    """What is to be met letter for letter: a query that is one thing with signs in it, such as `user_id` or `+1`."""
+    text = query.strip()
+    signs = any(not letter.isalnum() for letter in text) and not text.endswith("*") and '"' not in text
+    return text.casefold() if signs and not any(map(str.isspace, text)) else None
+
+
 def _hits(
-    state: State, query: Query, limit: int, seen: Scope, within: Scope, filters: Filters, near: Near | None
+    state: State,
+    query: Query,
+    limit: int,
+    seen: Scope,
+    within: Scope,
+    filters: Filters,
+    near: Near | None,
+    written: str | None,
 ) -> list[Hit]:
     index = index_of(state.storage, state.context)
     aside = Aside(state)
     wanted = limit * _AGAIN if filters.look_at_pages else limit
+    if written is not None:
+        wanted = max(wanted, _LOOKED_AT)
     while True:
         ranked = rank(index, query, seen.spans(), within.spans(), wanted, near)
         hits = [
@@ -160,8 +180,26 @@ def _hits(
             if (page := _page(aside, entry.key)) is not None and _passes(state, aside, page, filters)
         ]
         if len(hits) >= limit or len(ranked) < wanted:
+            if written is not None:
+                hits = _as_written_first(state, hits, written)
             return [_hit(state, aside, entry, page, query) for entry, page in hits[:limit]]
         wanted *= _AGAIN
+
+
+def _as_written_first(
+    state: State, hits: Sequence[tuple[Ranked, PageRecord]], written: str
+) -> list[tuple[Ranked, PageRecord]]:
+    """Pages that hold the query letter for letter before those that hold its words: `user_id` before "user ID"."""
+    most = max((entry.score for entry, _ in hits), default=0.0)
+    exact, others = [], []
+    for entry, page in hits:
+        header = page.header
+        body = "" if header.folder else body_of(state.storage, state.context, header)
+        if written in f"{header.name}\n{header.description}\n{body}".casefold():
+            exact.append((entry._replace(score=entry.score + most), page))
+        else:
+            others.append((entry, page))
+    return exact + others
 
 
 def _page(reader: Reader, key: int) -> PageRecord | None:
