@@ -100,3 +100,17 @@ def test_a_line_that_takes_more_than_is_kept_for_it_is_left_out() -> None:
     for _ in range(100):
         ctx.user("yes")
         assert ctx.render(budget_line=True).tokens <= ctx.budget
+
+
+def test_a_listener_that_fails_costs_no_view() -> None:
+    ctx = talk(700)
+    heard: list[int] = []
+
+    def fails(folded: object) -> None:
+        raise RuntimeError("not my day")
+
+    ctx.on_fold(fails)
+    ctx.on_fold(lambda folded: heard.append(folded.exchanges))
+    view = ctx.render()
+    assert view.fold is not None
+    assert heard == [view.fold.exchanges]

@@ -136,7 +136,12 @@ class Drawing(Face):
 
     def _tell(self, folded: Folded) -> None:
         for listener in list(self._listeners):
-            listener(folded)
+            try:
+                listener(folded)
+            except Exception:  # the fold is made, and the view is more than what anybody thinks of it
+                import logging
+
+                logging.getLogger("quire").exception("A listener of on_fold failed")
 
 
 def _check_view(view: object) -> None:
