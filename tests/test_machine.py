@@ -340,7 +340,7 @@ class Machine(SideBySide):
 def test_the_same_trace_gives_the_same_state_everywhere(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
     profile = settings(
-        max_examples=2_000 if long else 70,
+        max_examples=2_000 if long else 45,
         stateful_step_count=100 if long else 50,
         derandomize=not long,
         deadline=None,
