@@ -299,6 +299,8 @@ class Context:
         """Release the storage, if this context opened it. Nothing is lost by not closing."""
         if self._drawing.summarising is not None:
             self._drawing.summarising.close()
+        if "windows" in self.__dict__:
+            self.windows.rest()
         if self._owned is not None:
             self._owned.close()
 

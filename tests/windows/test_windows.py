@@ -1,6 +1,7 @@
 """Windows of a context: opening, acting, refreshing, closing; undo, restarts, forks; events and the launcher."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -632,3 +633,32 @@ def test_an_action_that_changes_nothing_is_an_entry_that_can_be_undone(ctx: Cont
     assert list(ctx.history())[-1].operation == "window_act"
     ctx.undo(ctx.seq)
     assert numbers(ctx) == ["counter_1=0"]
+
+
+def test_a_listener_that_fails_costs_nothing_that_was_done(ctx: Context) -> None:
+    def failing(event: WindowEvent) -> None:
+        raise KeyError(event.window)
+
+    heard: list[WindowEvent] = []
+    ctx.windows.register(Todo)
+    ctx.windows.on(failing)
+    ctx.windows.on(heard.append)
+    assert ctx.tools.call("window", {"do": "create", "id": "todo"}) == "Opened todo_1."
+    assert ctx.windows.act("todo_1", "add", text="茶") == "Added as 1."
+    ctx.windows.close("todo_1")
+    assert [event.kind for event in heard] == ["opened", "acted", "closed"]
+
+
+def test_a_context_that_is_closed_leaves_no_thread_of_its_windows(ctx: Context) -> None:
+    class Where(quire.App):
+        thread: Any = None
+
+        def content(self) -> str:
+            Where.thread = threading.current_thread()
+            return ""
+
+    ctx.windows.register(Where)
+    ctx.windows.open("where")
+    ctx.close()
+    Where.thread.join(10)
+    assert not Where.thread.is_alive()

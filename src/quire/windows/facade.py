@@ -232,6 +232,10 @@ class Windows(Face):
         """The index of the folder that new windows go to. Raises `InvalidOperation` if there is no TOOL segment."""
         return self._read(lambda state: state.index(place_for_windows(state)))
 
+    def rest(self) -> None:
+        """End the threads that wait to run apps; the next call of one begins another."""
+        self._shop.rest()
+
     def pieces(self, options: RenderOptions) -> Sequence[Volatile]:
         """What a view with these options shows of the windows, fetched now."""
         return pieces(self._shop, include_obsolete=options.include_obsolete)
@@ -275,7 +279,12 @@ class Windows(Face):
             text=text,
         )
         for listener in [*self._shop.listeners]:
-            listener(event)
+            try:
+                listener(event)
+            except Exception:  # it has happened, whatever anybody thinks of it
+                import logging
+
+                logging.getLogger("quire").exception("A listener of windows failed")
 
     def _seen(self, windows: Sequence[Kept]) -> Sequence[Window]:
         """Windows as values, with what they show now; of those whose app is not there, what is stored."""

@@ -7,6 +7,7 @@ together. A thread with a call that does not come back is left to itself, and an
 
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -81,9 +82,18 @@ class Runner:
             outcomes += self._go(_Batch(jobs[len(outcomes) :], patience, self._loops), end)
         return outcomes
 
+    def rest(self) -> None:
+        """End the threads that wait for work; the next call begins another."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().queue.put(None)
+
     def _go(self, batch: "_Batch", end: float) -> list[Outcome]:
         """Run calls in a thread, up to the first that does not come back."""
-        worker = self._idle.pop() if self._idle else _Worker(self)
+        try:
+            worker = self._idle.pop()
+        except IndexError:  # asked so, since two may come for the last one
+            worker = _Worker(self)
         worker.queue.put(batch)
         while not batch.done.wait(max(0.001, min(batch.due(), end) - monotonic())):
             if monotonic() >= min(batch.due(), end):
@@ -96,14 +106,14 @@ class _Worker:
     """A thread that runs batches until one is given up."""
 
     def __init__(self, runner: Runner) -> None:
-        self.queue: SimpleQueue[_Batch] = SimpleQueue()
+        self.queue: SimpleQueue[_Batch | None] = SimpleQueue()
         thread = threading.Thread(target=self._work, name="quire windows", daemon=True)
         thread.quire_worker = runner  # type: ignore[attr-defined]
         thread.start()
 
     def _work(self) -> None:
-        while self.queue.get().run():
-            pass
+        while (batch := self.queue.get()) is not None and batch.run():
+            del batch  # what a view showed is not held until the next one
 
 
 class _Batch:
@@ -181,8 +191,9 @@ class _Loops:
         try:
             return Outcome(future.result(max(0.0, patience)))
         except TimeoutError:
-            if future.done():
-                return Outcome(error=future.exception())
+            if future.done():  # it raised this itself, or came at the last moment
+                error = future.exception()
+                return Outcome(future.result()) if error is None else Outcome(error=error)
             future.cancel()
             self._look_after()
             return Outcome(error=TimeLimit("no answer in time"))

@@ -87,6 +87,10 @@ class Shop:
         """What one call of an app gave."""
         return self._runner.run([job], self.limit if limit is None else limit)[0]
 
+    def rest(self) -> None:
+        """End the threads that wait for work: nobody is expected to come."""
+        self._runner.rest()
+
     def frames(self, windows: Sequence[Kept]) -> list[Drawn]:
         """What windows show now, fetched from their apps; those whose app is not registered are left out."""
         found: list[tuple[Kept, Frame | Live]] = []
