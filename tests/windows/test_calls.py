@@ -106,3 +106,12 @@ def test_windows_count_for_what_an_agent_may_add(ctx: Context) -> None:
     assert said[:2] == ["Opened counter_1.", "Opened counter_2."]
     assert said[2].startswith("QuotaExceeded")
     assert len(ctx.windows) == 2
+
+
+def test_the_launcher_is_no_way_around_the_gate(ctx: Context) -> None:
+    launcher = ctx.windows.launcher().id
+    ctx.pages.pin("win-0")
+    assert window(ctx, "create", "counter").startswith("PermissionDenied")
+    said = window(ctx, "action", launcher, action="launch", arguments={"app": "counter"})
+    assert said.startswith("PermissionDenied")
+    assert [shown.id for shown in ctx.windows.list()] == [launcher]

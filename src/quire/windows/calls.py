@@ -5,6 +5,7 @@ from typing import Any
 
 from quire.pages import PageIndex
 from quire.windows.facade import Windows
+from quire.windows.launcher import NAME as LAUNCHER
 
 
 class WindowCalls:
@@ -23,6 +24,8 @@ class WindowCalls:
     def act(self, window: str, action: str, arguments: Mapping[str, Any]) -> str:
         """Do something in a window; what its app says to it."""
         self._check(self._windows.page_of(window))
+        if self._windows.app_of(window) == LAUNCHER:  # what it does is opening
+            self._check(self._windows.place())
         return self._windows.act(window, action, arguments) or "Done."
 
     def close(self, window: str, summary: str | None = None) -> str:

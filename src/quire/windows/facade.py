@@ -228,6 +228,10 @@ class Windows(Face):
         window = self._shop.find(window_id)
         return self._read(lambda state: state.index(window.key))
 
+    def app_of(self, window_id: str) -> str:
+        """The name of a window's app. Raises `NoSuchWindow`."""
+        return self._shop.find(window_id).plate.app
+
     def place(self) -> PageIndex:
         """The index of the folder that new windows go to. Raises `InvalidOperation` if there is no TOOL segment."""
         return self._read(lambda state: state.index(place_for_windows(state)))
