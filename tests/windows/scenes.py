@@ -1,0 +1,25 @@
+"""Contexts with windows, and what their views show of them."""
+
+from typing import Any
+
+import quire
+from quire import Context
+from quire.windows.box import Todo
+from tests.windows.apps import Counter
+
+
+def opened(where: Any = "memory:", **options: Any) -> Context:
+    ctx = quire.open(where, budget=options.pop("budget", 8_000), key="kestrel", **options)
+    ctx.windows.register(Counter)
+    ctx.windows.register(Todo)
+    return ctx
+
+
+def frames(ctx: Context, **options: Any) -> list[str]:
+    """The windows a view shows, as they stand in it."""
+    return [message.text for message in ctx.render(**options).messages if message.text.startswith("<Window ")]
+
+
+def numbers(ctx: Context, **options: Any) -> list[str]:
+    """What the counters of a view show."""
+    return [text.partition("#")[2].partition("#")[0] for text in frames(ctx, **options)]
