@@ -186,6 +186,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "agent.tools",
         "agent",
     ),
+    ("operations", "operations.exporting", "operations.usage", "operations.retention"),
     ("context",),
     (
         "library",

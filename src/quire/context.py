@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import cached_property, partial
 from os import urandom
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
 
 from quire.conversation import Conversation, ImportReport, Item, Messages
-from quire.errors import Conflict, InvalidValue, QuireError, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, QuireError, shown
 from quire.messages import ToolCall
 from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
@@ -352,8 +352,20 @@ def open(  # noqa: A001 - quire.open is the name users expect
         raise
 
 
+class Options(TypedDict, total=False):
+    """What can be said when a context is opened, by name: see `open`."""
+
+    budget: int
+    counter: TokenCounter | None
+    compression: CompressionConfig | None
+    segments: Sequence[Segment] | None
+    key: str | None
+    preamble: str | None
+    embedder: "Embedder | None"
+
+
 class Setup(NamedTuple):
-    """How a context is opened, and made if it is new; see `open`."""
+    """`Options` with what holds where nothing is said."""
 
     budget: int = DEFAULT_BUDGET
     counter: TokenCounter | None = None
@@ -364,17 +376,36 @@ class Setup(NamedTuple):
     embedder: "Embedder | None" = None
 
 
-def open_in(storage: Storage, context: str, setup: Setup, owned: Storage | None = None) -> Context:
-    """Open a context in an open storage."""
+def open_in(
+    storage: Storage,
+    context: str,
+    setup: Setup,
+    owned: Storage | None = None,
+    *,
+    create: bool = True,
+    anew: bool = False,
+) -> Context:
+    """Open a context in an open storage; one that is new is made, unless told not to.
+
+    With `anew` it must not exist yet, else `InvalidOperation`.
+    """
     key = derived_key(urandom(8)) if setup.key is None else one_line(setup.key, "key", 32, empty=False)
     system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder)
     opened = Context(system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned=owned)
-    if opened.seq == 0:
+    if create and opened.seq == 0:
         try:
             opened.pages.run("create", _create, DEFAULT_SEGMENTS if setup.segments is None else setup.segments, key)
         except Conflict:  # someone else created it a moment ago: theirs is as good
+            if anew:
+                raise _taken(context) from None
             opened.refresh()
+    elif anew:
+        raise _taken(context)
     return opened
+
+
+def _taken(context: str) -> InvalidOperation:
+    return InvalidOperation(f"Context {context!r} exists already; open() opens it.")
 
 
 def _create(plan: Plan, segments: Sequence[Segment], key: str) -> None:

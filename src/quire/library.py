@@ -1,22 +1,27 @@
 """Library: many contexts on one backend."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quire.context import Context, Setup, open_in
-from quire.errors import NoSuchContext, shown
-from quire.pages import Segment
-from quire.rendering import CompressionConfig
-from quire.storage.base import Durability, Storage
+from quire.clock import as_milliseconds
+from quire.context import Context, Options, Setup, open_in
+from quire.errors import InvalidOperation, InvalidValue, NoSuchContext, shown
+from quire.records import decode_head
+from quire.storage.base import Durability, Storage, check_context_name
+from quire.storage.migrate import Progress, Report, migrate
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem
-from quire.tokens import TokenCounter
-from quire.view.options import DEFAULT_BUDGET
+from quire.system.rules import whole_number
 
 if TYPE_CHECKING:
-    from quire.search.vectors import Embedder
+    from typing import Unpack
+
+    from quire.operations.retention import Action, Expired
+    from quire.operations.usage import ContextInfo, ContextUsage
 
 
 class Library:
@@ -27,38 +32,18 @@ class Library:
     ) -> None:
         self.storage, self._owns_storage = storage_at(where, durability=durability, create=create)
 
-    def open(
-        self,
-        name: str = "default",
-        *,
-        budget: int = DEFAULT_BUDGET,
-        counter: TokenCounter | None = None,
-        compression: CompressionConfig | None = None,
-        segments: Sequence[Segment] | None = None,
-        key: str | None = None,
-        preamble: str | None = None,
-        embedder: "Embedder | None" = None,
-    ) -> Context:
-        """Open a context, creating it if it is new. The options are those of `quire.open`."""
-        setup = Setup(
-            budget=budget,
-            counter=counter,
-            compression=compression,
-            segments=segments,
-            key=key,
-            preamble=preamble,
-            embedder=embedder,
-        )
-        return open_in(self.storage, name, setup)
+    # One context
 
-    def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
-        """Make another context of one, as it is or as it was at a checkpoint or a seq. Raises `NoSuchContext`."""
-        self._known(name)
-        ContextSystem(self.storage, name).fork(new_name, at)
+    def open(self, name: str = "default", *, create: bool = True, **options: "Unpack[Options]") -> Context:
+        """Open a context, creating it if it is new. The options are those of `quire.open`.
 
-    def list(self, after: str = "") -> Iterator[str]:
-        """The names of all contexts greater than `after`, in order. Streams."""
-        return self.storage.contexts(after)
+        With `create=False` nothing is written; one that does not exist is empty, without segments.
+        """
+        return open_in(self.storage, name, Setup(**options), create=create)
+
+    def create(self, name: str, **options: "Unpack[Options]") -> Context:
+        """Make a new context and open it. Raises `InvalidOperation` if there is one of that name."""
+        return open_in(self.storage, name, Setup(**options), anew=True)
 
     def exists(self, name: str) -> bool:
         """Whether there is a context of this name."""
@@ -68,6 +53,108 @@ class Library:
         """Remove a context with all its pages and history. Raises `NoSuchContext`."""
         self._known(name)
         self.storage.drop(name)
+
+    def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
+        """Make another context of one, as it is or as it was at a checkpoint or a seq. Raises `NoSuchContext`."""
+        self._known(name)
+        ContextSystem(self.storage, name).fork(new_name, at)
+
+    def info(self, name: str) -> "ContextInfo":
+        """When a context was made and changed, and how many messages it has had: one small read."""
+        from quire.operations.usage import info_of
+
+        return info_of(self.storage, name)
+
+    def usage(self, name: str) -> "ContextUsage":
+        """What a context takes up: bytes, pages, messages, journal entries and tokens. Reads all of it, streaming."""
+        from quire.operations.usage import usage_of
+
+        return usage_of(self.storage, name)
+
+    def export(
+        self, name: str, path: str | os.PathLike[str], *, overwrite: bool = False, progress: Report | None = None
+    ) -> Progress:
+        """Write one context to one file, history included; it appears when it is whole. Writers go on meanwhile.
+
+        Raises `NoSuchContext`, `InvalidOperation` if the file exists, `StorageFailure` if it cannot be written.
+        """
+        from quire.operations.exporting import export_context
+
+        return export_context(self.storage, name, path, overwrite=overwrite, progress=progress)
+
+    def import_(self, path: str | os.PathLike[str], name: str | None = None, *, progress: Report | None = None) -> str:
+        """Read an exported context back, under its own name or another; that name. All of it, or nothing.
+
+        Raises `InvalidOperation` if the name is taken, `Corrupt` naming the place in a damaged file.
+        """
+        from quire.operations.exporting import import_context
+
+        return import_context(self.storage, path, name, progress=progress)
+
+    # All of them
+
+    def list(
+        self,
+        after: str = "",
+        *,
+        limit: int | None = None,
+        prefix: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[str]:
+        """The names of contexts greater than `after`, in order, at most `limit`. Streams: a page costs what it shows.
+
+        `prefix` is how names begin. `since` and `until`, both included, bound the last change; they read the head of
+        every context in question. Unfinished copies are among the names unless a time is asked for.
+        """
+        span = _span(since, until)
+        if limit is not None:
+            whole_number(limit, "limit")
+        names = self._names(after, prefix)
+        if span is not None:
+            names = (name for name in names if self._changed_within(name, *span))
+        return islice(names, limit)
+
+    def expire(
+        self,
+        older_than: timedelta | datetime,
+        *,
+        action: "Action" = "delete",
+        folder: str | os.PathLike[str] | None = None,
+        prefix: str = "",
+        dry_run: bool = False,
+    ) -> "tuple[Expired, ...]":
+        """Let go of the contexts that nobody changed for so long, or since a moment; what was let go of.
+
+        `action="archive"` first writes each to a file in `folder`, which `import_` reads back, and reads it through.
+        One that is changed meanwhile stays. With `dry_run` nothing is done. Raises `InvalidValue`.
+        """
+        from quire.operations.retention import cutoff_of, expire
+
+        names = self._names("", prefix)
+        return tuple(expire(self.storage, names, cutoff_of(older_than), action, folder, dry_run=dry_run))
+
+    def migrate(self, target: "Storage | Library", *, progress: Report | None = None) -> Progress:
+        """Copy every context to another store, verified; called again, an interrupted copy goes on. See `migrate`."""
+        return migrate(self.storage, target.storage if isinstance(target, Library) else target, progress=progress)
+
+    def _names(self, after: str, prefix: str) -> Iterator[str]:
+        for field, value in (("after", after), ("prefix", prefix)):
+            if not isinstance(value, str):
+                raise InvalidValue(f"{field} is {shown(value)}; text is needed.")
+        return self._from(after, prefix)
+
+    def _from(self, after: str, prefix: str) -> Iterator[str]:
+        if after < prefix and _can_be(prefix) and self.exists(prefix):
+            yield prefix
+        for name in self.storage.contexts(max(after, prefix)):
+            if not name.startswith(prefix):
+                return
+            yield name
+
+    def _changed_within(self, name: str, first: int, last: int) -> bool:
+        head = self.storage.head(name)
+        return head is not None and head.version >= 0 and first <= decode_head(head.value).updated <= last
 
     def _known(self, name: str) -> None:
         if not self.exists(name):
@@ -85,3 +172,23 @@ class Library:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _can_be(name: str) -> bool:
+    try:
+        return bool(check_context_name(name))
+    except InvalidOperation:
+        return False
+
+
+def _span(since: object, until: object) -> tuple[int, int] | None:
+    if since is None and until is None:
+        return None
+    bounds = [0, 1 << 62]
+    for place, (field, value) in enumerate((("since", since), ("until", until))):
+        if value is None:
+            continue
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            raise InvalidValue(f"{field} is {shown(value)}; a datetime with a time zone is needed.")
+        bounds[place] = as_milliseconds(value)
+    return bounds[0], bounds[1]

@@ -6,6 +6,7 @@ is not in the protocol. `quire.testing.StorageContract` is the suite that any ba
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, Protocol, cast
 
@@ -117,7 +118,8 @@ class Commit(Struct, frozen=True, gc=False):
 class Storage(Protocol):
     """What every backend offers. All of it is safe to call from several threads.
 
-    A backend may also keep the search index of a context, `search(context)`: see `storage.searching`.
+    A backend may offer more, and is asked whether it does: `search(context)` keeps the search index of a context (see
+    `storage.searching`), `snapshot(context)` shows it at one moment while others write.
     """
 
     def head(self, context: str) -> Head | None:
@@ -187,6 +189,17 @@ def fork_by_copy(storage: Storage, context: str, target: str, commit: Commit, be
     if (found := storage.head(target)) is not None:
         raise conflict(target, found, 0)
     storage.commit(target, Commit(0, commit.version, commit.head, [*writes, *commit.writes]))
+
+
+@contextmanager
+def at_rest(storage: Storage, context: str) -> Iterator[Storage]:
+    """A storage that shows the context at one moment while others write; the storage itself if it has no `snapshot`."""
+    take = getattr(storage, "snapshot", None)
+    if take is None:
+        yield storage
+    else:
+        with take(context) as still:
+            yield still
 
 
 def check_storage(value: object) -> Storage:

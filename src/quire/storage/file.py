@@ -142,6 +142,16 @@ class FileStorage:
                     _sync_folder(self.path)
                 _remove(trash)
 
+    @contextmanager
+    def snapshot(self, context: str) -> Iterator["FileStorage"]:
+        """The context as it is now, whatever is committed meanwhile: its log up to here."""
+        still = _Still(self.path)
+        try:
+            still.head(context)
+            yield still
+        finally:
+            still.close()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -207,6 +217,20 @@ class FileStorage:
                     return
                 record = log.record(*found)
             yield record
+
+
+class _Still(FileStorage):
+    """A folder whose logs are read once: what is appended later is not seen."""
+
+    def _log(self, context: str, *, fresh: bool = False) -> "_Log | None":
+        return super()._log(context)
+
+    def close(self) -> None:
+        with self._lock:
+            for log in self._logs.values():
+                log.close()
+            self._logs.clear()
+            super().close()
 
 
 class _Log:

@@ -1,6 +1,7 @@
 """The backend that keeps everything in this process: the reference for all others."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from threading import RLock
 
 from quire.errors import InvalidValue, shown
@@ -82,6 +83,18 @@ class MemoryStorage:
         with self._lock:
             self._heads.pop(context, None)
             self._tables.pop(context, None)
+
+    @contextmanager
+    def snapshot(self, context: str) -> Iterator["MemoryStorage"]:
+        """The context as it is now, whatever is committed meanwhile."""
+        check_context_name(context)
+        still = MemoryStorage()
+        with self._lock:
+            head = self._heads.get(context)
+            if head is not None:
+                still._heads[context] = head
+                still._tables[context] = self._tables[context].copy()
+        yield still
 
     def close(self) -> None:
         """Nothing to release: the records stay for the next handle on this object."""

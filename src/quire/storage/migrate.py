@@ -48,17 +48,26 @@ def migrate(
 ) -> Progress:
     """Copy one, several or (None) all contexts; the sum of what was copied.
 
-    Raises `InvalidOperation` if the target holds another context of that name, `Conflict` if the source changed
-    meanwhile, `Corrupt` if a copied record reads back differently. Calling it again goes on.
+    All of a context goes over: pages, history, vectors. A fork becomes whole: it shares nothing in the target. Raises
+    `InvalidOperation` if the target holds another context of that name, `Conflict` if the source changed meanwhile,
+    `Corrupt` if a copied record reads back differently. Calling it again goes on.
     """
     check_storage(source)
     check_storage(target)
-    names = [contexts] if isinstance(contexts, str) else source.contexts() if contexts is None else contexts
+    names = [contexts] if isinstance(contexts, str) else _finished(source) if contexts is None else contexts
     records = size = 0
     for name in names:
         done = _Copy(source, target, name, progress or _silent).run()
         records, size = records + done.records, size + done.bytes
     return Progress(context="", phase="done", records=records, bytes=size)
+
+
+def _finished(source: Storage) -> Iterator[str]:
+    """All contexts but those that are themselves unfinished copies, or were dropped since they were listed."""
+    for name in source.contexts():
+        head = source.head(name)
+        if head is not None and head.version >= 0:
+            yield name
 
 
 def _silent(progress: Progress) -> None:

@@ -5,6 +5,7 @@ what is immutable (see `shares`).
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -228,6 +229,18 @@ class SQLiteStorage:
         from quire.storage.fts import FtsIndexes  # late: not every program searches
 
         return FtsIndexes(self._db, self._guard)
+
+    @contextmanager
+    def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:
+        """The file as it is now, whatever is committed meanwhile. The log grows while it is open."""
+        still = SQLiteStorage(self.path)
+        try:
+            with still._guard:
+                still._db.execute("BEGIN")
+                still.head(context)  # the moment is that of the first look
+            yield still
+        finally:
+            still.close()
 
     def close(self) -> None:
         with self._guard:

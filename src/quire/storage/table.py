@@ -30,6 +30,14 @@ class Table(Generic[V]):
         self._keys: dict[Family, list[int]] = {family: [] for family in FAMILIES}
         self._groups: dict[tuple[Family, int], list[Slot]] = {}
 
+    def copy(self) -> "Table[V]":
+        """The same rows in a table of its own."""
+        other: Table[V] = Table()
+        other._rows = {family: dict(rows) for family, rows in self._rows.items()}
+        other._keys = {family: list(keys) for family, keys in self._keys.items()}
+        other._groups = {group: list(slots) for group, slots in self._groups.items()}
+        return other
+
     def get(self, family: Family, key: int) -> Row[V] | None:
         """One row, or None."""
         return self._rows[family].get(key)

@@ -1,0 +1,82 @@
+"""What a context is and what it takes up."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from quire.clock import as_datetime
+from quire.errors import NoSuchContext, shown
+from quire.records import PageRecord, decode_head, decode_page
+from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage, at_rest
+
+
+class ContextInfo(Struct, frozen=True, kw_only=True):
+    """What the head of a context tells: one small read. An unfinished copy has no more than its name."""
+
+    name: str
+    seq: int = 0
+    messages: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    finished: bool = True
+
+
+class ContextUsage(Struct, frozen=True, kw_only=True):
+    """What a context takes up. `bytes` is what is stored for it, without the backend's own overhead.
+
+    `pages` are those there are, archived ones too; `tokens` is the sum over all that hold something themselves.
+    """
+
+    name: str
+    bytes: int
+    pages: int
+    messages: int
+    entries: int
+    tokens: int
+    families: dict[Family, int]
+    """The bytes of each family of records: `body` and `message` are texts, `journal` is history."""
+
+
+def info_of(storage: Storage, context: str) -> ContextInfo:
+    """What the head of a context tells. Raises `NoSuchContext`, and `Corrupt` if the head is damaged."""
+    found = storage.head(context)
+    if found is None:
+        raise NoSuchContext(f"No context {shown(context)} in this storage; list() names what is there.")
+    if found.version < 0:
+        return ContextInfo(name=context, finished=False)
+    head = decode_head(found.value)
+    return ContextInfo(
+        name=context,
+        seq=found.version,
+        messages=head.next_message,
+        created_at=as_datetime(head.created),
+        updated_at=as_datetime(head.updated),
+    )
+
+
+def usage_of(storage: Storage, context: str) -> ContextUsage:
+    """What a context takes up: reads all of it once, streaming. Raises `NoSuchContext`."""
+    with at_rest(storage, context) as still:
+        info_of(still, context)
+        sizes: dict[Family, int] = {}
+        counts: dict[Family, int] = {}
+        pages = tokens = 0
+        for family in FAMILIES:
+            sizes[family] = counts[family] = 0
+            for record in still.scan(context, family):
+                sizes[family] += len(record.value) + len(record.order)
+                counts[family] += 1
+                if family == PAGE:
+                    page = decode_page(record)
+                    if isinstance(page, PageRecord):
+                        pages += 1
+                        tokens += 0 if page.header.folder else page.header.tokens
+    return ContextUsage(
+        name=context,
+        bytes=sum(sizes.values()),
+        pages=pages,
+        messages=counts[MESSAGE],
+        entries=counts[JOURNAL],
+        tokens=tokens,
+        families=sizes,
+    )

@@ -1,0 +1,264 @@
+"""Library: many contexts, found, paged, counted and let go of, at the cost of what is asked for."""
+
+import inspect
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire import InvalidOperation, InvalidValue, Library, MemoryStorage, NoSuchContext, SQLiteStorage
+from quire.clock import as_datetime
+from quire.context import Options, Setup
+from quire.operations.retention import LEAVING
+from quire.storage.base import Commit
+from quire.testing import FaultyStorage
+from tests.books import WordCounter, new_book
+
+NAMES = ["a", "b", "team-1", "team-2", "team", "teams", "团队-1", "团队-2"]
+
+
+@pytest.fixture
+def library() -> Library:
+    library = Library(MemoryStorage())
+    for name in NAMES:
+        library.open(name, counter=WordCounter())
+    return library
+
+
+# Opening and making
+
+
+def test_the_options_of_open_are_the_same_everywhere() -> None:
+    parameters = inspect.signature(quire.open).parameters
+    assert {*parameters} - {"where", "context", "durability"} == {*Setup._fields} == Options.__optional_keys__
+    for name, default in Setup._field_defaults.items():
+        assert parameters[name].default == default
+
+
+def test_an_option_reaches_the_context_and_an_unknown_one_is_refused(library: Library) -> None:
+    assert library.open("a", budget=777).budget == 777
+    with pytest.raises(TypeError, match="bugdet"):
+        library.open("a", bugdet=777)  # type: ignore[call-arg]
+
+
+def test_create_makes_a_context_once(library: Library) -> None:
+    assert library.create("new", budget=99).budget == 99
+    with pytest.raises(InvalidOperation, match="'new' exists already"):
+        library.create("new")
+
+
+def test_a_context_that_another_created_a_moment_ago_is_not_created_twice() -> None:
+    storage = MemoryStorage()
+
+    class Late(MemoryStorage):
+        """Looks before the other one commits, and commits after it."""
+
+        def head(self, context: str) -> None:
+            return None
+
+        def commit(self, context: str, commit: Commit) -> None:
+            quire.open(storage, context)
+            storage.commit(context, commit)
+
+    with pytest.raises(InvalidOperation, match="exists already"):
+        Library(Late()).create("c")
+
+
+def test_opening_without_creating_writes_nothing(library: Library) -> None:
+    assert library.open("nowhere", create=False).seq == 0
+    assert not library.exists("nowhere")
+
+
+# Listing
+
+
+def test_names_come_in_order_and_by_the_page(library: Library) -> None:
+    assert list(library.list()) == sorted(NAMES)
+    seen: list[str] = []
+    while page := list(library.list(seen[-1] if seen else "", limit=3)):
+        assert len(page) <= 3
+        seen += page
+    assert seen == sorted(NAMES)
+    assert list(library.list(limit=0)) == []
+
+
+@pytest.mark.parametrize("after", ["", "a", "team", "team-1", "teams", "z", "团队-1"])
+@pytest.mark.parametrize("prefix", ["", "team", "team-", "团队", "none", " "])
+def test_a_prefix_bounds_what_is_listed(library: Library, after: str, prefix: str) -> None:
+    expected = sorted(name for name in NAMES if name > after and name.startswith(prefix))
+    assert list(library.list(after, prefix=prefix)) == expected
+
+
+def test_names_are_listed_by_the_time_of_the_last_change() -> None:
+    storage = MemoryStorage()
+    for number, name in enumerate("abc"):
+        new_book(storage=storage, context=name, clock=lambda number=number: 1_000 * (number + 1))
+    library = Library(storage)
+    assert list(library.list(since=as_datetime(2_000))) == ["b", "c"]
+    assert list(library.list(until=as_datetime(2_000))) == ["a", "b"]
+    assert list(library.list(since=as_datetime(1_500), until=as_datetime(2_500), limit=5)) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "filters", [{"limit": -1}, {"limit": "x"}, {"since": datetime(2026, 1, 1)}, {"prefix": 3}, {"after": None}]
+)
+def test_a_filter_that_makes_no_sense_is_refused(library: Library, filters: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue):
+        library.list(**filters)  # type: ignore[arg-type]
+
+
+def test_many_contexts_are_listed_and_opened_with_the_reads_of_a_few(tmp_path: Path) -> None:
+    def calls(count: int) -> list[str]:
+        storage = SQLiteStorage(tmp_path / f"{count}.db")
+        for number in range(count):
+            storage.commit(f"c{number:06}", Commit(0, 1, b"", ()))
+        counted = FaultyStorage(storage)
+        library = Library(counted)
+        library.create("c000005x")
+        counted.arm(0)
+        assert list(library.list("c000003", limit=3)) == ["c000004", "c000005", "c000005x"]
+        assert list(library.list(prefix="c000005", limit=9)) == ["c000005", "c000005x"]
+        assert library.exists("c000007")
+        assert library.open("c000005x").seq == 1
+        return list(counted.calls)
+
+    assert calls(10) == calls(2_000)
+
+
+# What a context is and takes up
+
+
+def test_info_is_one_read_and_usage_counts_what_is_there() -> None:
+    counted = FaultyStorage(MemoryStorage())
+    library = Library(counted)
+    context = library.open("c", counter=WordCounter())
+    context.user("one two three")
+    context.assistant("四 五")
+    index = context.pages.create_detail_page("note", "", "six seven", "mem-0")
+    context.pages.archive(index, cold=True)
+    before = library.usage("c")
+    assert (before.pages, before.messages, before.entries) == (4 + 3, 2, context.seq)
+    assert before.tokens == sum(page.tokens for page in context.pages.list_pages() if page.index not in ROOTS)
+    assert before.bytes == sum(before.families.values()) > 0
+    context.user("eight")
+    after = library.usage("c")
+    assert (after.messages, after.entries) == (3, before.entries + 1)
+    assert after.families["message"] > before.families["message"]
+    counted.arm(0)
+    info = library.info("c")
+    assert counted.calls == ["head"]
+    assert (info.seq, info.messages, info.finished) == (context.seq, 3, True)
+    assert info.created_at is not None
+    assert info.updated_at is not None
+    assert info.created_at <= info.updated_at
+    for ask in (library.info, library.usage):
+        with pytest.raises(NoSuchContext):
+            ask("none")
+
+
+ROOTS = {"sys-0", "mem-0", "usr-0", "win-0"}
+
+
+# Letting go
+
+
+def aged(*ages: int) -> Library:
+    """A library of contexts that were changed last so many days ago."""
+    storage = MemoryStorage()
+    now = int(datetime.now(UTC).timestamp() * 1_000)
+    for days in ages:
+        new_book(storage=storage, context=f"d{days}", clock=lambda days=days: now - days * 86_400_000)
+    return Library(storage)
+
+
+def test_old_contexts_are_deleted_and_a_dry_run_says_which() -> None:
+    library = aged(1, 10, 100)
+    planned = library.expire(timedelta(days=5), dry_run=True)
+    assert [gone.name for gone in planned] == ["d10", "d100"]
+    assert list(library.list()) == ["d1", "d10", "d100"]
+    assert library.expire(timedelta(days=5)) == planned
+    assert list(library.list()) == ["d1"]
+    assert library.expire(timedelta(days=5)) == ()
+
+
+def test_a_prefix_and_a_moment_bound_what_is_let_go_of() -> None:
+    library = aged(1, 10, 100)
+    moment = datetime.now(UTC) - timedelta(days=50)
+    assert library.expire(moment, prefix="d10", dry_run=True)[0].name == "d100"
+    assert library.expire(moment, prefix="x") == ()
+
+
+def test_archived_contexts_come_back_from_their_files(tmp_path: Path) -> None:
+    library = aged(1, 10)
+    stood = library.open("d10").pages.marshal()
+    (gone,) = library.expire(timedelta(days=5), action="archive", folder=tmp_path / "old")
+    assert gone.path == str(tmp_path / "old" / "d10.quire")
+    assert list(library.list()) == ["d1"]
+    assert library.import_(gone.path) == "d10"
+    assert library.open("d10").pages.marshal() == stood
+
+
+def test_an_archive_that_was_interrupted_after_writing_goes_on(tmp_path: Path) -> None:
+    library = aged(10)
+    library.export("d10", tmp_path / "d10.quire")
+    assert len(library.expire(timedelta(days=5), action="archive", folder=tmp_path)) == 1
+    assert list(library.list()) == []
+
+
+def test_a_file_of_another_context_is_not_taken_for_the_archive(tmp_path: Path) -> None:
+    aged(20).export("d20", tmp_path / "d10.quire")
+    library = aged(10)
+    with pytest.raises(InvalidOperation, match="another state of 'd10'"):
+        library.expire(timedelta(days=5), action="archive", folder=tmp_path)
+    assert library.exists("d10")
+
+
+def test_a_context_that_is_changed_meanwhile_stays(tmp_path: Path) -> None:
+    library = aged(10)
+    inner = library.storage
+
+    class Meddled(FaultyStorage):
+        def commit(self, context: str, commit: Commit) -> None:
+            if commit.head == LEAVING:
+                quire.open(inner, context).pages.hide("mem-0")
+            super().commit(context, commit)
+
+    assert Library(Meddled(inner)).expire(timedelta(days=5)) == ()
+    assert library.open("d10").check() == []
+
+
+def test_a_context_on_its_way_out_is_finished_off_by_the_next_call() -> None:
+    library = aged(1)
+    library.storage.commit("half", Commit(0, -1, LEAVING, ()))
+    assert library.info("half").finished is False
+    assert library.expire(timedelta(days=5)) == ()
+    assert not library.exists("half")
+
+
+@pytest.mark.parametrize(
+    ("older_than", "options"),
+    [
+        (timedelta(days=-1), {}),
+        (30, {}),
+        (datetime(2026, 1, 1), {}),
+        (timedelta(1), {"action": "burn"}),
+        (timedelta(1), {"action": "archive"}),
+        (timedelta(1), {"folder": "x"}),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(older_than: object, options: dict[str, object]) -> None:
+    library = aged(10)
+    with pytest.raises(InvalidValue):
+        library.expire(older_than, **options)  # type: ignore[arg-type]
+    assert library.exists("d10")
+
+
+def test_a_whole_library_moves_and_leaves_out_what_was_never_finished(tmp_path: Path) -> None:
+    library = aged(1, 10)
+    library.fork("d1", "fork")
+    library.storage.commit("half", Commit(0, -1, LEAVING, ()))
+    with Library(tmp_path / "x.db") as target:
+        library.migrate(target)
+        assert list(target.list()) == ["d1", "d10", "fork"]
+        assert target.open("fork").pages.marshal() == library.open("fork").pages.marshal()
