@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from quire.clock import as_milliseconds
 from quire.context import Context, Options, Setup, open_in
 from quire.errors import InvalidOperation, InvalidValue, NoSuchContext, shown
+from quire.operations.usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.records import decode_head
 from quire.storage.base import Durability, Storage, check_context_name
 from quire.storage.migrate import Progress, Report, migrate
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from quire.operations.retention import Action, Expired
-    from quire.operations.usage import ContextInfo, ContextUsage
 
 
 class Library:
@@ -59,16 +59,12 @@ class Library:
         self._known(name)
         ContextSystem(self.storage, name).fork(new_name, at)
 
-    def info(self, name: str) -> "ContextInfo":
-        """When a context was made and changed, and how many messages it has had: one small read."""
-        from quire.operations.usage import info_of
-
+    def info(self, name: str) -> ContextInfo:
+        """When a context was made and changed, and how much it has had: one small read. Raises `NoSuchContext`."""
         return info_of(self.storage, name)
 
-    def usage(self, name: str) -> "ContextUsage":
+    def usage(self, name: str) -> ContextUsage:
         """What a context takes up: bytes, pages, messages, journal entries and tokens. Reads all of it, streaming."""
-        from quire.operations.usage import usage_of
-
         return usage_of(self.storage, name)
 
     def export(

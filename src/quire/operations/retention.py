@@ -69,7 +69,7 @@ def expire(
             found = info_of(storage, name)
         except NoSuchContext:
             continue
-        if found.updated_at is None or found.updated_at >= cutoff:
+        if found.updated_at >= cutoff:
             continue
         target = None if place is None else place / (file_name(name) + ENDING)
         gone = Expired(

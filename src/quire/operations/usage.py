@@ -1,5 +1,6 @@
 """What a context is and what it takes up."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec import Struct
@@ -11,13 +12,18 @@ from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage
 
 
 class ContextInfo(Struct, frozen=True, kw_only=True):
-    """What the head of a context tells: one small read. An unfinished copy has no more than its name."""
+    """What the head of a context tells: one small read.
+
+    `messages` are those that ever arrived, `numbered` the page numbers that each segment has used up. Of a copy that is
+    not `finished` nothing but the name is known.
+    """
 
     name: str
     seq: int = 0
     messages: int = 0
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
+    created_at: datetime = as_datetime(0)
+    updated_at: datetime = as_datetime(0)
+    numbered: Mapping[str, int] = {}
     finished: bool = True
 
 
@@ -51,6 +57,7 @@ def info_of(storage: Storage, context: str) -> ContextInfo:
         messages=head.next_message,
         created_at=as_datetime(head.created),
         updated_at=as_datetime(head.updated),
+        numbered={counter.segment: counter.next for counter in head.counters},
     )
 
 
