@@ -1,5 +1,6 @@
 """The public names: pinned, documented, and cheap to import."""
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -271,9 +272,22 @@ def test_parameters_that_outside_checks_use_are_called_so(method: Any, parameter
 def test_importing_quire_loads_no_tokenizer_prints_nothing_and_creates_nothing(tmp_path: Path) -> None:
     code = (
         "import sys, quire\n"
+        "quire.open, quire.Library, quire.QuireError\n"
         "heavy = {'splintr', 'tiktoken', 'hypothesis', 'pytest', '_pytest', 'psycopg', 'boto3', 'numpy'}\n"
         "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or None)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_type_checkers_see_is_what_is_found_when_it_is_asked_for() -> None:
+    source = ast.parse(Path(quire.__file__).read_text(encoding="utf-8"))
+    seen = {
+        alias.name: node.module
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("quire.")
+        for alias in node.names
+    }
+    assert seen == quire._LATE
+    assert {*quire.__all__, "open"} == seen.keys()

@@ -3,62 +3,61 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quire.context import Context
-from quire.context import open as open  # noqa: A004 - not in __all__, so that `import *` leaves Python's own open alone
-from quire.conversation import Cleanup, Conversation, Finding, ImportReport, Item, MarkMap, Messages, Modification
-from quire.errors import (
-    Busy,
-    Conflict,
-    Corrupt,
-    InvalidOperation,
-    InvalidValue,
-    IrreducibleFloor,
-    NewerFormat,
-    NoSuchAction,
-    NoSuchApp,
-    NoSuchContext,
-    NoSuchPage,
-    NoSuchSegment,
-    NoSuchWindow,
-    OutcomeUnknown,
-    PermissionDenied,
-    QuireError,
-    QuotaExceeded,
-    StorageClosed,
-    StorageFailure,
-)
-from quire.legal import IllegalMessage, check_legal
-from quire.library import Library
-from quire.messages import Message, ToolCall
-from quire.pages import (
-    ContentsPage,
-    DetailPage,
-    Form,
-    Lifecycle,
-    Mark,
-    Page,
-    PageIndex,
-    Permission,
-    Segment,
-    SegmentType,
-    Visibility,
-)
-from quire.rendering import Bill, CompressionConfig, Price, RenderOptions, Stats, Usage, View, Why
-from quire.rendering.outlook import Outlook
-from quire.schemas import count_tools
-from quire.storage.base import Storage
-from quire.storage.file import FileStorage
-from quire.storage.memory import MemoryStorage
-from quire.storage.migrate import Progress, migrate
-from quire.storage.opening import open_storage
-from quire.storage.sqlite import SQLiteStorage
-from quire.system import Change, ContextSystem, Entry, PageStorage, Problem
-from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
-
-if TYPE_CHECKING:  # what not every program uses is imported when it is first asked for
+if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so that a command line starts at once
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
+    from quire.context import Context
+    from quire.context import open as open  # noqa: A004 - not in __all__: `import *` leaves Python's own open alone
+    from quire.conversation import Cleanup, Conversation, Finding, ImportReport, Item, MarkMap, Messages, Modification
+    from quire.errors import (
+        Busy,
+        Conflict,
+        Corrupt,
+        InvalidOperation,
+        InvalidValue,
+        IrreducibleFloor,
+        NewerFormat,
+        NoSuchAction,
+        NoSuchApp,
+        NoSuchContext,
+        NoSuchPage,
+        NoSuchSegment,
+        NoSuchWindow,
+        OutcomeUnknown,
+        PermissionDenied,
+        QuireError,
+        QuotaExceeded,
+        StorageClosed,
+        StorageFailure,
+    )
+    from quire.legal import IllegalMessage, check_legal
+    from quire.library import Library
+    from quire.messages import Message, ToolCall
+    from quire.pages import (
+        ContentsPage,
+        DetailPage,
+        Form,
+        Lifecycle,
+        Mark,
+        Page,
+        PageIndex,
+        Permission,
+        Segment,
+        SegmentType,
+        Visibility,
+    )
+    from quire.rendering import Bill, CompressionConfig, Price, RenderOptions, Stats, Usage, View, Why
+    from quire.rendering.outlook import Outlook
+    from quire.schemas import count_tools
     from quire.search.finding import Hit
+    from quire.storage.base import Storage
+    from quire.storage.file import FileStorage
+    from quire.storage.memory import MemoryStorage
+    from quire.storage.migrate import Progress, migrate
+    from quire.storage.opening import open_storage
+    from quire.storage.sqlite import SQLiteStorage
+    from quire.system import Change, ContextSystem, Entry, PageStorage, Problem
+    from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
     from quire.windows.actions import action
     from quire.windows.app import App, Close, Refresh
     from quire.windows.facade import Windows
@@ -149,19 +148,41 @@ __all__ = [
     "open_storage",
 ]
 
-_LATE = {
-    "AgentContext": "quire.agent",
-    "App": "quire.windows.app",
-    "Close": "quire.windows.app",
-    "Hit": "quire.search.finding",
-    "Quota": "quire.agent",
-    "Refresh": "quire.windows.app",
-    "Tools": "quire.agent.tools",
-    "Window": "quire.windows.window",
-    "WindowEvent": "quire.windows.window",
-    "Windows": "quire.windows.facade",
-    "action": "quire.windows.actions",
+_PLACES = {
+    "quire.agent": "AgentContext Quota",
+    "quire.agent.tools": "Tools",
+    "quire.context": "Context open",
+    "quire.conversation": "Cleanup Conversation Finding ImportReport Item MarkMap Messages Modification",
+    "quire.errors": (
+        "Busy Conflict Corrupt InvalidOperation InvalidValue IrreducibleFloor NewerFormat NoSuchAction "
+        "NoSuchApp NoSuchContext NoSuchPage NoSuchSegment NoSuchWindow OutcomeUnknown PermissionDenied "
+        "QuireError QuotaExceeded StorageClosed StorageFailure"
+    ),
+    "quire.legal": "IllegalMessage check_legal",
+    "quire.library": "Library",
+    "quire.messages": "Message ToolCall",
+    "quire.pages": (
+        "ContentsPage DetailPage Form Lifecycle Mark Page PageIndex Permission Segment SegmentType Visibility"
+    ),
+    "quire.rendering": "Bill CompressionConfig Price RenderOptions Stats Usage View Why",
+    "quire.rendering.outlook": "Outlook",
+    "quire.schemas": "count_tools",
+    "quire.search.finding": "Hit",
+    "quire.storage.base": "Storage",
+    "quire.storage.file": "FileStorage",
+    "quire.storage.memory": "MemoryStorage",
+    "quire.storage.migrate": "Progress migrate",
+    "quire.storage.opening": "open_storage",
+    "quire.storage.sqlite": "SQLiteStorage",
+    "quire.system": "Change ContextSystem Entry PageStorage Problem",
+    "quire.tokens": "EstimateCounter TokenCounter VocabularyCounter",
+    "quire.windows.actions": "action",
+    "quire.windows.app": "App Close Refresh",
+    "quire.windows.facade": "Windows",
+    "quire.windows.window": "Window WindowEvent",
 }
+"""Where each public name is found."""
+_LATE = {name: module for module, names in _PLACES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
