@@ -251,9 +251,23 @@ class Context:
         page: PageIndex | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        before: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[Entry]:
-        """The journal entries above `after` that pass every filter, oldest first. Streams."""
-        return self.pages.history(after, actor=actor, operation=operation, page=page, since=since, until=until)
+        """The journal entries above `after` (and below `before`) that pass every filter, oldest first. Streams.
+
+        `reverse` gives the newest first.
+        """
+        return self.pages.history(
+            after,
+            actor=actor,
+            operation=operation,
+            page=page,
+            since=since,
+            until=until,
+            before=before,
+            reverse=reverse,
+        )
 
     def audit(self, path: str | os.PathLike[str], **filters: Any) -> int:
         """Write the journal to a file as JSON Lines; how many entries. The filters are those of `history`."""
@@ -284,6 +298,17 @@ class Context:
         if "windows" in self.__dict__:
             self.windows.share(fork.windows)
         return fork
+
+    def as_of(self, to: str | int | Entry) -> "Context":
+        """This context as a rollback to a checkpoint or an entry would leave it, to look at: nothing is written.
+
+        It is kept in memory over the same storage, and whatever is done to it reaches nobody.
+        """
+        drawing = self._drawing
+        past = Context(self.pages.as_of(to), budget=self.budget, compression=drawing.config, preamble=drawing.preamble)
+        if "windows" in self.__dict__:
+            self.windows.share(past.windows)
+        return past
 
     # Housekeeping
 

@@ -195,6 +195,13 @@ class Reader(ABC):
             if child.header.folder:
                 stack.append(self.members(child.key))
 
+    def following(self, record: PageRecord) -> Iterator[PageRecord]:
+        """The attached pages of its segment that stand after a page and all below it, in order. Streams."""
+        for place in (record, *self.ancestors(record)):
+            if place.parent is not None:
+                for sibling in self.members(place.parent, after=slot(place)):
+                    yield from (page for _, page in self.subtree(sibling))
+
     # Messages
 
     def numbering(self) -> Numbering:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from quire.conversation import arrivals, batches, edits
@@ -11,7 +12,7 @@ from quire.conversation.importing import Importer
 from quire.conversation.items import Item, items
 from quire.conversation.modify import messages_of, planner_of
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
-from quire.conversation.sequence import Messages, handed_out
+from quire.conversation.sequence import Messages, handed_out, numbers_after
 from quire.conversation.temporary import Temporary
 from quire.errors import Conflict, InvalidValue, QuireError, shown
 from quire.messages import Message, ToolCall
@@ -19,6 +20,7 @@ from quire.pages import Mark, PageIndex
 from quire.plan import Plan
 from quire.providers import parse
 from quire.system.face import Face
+from quire.system.rules import whole_number
 from quire.text import MAX_NAME, body_text, one_line
 
 _TRIES = 20
@@ -118,6 +120,30 @@ class Conversation(Face):
         def read(state: Any) -> Message:
             numbering = state.numbering()
             return handed_out(state, numbering, numbering.number(edits.check_index(state, index)))
+
+        return self._read(read)
+
+    def messages_after(self, index: int | None = None, limit: int = 100) -> list[Message]:
+        """The next messages in the order they stand, after this one or from the first on.
+
+        What stands before is not read, so that a long conversation is gone through in parts. Raises `InvalidValue`
+        if that message is no longer in the conversation.
+        """
+        most = whole_number(limit, "limit")
+
+        def read(state: Any) -> list[Message]:
+            numbering = state.numbering()
+            after = None if index is None else edits.check_index(state, index)
+            return [handed_out(state, numbering, number) for number in islice(numbers_after(state, after), most)]
+
+        return self._read(read)
+
+    def messages_on(self, page: PageIndex) -> list[Message]:
+        """The messages of an exchange by its page; none for a page that holds something else. Raises `NoSuchPage`."""
+
+        def read(state: Any) -> list[Message]:
+            numbering = state.numbering()
+            return [handed_out(state, numbering, number) for number in state.live(page).header.numbers]
 
         return self._read(read)
 

@@ -7,12 +7,12 @@ from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
 
-from quire.errors import InvalidOperation
+from quire.errors import InvalidOperation, InvalidValue
 from quire.messages import Message
 from quire.numbering import Numbering
-from quire.pages import Form, SegmentType
+from quire.pages import Form, Mark, SegmentType
 from quire.reader import Reader
-from quire.records import page_key
+from quire.records import PageRecord, page_key, segment_number
 from quire.state import State
 
 T = TypeVar("T")
@@ -92,16 +92,46 @@ def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
 
 def numbers_in_place(reader: Reader) -> Sequence[int]:
     """The numbers of all messages in the conversation, in the order they stand: the prompts, then the leaves."""
-    conversation = reader.conversation()
-    segments = [number for number, segment in reader.live_segments() if segment.type is SegmentType.SYSTEM]
-    segments += [] if conversation is None else [conversation]
     found = array("q")
-    for segment in segments:
+    for segment in _spoken(reader):
         root = reader.existing(page_key(segment, 0), page_key(segment, 0))
         for _, page in reader.subtree(root):
-            if page.header.form >= Form.USER:
-                found.extend(page.header.numbers)
+            found.extend(_numbers_of(page))
     return found
+
+
+def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
+    """The numbers of `numbers_in_place` that stand after a message, or from the first on. Streams: none is skipped.
+
+    Raises `InvalidValue` for a message that is not in the conversation.
+    """
+    segments = _spoken(reader)
+    start = 0
+    if index is not None:
+        number = reader.numbering().number(index)
+        page = reader.page_of(number)
+        if page is None or page.header.mark is not Mark.NONE or reader.cold_top(page) is not None:
+            raise InvalidValue(f"Message {index} is not in the conversation any more; begin at the start.")
+        numbers = page.header.numbers
+        yield from numbers[numbers.index(number) + 1 :]
+        for after in reader.following(page):
+            yield from _numbers_of(after)
+        start = segments.index(segment_number(page.key)) + 1
+    for segment in segments[start:]:
+        root = reader.existing(page_key(segment, 0), page_key(segment, 0))
+        for _, page in reader.subtree(root):
+            yield from _numbers_of(page)
+
+
+def _spoken(reader: Reader) -> list[int]:
+    """The segments that hold messages: the prompts, then the conversation."""
+    conversation = reader.conversation()
+    segments = [number for number, segment in reader.live_segments() if segment.type is SegmentType.SYSTEM]
+    return segments if conversation is None else [*segments, conversation]
+
+
+def _numbers_of(page: PageRecord) -> Sequence[int]:
+    return page.header.numbers if page.header.form >= Form.USER else ()
 
 
 def all_numbers(reader: Reader) -> Sequence[int]:

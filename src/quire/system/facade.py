@@ -7,7 +7,9 @@ from quire.engine import Engine
 from quire.errors import InvalidValue, shown
 from quire.storage.base import Storage, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
+from quire.storage.overlay import OverlayStorage
 from quire.system.editing import Editing
+from quire.system.journal import Entry
 from quire.system.keeping import Keeping
 from quire.system.reading import Reading
 from quire.system.rules import whole_number
@@ -54,6 +56,11 @@ class ContextSystem(Editing, Reading, Timeline, Keeping):
         engine.embedder = embedder
         super().__init__(engine, actor)
 
+    @property
+    def counter(self) -> TokenCounter:
+        """What counts tokens here."""
+        return self._engine.counter
+
     def opened(self, context: str) -> "ContextSystem":
         """Another context of the same storage, with this one's counter, clock and limits."""
         engine, state = self._engine, self._engine.state
@@ -67,6 +74,25 @@ class ContextSystem(Editing, Reading, Timeline, Keeping):
             max_bytes=state.max_bytes,
             embedder=engine.embedder,
         )
+
+    def as_of(self, to: str | int | Entry) -> "ContextSystem":
+        """This context as a rollback to a checkpoint or an entry would leave it, to look at.
+
+        It is kept in memory over the same storage: whatever is done to it reaches nobody. Raises `InvalidValue`.
+        """
+        engine, state = self._engine, self._engine.current()
+        past = ContextSystem(
+            OverlayStorage(state.storage, self.context),
+            self.context,
+            actor=self.actor,
+            counter=engine.counter,
+            clock=engine.clock,
+            max_pages=state.max_pages,
+            max_bytes=state.max_bytes,
+            embedder=engine.embedder,
+        )
+        past.rollback(to)
+        return past
 
     def __repr__(self) -> str:
         return f"<ContextSystem {self.context!r} at seq {self._engine.state.version}, acting as {self.actor!r}>"

@@ -61,15 +61,18 @@ def history(
     page: PageIndex | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    before: int | None = None,
+    reverse: bool = False,
 ) -> Iterator[Entry]:
-    """The entries with a seq above `after` that pass every filter, oldest first. Streams.
+    """The entries with a seq above `after` and below `before` that pass every filter, oldest first. Streams.
 
-    `page` is an index that exists or existed; `since` and `until` are both included.
+    `page` is an index that exists or existed; `since` and `until` are both included. `reverse`: the newest first.
     """
     wanted = _filters(state, actor, operation, page, since, until)
+    last = state.version if before is None else min(before - 1, state.version)
     return (
         to_entry(state, record.key, entry)
-        for record in state.storage.scan(state.context, JOURNAL, after + 1, state.version)
+        for record in state.storage.scan(state.context, JOURNAL, after + 1, last, reverse=reverse)
         for entry in [decode_entry(record.key, record.value)]
         if all(passes(entry) for passes in wanted)
     )

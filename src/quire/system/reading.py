@@ -64,13 +64,18 @@ class Reading(Face):
 
         return self._read(read)
 
-    def children(self, index: PageIndex, *, after: PageIndex | None = None, limit: int | None = None) -> list[Page]:
-        """A folder's children in order, hot ones included, cold ones not; a part of them with `after` and `limit`."""
+    def children(
+        self, index: PageIndex, *, after: PageIndex | None = None, limit: int | None = None, cold: bool = False
+    ) -> list[Page]:
+        """A folder's children in order, hot ones included, cold ones not; a part of them with `after` and `limit`.
+
+        With `cold` instead those in the cold archive that stood in this folder.
+        """
 
         def read(state: State) -> list[Page]:
             record = _folder(state, index)
-            start = None if after is None else slot(child_of(state, record, after, "after"))
-            found = islice(state.members(record.key, after=start), _limit(limit))
+            start = None if after is None else slot(child_of(state, record, after, "after", cold=cold))
+            found = islice(state.members(record.key, after=start, cold=cold), _limit(limit))
             return [to_page(state, page) for page in found]
 
         return self._read(read)

@@ -77,10 +77,10 @@ def settled(reader: Reader, record: PageRecord, doing: str) -> None:
         )
 
 
-def child_of(reader: Reader, folder: PageRecord, index: object, field: str) -> PageRecord:
-    """The page, if it is a child of the folder. Raises `InvalidValue` naming the argument."""
+def child_of(reader: Reader, folder: PageRecord, index: object, field: str, *, cold: bool = False) -> PageRecord:
+    """The page, if it is a child of the folder, or was before it went cold. Raises `InvalidValue`."""
     record = reader.live(index)
-    if record.parent != folder.key or record.is_cold:
+    if record.parent != folder.key or record.is_cold is not cold:
         above = reader.index(folder.key)
         raise InvalidValue(f"{field}={shown(index)} is not a child of {above!r}; name one of its children.")
     return record

@@ -31,11 +31,18 @@ class Timeline(Face):
         page: PageIndex | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        before: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[Entry]:
-        """The journal entries above `after` that pass every filter, oldest first. Streams."""
+        """The journal entries above `after` (and below `before`) that pass every filter, oldest first. Streams.
+
+        `reverse` gives the newest first.
+        """
         start = whole_number(after, "after")
         filters: dict[str, Any] = {"actor": actor, "operation": operation, "page": page, "since": since, "until": until}
-        return self._read(lambda state: history(state, start, **filters))
+        if before is not None:
+            filters["before"] = whole_number(before, "before")
+        return self._read(lambda state: history(state, start, reverse=bool(reverse), **filters))
 
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep all that came after; the seq of the new entry.

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from quire.messages import Message
+from quire.messages import Message, Provider
 from quire.pages import PageIndex
 from quire.providers import format_messages
 from quire.providers.anthropic import system
@@ -14,6 +14,7 @@ from quire.providers.thoughts import for_model
 from quire.view.bill import Bill, Price, why_not_cached
 from quire.view.folded import Folded
 from quire.view.parts import Part, Shown, total_tokens
+from quire.view.scene import shared_tokens
 
 _MARKS = 4  # as many cache marks as Anthropic takes
 
@@ -155,6 +156,35 @@ class View:
     def cost(self, price: Price | None = None, *, marked: bool = False) -> float:
         """What sending this view costs, in plain tokens: the sum of its `bill`."""
         return self.bill(price, marked=marked).cost
+
+    def following(self, other: "View") -> "View":
+        """This view as if `other` had been sent before it: `shared_prefix` and `bill` are measured against that one."""
+        steady, before = self._before_tail(), other._before_tail()
+        tokens = total_tokens(steady)
+        return View(
+            steady,
+            budget=self.budget,
+            tokens=tokens,
+            shared_prefix=shared_tokens(before, steady, tokens),
+            fold=self.fold,
+            seq=self.seq,
+            previous=before,
+            tail=self.tail,
+        )
+
+    def places(self, provider: Provider) -> list[int]:
+        """Where each of the parts begins in a provider's list of messages; -1 for what stands apart there."""
+        places, total, is_prompt = [], 0, provider == "anthropic"
+        for part in self.parts:
+            is_prompt = is_prompt and all(message.role == "system" for message in part.messages)
+            if is_prompt:
+                places.append(-1)
+                continue
+            written = part.openai() if provider == "openai" else format_messages(part.messages, provider)
+            joins = provider == "anthropic" and total > 0 and bool(part.messages) and part.messages[0].joined
+            places.append(total - joins)
+            total += len(written) - joins
+        return places
 
     def diff(self, other: "View") -> list[Difference]:
         """The pages that this view shows and another does not, or not so, and the other way round."""

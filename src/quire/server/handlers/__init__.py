@@ -1,0 +1,1 @@
+"""What each route does: parse, one library call, tell."""

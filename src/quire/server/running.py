@@ -1,0 +1,213 @@
+"""Running a service: binding, starting in a thread or in the foreground, and stopping without cutting anybody off."""
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from quire.errors import InvalidValue, QuireError, StorageFailure, shown
+from quire.library import Library
+from quire.server.app import Service
+from quire.server.keys import key_for
+from quire.server.options import Options
+from quire.storage.base import Storage
+from quire.system.rules import whole_number
+from quire.view.options import DEFAULT_BUDGET
+from quire.windows.app import App
+from quire.windows.box import Scratch, Todo
+
+Where = str | os.PathLike[str] | Storage
+_MAX_PORT = 65_535
+_START = 30.0
+USUAL_APPS: tuple[type[App], ...] = (Todo, Scratch)
+"""Apps that need nothing but their own saved state: their windows show here without being asked for."""
+
+
+class Running:
+    """A server that runs. It is a context manager that stops it."""
+
+    def __init__(self, library: Library, service: Service, sockets: list[socket.socket], token: str) -> None:
+        self.token = token
+        self.token_is_new = False
+        self.service = service
+        self.host, self.port = sockets[0].getsockname()[:2]
+        self._library = library
+        self._sockets = sockets
+        self._server = _Server(service)
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is, without the token."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{self.port}/"
+
+    @property
+    def url(self) -> str:
+        """The inspector's address with the token, which stays in the browser: a fragment is sent to nobody."""
+        return f"{self.address}#token={self.token}"
+
+    def begin(self) -> Self:
+        """Serve in a thread of its own; back when requests are answered."""
+        self._thread = threading.Thread(target=self._run, name="quire-server", daemon=True)
+        self._thread.start()
+        self._server.began.wait(_START)
+        if self._failure is not None:
+            raise StorageFailure(f"The server did not start: {self._failure}.") from self._failure
+        return self
+
+    def run(self) -> None:
+        """Serve here until it is stopped by a signal."""
+        try:
+            self._server.run(sockets=self._sockets)
+        finally:
+            self._library.close()
+
+    def stop(self) -> None:
+        """Answer what was asked, let listeners go, and end. Stopping twice is fine."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(self.service.options.grace + _START)
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # the thread that waits has to know
+            self._failure = error
+        finally:
+            self._server.began.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with live streams ended before it waits for connections."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(
+            uvicorn.Config(
+                service.app,
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="on",
+                log_config=None,  # logging is the program's own to set up
+                access_log=False,  # the gate logs, without what could be a secret
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=service.options.grace,
+                limit_concurrency=1_000,
+                h11_max_incomplete_event_size=64 << 10,
+            )
+        )
+        self._service = service
+        self.began = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.began.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._service.hub.close()
+        await super().shutdown(sockets)
+
+
+def start(where: Where, *, ready: Callable[[Running], None] | None = None, **options: Any) -> Running:
+    """Serve in a thread; see `quire.server.start`."""
+    running = _prepared(where, **options)
+    running.begin()
+    (ready or (lambda _: None))(running)
+    return running
+
+
+def run(where: Where, *, ready: Callable[[Running], None] | None = None, **options: Any) -> None:
+    """Serve in the foreground; see `quire.server.serve`."""
+    running = _prepared(where, **options)
+    (ready or announce)(running)
+    with suppress(KeyboardInterrupt):
+        running.run()
+
+
+def announce(running: Running) -> None:
+    """Print where the server is; the token only if it was made just now."""
+    told = running.url if running.token_is_new else running.address
+    sys.stdout.write(f"quire serves at {told}\n")
+    sys.stdout.flush()
+
+
+def _prepared(
+    where: Where,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8377,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    budget: int | None = None,
+    hosts: Sequence[str] = (),
+    apps: Sequence[type[App]] | None = None,
+    create: bool = True,
+    **limits: Any,
+) -> Running:
+    unknown = limits.keys() - Options.__dataclass_fields__.keys()
+    if unknown:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise InvalidValue(f"There is no option {shown(min(unknown))}; options are port, token, token_file, {known}.")
+    options = Options(
+        host=_host(host),
+        hosts=tuple(hosts),
+        budget=DEFAULT_BUDGET if budget is None else whole_number(budget, "budget"),
+        apps=USUAL_APPS if apps is None else tuple(apps),
+        **limits,
+    )
+    key = key_for(token, token_file)
+    sockets = _bound(options.host, port)
+    try:
+        library = Library(where, create=create)
+        running = Running(library, Service(library, key.token, options), sockets, key.token)
+    except QuireError:
+        for one in sockets:
+            one.close()
+        raise
+    running.token_is_new = key.is_new
+    return running
+
+
+def _host(host: object) -> str:
+    if isinstance(host, str) and host and host.isprintable() and "/" not in host:
+        return host
+    raise InvalidValue(f"host is {shown(host)}; a name or an address is needed, such as 127.0.0.1.")
+
+
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket that listens at this place. Raises `InvalidValue`, or `StorageFailure` if it is taken."""
+    if whole_number(port, "port") > _MAX_PORT:
+        raise InvalidValue(f"port is {port}; 0 (any that is free) to {_MAX_PORT} is needed.")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = found[0]
+        one = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidValue(f"host is {shown(host)}, which cannot be bound to: {error}.") from None
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(place)
+        one.listen(256)
+    except OSError as error:
+        one.close()
+        raise StorageFailure(f"Cannot listen at {host}:{port}: {error}. Another port may be free.") from None
+    one.setblocking(False)
+    return [one]

@@ -1,0 +1,110 @@
+"""The contexts that are open, the least recently used ones put back. Nothing is kept here that the store does not have.
+
+Every use takes over first what other processes wrote, so that any number of servers can work on one store.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock, RLock
+
+from quire.context import Context
+from quire.errors import Busy, NoSuchContext
+from quire.library import Library
+from quire.server.undone import Undone
+from quire.storage.base import check_context_name
+from quire.view.view import View
+from quire.windows.app import App
+
+_VIEWS = 8
+_PATIENCE = 20.0
+
+
+class Opened:
+    """A context that is open here, and what was last shown of it."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.lock = RLock()
+        self.undone = Undone()
+        self._views: OrderedDict[int, View] = OrderedDict()
+
+    def follow(self, view: View) -> View | None:
+        """The view of the same budget that was given before this one, if there was any."""
+        before = self._views.pop(view.budget, None)
+        self._views[view.budget] = view
+        while len(self._views) > _VIEWS:
+            self._views.popitem(last=False)
+        return before
+
+
+class Shelf:
+    """Open contexts by name, at most so many."""
+
+    def __init__(self, library: Library, *, budget: int, apps: Sequence[type[App]], most: int = 32) -> None:
+        self.library = library
+        self.budget = budget
+        self._apps = apps
+        self._most = most
+        self._lock = Lock()
+        self._open: OrderedDict[str, Opened] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def use(self, name: str) -> Iterator[Opened]:
+        """A context as it is now, for this thread alone. Raises `NoSuchContext`, or `Busy` if it is long in use."""
+        opened = self._opened(check_context_name(name))
+        if not opened.lock.acquire(timeout=_PATIENCE):
+            raise Busy(f"Context {name!r} has been in use for {_PATIENCE:.0f} seconds: retry.")
+        try:
+            opened.context.refresh()
+            if not opened.context.seq:  # it was deleted since
+                self.forget(name)
+                raise _unknown(name)
+            yield opened
+        finally:
+            opened.lock.release()
+
+    def forget(self, name: str) -> None:
+        """Put a context back."""
+        with self._lock:
+            self._open.pop(name, None)
+
+    def close(self) -> None:
+        """Put all of them back."""
+        with self._lock:
+            opened = list(self._open.values())
+            self._open.clear()
+        for one in opened:
+            one.context.close()
+
+    def _opened(self, name: str) -> Opened:
+        with self._lock:
+            found = self._open.get(name)
+            if found is not None:
+                self._open.move_to_end(name)
+                return found
+        fresh = Opened(self._fresh(name))
+        with self._lock:
+            opened = self._open.setdefault(name, fresh)
+            self._open.move_to_end(name)
+            leaving = [self._open.popitem(last=False)[1] for _ in range(len(self._open) - self._most)]
+        for one in leaving:
+            if one.lock.acquire(blocking=False):  # else its user goes on with it
+                one.context.close()
+                one.lock.release()
+        return opened
+
+    def _fresh(self, name: str) -> Context:
+        context = self.library.open(name, budget=self.budget, create=False)
+        if not context.seq:
+            raise _unknown(name)
+        for app in self._apps:
+            context.windows.register(app)
+        return context
+
+
+def _unknown(name: str) -> NoSuchContext:
+    return NoSuchContext(f"No context {name!r} here; GET /api/contexts lists what is there.")
