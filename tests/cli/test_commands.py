@@ -1,6 +1,7 @@
 """The command line: what it prints and how it ends."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_a_tree_may_leave_out_what_is_closed_and_what_is_many(tmp_path: Path) ->
         part = pages.create_contents_page("Part", "", "mem-0", inner)
         pages.hide(pages.create_contents_page("Chapter", "", "mem-0", [part]))
 
-        def names(**options: int) -> list[str]:
+        def names(**options: Any) -> list[str]:
             return [
                 word
                 for line in draw_tree(pages, PLAIN, **options)

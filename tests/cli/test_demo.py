@@ -10,10 +10,10 @@ import quire
 from quire.cli import main
 from quire.cli.demo import BUDGET, NAME
 from quire.cli.demo.replay import Replay, replay
-from quire.cli.demo.stage import Stage
 from quire.cli.demo.table import draw_table
 from quire.cli.demo.talk import MESSAGES, QUESTIONS, SYSTEM, asked_in
 from quire.cli.paint import Paint
+from quire.cli.replaying.stage import Stage
 from tests.cli.screens import plain, widest
 
 PLAIN = Paint(colour=False)
@@ -172,7 +172,7 @@ class Terminal(io.StringIO):
 
 def test_there_are_pauses_on_a_terminal_only_and_not_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("quire.cli.demo.stage.sleep", slept.append)
+    monkeypatch.setattr("quire.cli.replaying.stage.sleep", slept.append)
     Stage(PLAIN, out=io.StringIO()).beat("x")
     Stage(PLAIN, out=Terminal(), fast=True).beat("x")
     assert slept == []

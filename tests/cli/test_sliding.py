@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import quire
 from quire.cli.demo.measure import Reach, Side, facts_of
-from quire.cli.demo.sliding import SlidingWindow, Window
 from quire.cli.demo.talk import MESSAGES, SYSTEM, Question
+from quire.cli.replaying.sliding import SlidingWindow, Window
 from quire.messages import message_tokens
 from quire.providers import format_messages
 from quire.tokens import VocabularyCounter

@@ -1,80 +1,95 @@
-"""The `quire` command: parse, one library call, print. Errors become exit codes here and nowhere else."""
+"""The `quire` command: parse, one library call, print. Errors become exit codes here and nowhere else.
 
-import argparse
+0: done. 1: it could not be done, or what was checked is not in order. 2: bad input, and nothing was changed: arguments,
+a name that names nothing, a refused operation. 130: stopped with Ctrl-C. 141: whoever read the output stopped reading.
+"""
+
+import os
 import sys
 from collections.abc import Sequence
 
-import quire
-from quire.cli.demo import run_demo
-from quire.cli.grid import draw_grid
-from quire.cli.paint import Paint
-from quire.cli.tree import draw_tree
-from quire.cli.width import terminal_width
-from quire.errors import InvalidOperation, NoSuchContext, QuireError
-from quire.view.options import DEFAULT_BUDGET
+from quire.cli.commands import ROWS, Row, load
+from quire.cli.usage import overview, refuse
+from quire.errors import InvalidOperation, QuireError
 
-_EXIT_REFUSED = 2
-_EXIT_FAILED = 1
+FAILED = 1
+REFUSED = 2
+INTERRUPTED = 130
+UNREAD = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code: 0, 1 for a failure, 2 for bad input."""
-    options = _parser().parse_args(arguments)
+    """Run the command line; the exit code. What cannot be parsed ends in `SystemExit(2)`, as with `argparse`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return int(options.run(options) or 0)
-    except (InvalidOperation, LookupError) as error:
-        if not isinstance(error, QuireError):
-            raise
-        print(f"quire: {error}", file=sys.stderr)
-        return _EXIT_REFUSED
+        code = _run(words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _read_no_more()
+        return UNREAD
+    return code
+
+
+def _run(words: list[str]) -> int:
+    first = words[0] if words else ""
+    if first in ("", "-h", "--help", "help"):
+        return _help(words)
+    if first in ("-V", "--version"):
+        from quire import __version__
+
+        print(f"quire {__version__}")
+        return 0
+    return _command(ROWS[first], words[1:]) if first in ROWS else refuse(first)
+
+
+def _help(words: list[str]) -> int:
+    from quire.cli.paint import Paint
+
+    if len(words) > 1 and words[1] in ROWS:  # quire help tree
+        return _command(ROWS[words[1]], ["--help"])
+    for line in overview(Paint.for_terminal()):
+        print(line, file=sys.stdout if words else sys.stderr)
+    return 0 if words else REFUSED
+
+
+def _command(row: Row, words: list[str]) -> int:
+    from quire.cli.command import parser_of
+    from quire.cli.out import Out
+
+    command = load(row)
+    options = parser_of(row.name, row.summary, command).parse_args(words)
+    _speak_utf8()
+    try:
+        return command.run(options, Out(json=options.json)) or 0
     except QuireError as error:
+        _tell(error, json=options.json)
+        is_refused = isinstance(error, InvalidOperation | LookupError)
+        return REFUSED if is_refused else FAILED
+
+
+def _tell(error: QuireError, *, json: bool) -> None:
+    if json:
+        import msgspec
+
+        told = {"error": {"code": error.code, "message": str(error)}}
+        print(msgspec.json.encode(told).decode(), file=sys.stderr)
+    else:
         print(f"quire: {error}", file=sys.stderr)
-        return _EXIT_FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="quire", description="An agent's memory as a book of pages.")
-    parser.add_argument("--version", action="version", version=f"quire {quire.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="replay a short agent conversation and show how its view is kept")
-    demo.add_argument("--fast", action="store_true", help="no pauses, also on a terminal")
-    demo.set_defaults(run=lambda options: run_demo(Paint.for_terminal(), fast=options.fast))
-    tree = commands.add_parser(
-        "tree",
-        help="show a context's pages with their tokens",
-        epilog="example: quire tree agent.db --context support-42",
-    )
-    tree.set_defaults(run=_tree)
-    view = commands.add_parser(
-        "view",
-        help="show what fills the model's window, as a map; nothing is written",
-        epilog="example: quire view agent.db --context support-42 --budget 8000",
-    )
-    view.add_argument("--budget", type=int, default=DEFAULT_BUDGET, help="tokens (default: %(default)s)")
-    view.set_defaults(run=_view)
-    for command in (tree, view):
-        command.add_argument("where", help="a path (SQLite), sqlite:FILE or file:DIR")
-        command.add_argument("--context", default="default", help="the context's name (default: %(default)s)")
-    return parser
+def _speak_utf8() -> None:
+    """Print any text, also where the locale knows none but its own letters."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
-def _tree(options: argparse.Namespace) -> None:
-    with quire.Library(options.where, create=False) as library:
-        pages = _opened(library, options).pages
-        for line in draw_tree(pages, Paint.for_terminal(), terminal_width()):
-            print(line)
-
-
-def _view(options: argparse.Namespace) -> None:
-    with quire.Library(options.where, create=False) as library:
-        view = _opened(library, options).render(max_tokens=options.budget, preview=True)
-        print(f"{view.tokens:,} of {view.budget:,} tokens, {len(view.messages):,} messages")
-        for line in draw_grid(view, Paint.for_terminal(), terminal_width()):
-            print(line)
-
-
-def _opened(library: quire.Library, options: argparse.Namespace) -> quire.Context:
-    if not library.exists(options.context):
-        known = ", ".join(repr(name) for name in list(library.list())[:12]) or "none"
-        raise NoSuchContext(f"No context {options.context!r} in {options.where!r}. Contexts there: {known}.")
-    return library.open(options.context)
+def _read_no_more() -> None:
+    """Let what is left in the buffers go nowhere: Python would complain at its end that nobody reads it."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return

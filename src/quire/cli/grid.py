@@ -11,6 +11,7 @@ from typing import NamedTuple
 from quire import View
 from quire.cli.paint import Paint
 from quire.cli.width import width
+from quire.cli.words import counted
 
 _FREE = "free"
 _KINDS = {
@@ -59,7 +60,7 @@ def _legend(view: View, size: int, paint: Paint) -> Iterator[tuple[str, int]]:
         letter, colour, name = _KINDS.get(kind, _OTHER)
         words = f" {name} {tokens:,}"
         yield paint.colour(colour, letter.upper()) + words, width(letter + words)
-    for words in (f"a cell is {_count(size)}", f"CAPITALS: {view.shared_prefix:,} from the cache"):
+    for words in (f"a cell is {counted(size, 'token')}", f"CAPITALS: {view.shared_prefix:,} from the cache"):
         yield paint.dim(words), width(words)
 
 
@@ -129,7 +130,3 @@ def _cell_size(tokens: int, most: int) -> int:
 def _parts(whole: int, size: int) -> int:
     """How many parts of a size a whole has, the last one perhaps smaller."""
     return -(-whole // size)
-
-
-def _count(tokens: int) -> str:
-    return "1 token" if tokens == 1 else f"{tokens:,} tokens"

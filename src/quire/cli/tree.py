@@ -1,15 +1,23 @@
 """Drawing a context's tree for a terminal: one line a page, with its tokens and state, within the terminal's width."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from quire.cli.paint import Paint
 from quire.cli.width import DEFAULT_WIDTH, cut, width
-from quire.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, Segment, Visibility
+from quire.cli.words import counted
+from quire.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
 from quire.rendering.renderer import ACTOR
 from quire.system import ContextSystem
+from quire.system.rules import whole_number
 
-_MAX_CHILDREN = 50
-_MAX_DEPTH = 40
+DEPTH = 40
+"""As deep as a tree is drawn where nobody says how deep."""
+MOST_CHILDREN = 50
+MOST_PAGES = 1_000
+"""So many pages are shown of a large context, about: the upper levels of it first."""
+_CHUNK = 256
 _LEAST_NAME = 12
 _LONGEST_NAME = 60
 
@@ -19,49 +27,147 @@ def draw_tree(
     paint: Paint,
     columns: int = DEFAULT_WIDTH,
     *,
-    closed: int = _MAX_DEPTH,
-    most: int = _MAX_CHILDREN,
+    index: PageIndex | None = None,
+    depth: int = DEPTH,
+    closed: int = DEPTH,
+    most: int = MOST_CHILDREN,
+    everything: bool = False,
 ) -> Iterator[str]:
-    """The lines of the whole context, segment by segment.
+    """The lines of the whole context, segment by segment, or of one page and what is below it.
 
-    So many levels below a closed folder are shown, and so many children of each folder, with a count of the others.
+    So many levels are shown, so many below a closed folder, and so many children of each folder, with a count of the
+    others; and no more folders are opened than are good to look at, unless `everything` is asked for.
     """
-    draw = _Tree(pages, paint, columns, most)
-    for segment in pages.list_segments():
-        yield _segment_line(segment, paint)
-        yield from draw.children(segment.root_index, "", closed)
-    out = [page for page in pages.list_pages() if page.lifecycle is Lifecycle.COLD_ARCHIVED]
+    tree = _Tree(pages, _Bounds(depth, closed, most, everything), index)
+    draw = _Drawing(paint, columns)
+    if index is not None:
+        yield draw.page("", pages.get_page(index))
+        yield from map(draw.line, tree.walk(index))
+    else:
+        for segment in pages.list_segments():
+            yield _segment_line(segment, paint)
+            yield from map(draw.line, tree.walk(segment.root_index))
     for title, marked in (("cold archive", False), ("out of the conversation", True)):
-        found = [page for page in out if _is_marked(page) is marked]
+        found = [page for page in tree.out if _is_marked(page) is marked]
         if found:
             yield paint.bold(title)
-            for page in found[:most]:
+            for page in found if everything else found[:most]:
                 yield draw.page("   ", page, f" (from {page.home})")
 
 
+def pages_of(
+    pages: ContextSystem,
+    *,
+    index: PageIndex | None = None,
+    depth: int = DEPTH,
+    most: int = MOST_CHILDREN,
+    everything: bool = False,
+) -> Iterator[tuple[int, Page]]:
+    """The pages that `draw_tree` shows, each with its depth; those that are out of the tree last."""
+    tree = _Tree(pages, _Bounds(depth, DEPTH, most, everything), index)
+    for root in [index] if index is not None else [segment.root_index for segment in pages.list_segments()]:
+        yield 0, pages.get_page(root)
+        yield from ((line.depth, line.page) for line in tree.walk(root) if line.page is not None)
+    yield from ((0, page) for page in (tree.out if everything else tree.out[:most]))
+
+
+class _Bounds(NamedTuple):
+    """How much of a tree is looked at."""
+
+    depth: int
+    closed: int
+    most: int
+    everything: bool
+
+
+class _Line(NamedTuple):
+    """A page in the tree, or how many more there are in a folder."""
+
+    depth: int
+    start: str
+    page: Page | None
+    more: int = 0
+
+
 class _Tree:
-    def __init__(self, pages: ContextSystem, paint: Paint, columns: int, most: int) -> None:
+    """What is shown of a context: for each folder that is looked into, its first children and how many more.
+
+    Which folders those are is found out first, level by level; where everything is shown, folders are read when their
+    turn comes.
+    """
+
+    def __init__(self, pages: ContextSystem, bounds: _Bounds, index: PageIndex | None) -> None:
+        self._bounds = bounds._replace(
+            depth=whole_number(bounds.depth, "depth"), most=whole_number(bounds.most, "limit")
+        )
         self._pages = pages
+        self._found: dict[PageIndex, list[Page]] = {}
+        self.out: list[Page] = []
+        """Pages that were archived cold, or marked, out of the folders that were looked into."""
+        if not bounds.everything:
+            self._look([segment.root_index for segment in pages.list_segments()] if index is None else [index])
+
+    def walk(self, root: PageIndex) -> Iterator[_Line]:
+        """The lines below a folder, parents first."""
+        stack = [("", self._lines(root))]
+        while stack:
+            indent, lines = stack[-1]
+            found = next(lines, None)
+            if found is None:
+                stack.pop()
+                continue
+            page, more, last = found
+            yield _Line(len(stack), f"{indent}{'└─ ' if last else '├─ '}", page, more)
+            if isinstance(page, ContentsPage):
+                stack.append((indent + ("   " if last else "│  "), self._lines(page.index)))
+
+    def _lines(self, folder: PageIndex) -> Iterator[tuple[Page | None, int, bool]]:
+        """The children of a folder, then how many more there are, each with whether it is the last."""
+        children = self._all_children(folder) if self._bounds.everything else iter(self._found.get(folder, ()))
+        more = self._pages.child_count(folder) - len(self._found[folder]) if folder in self._found else 0
+        child = next(children, None)
+        while child is not None:
+            following = next(children, None)
+            yield child, 0, following is None and not more
+            child = following
+        if more:
+            yield None, more, True
+
+    def _all_children(self, folder: PageIndex) -> Iterator[Page]:
+        if not isinstance(self._pages.get_page(folder), ContentsPage):
+            return
+        self.out += self._pages.children(folder, cold=True)
+        after: PageIndex | None = None
+        while chunk := self._pages.children(folder, after=after, limit=_CHUNK):
+            yield from chunk
+            after = chunk[-1].index
+
+    def _look(self, roots: Sequence[PageIndex]) -> None:
+        """Look into folders level by level until there is enough to show."""
+        bounds, shown = self._bounds, 0
+        waiting = deque((page, 1, bounds.closed) for page in map(self._pages.get_page, roots))
+        while waiting and shown < MOST_PAGES:
+            folder, level, closed = waiting.popleft()
+            if level > bounds.depth or not isinstance(folder, ContentsPage) or closed < 0:
+                continue
+            children = self._found[folder.index] = self._pages.children(folder.index, limit=bounds.most)
+            self.out += self._pages.children(folder.index, limit=bounds.most, cold=True)
+            shown += len(children)
+            waiting.extend((child, level + 1, closed if _is_open(child) else closed - 1) for child in children)
+
+
+class _Drawing:
+    """Draws lines in colour, within the width of a terminal."""
+
+    def __init__(self, paint: Paint, columns: int) -> None:
         self._paint = paint
         self._columns = columns
-        self._most = most
 
-    def children(self, index: str, indent: str, closed: int) -> Iterator[str]:
-        """The lines below a folder, so many levels of closed ones among them."""
-        children = self._pages.children(index, limit=self._most)
-        more = self._pages.child_count(index) - len(children)
-        for position, child in enumerate(children):
-            last = position == len(children) - 1 and not more
-            yield self.page(f"{indent}{'└─ ' if last else '├─ '}", child)
-            below = closed if _is_open(child) else closed - 1
-            if not isinstance(child, ContentsPage) or below < 0:
-                continue
-            if len(indent) >= 3 * _MAX_DEPTH:
-                yield f"{indent}   {self._paint.dim('… deeper')}"
-            else:
-                yield from self.children(child.index, indent + ("   " if last else "│  "), below)
-        if more:
-            yield f"{indent}└─ {self._paint.dim(f'… {more:,} more')}"
+    def line(self, line: _Line) -> str:
+        """A line of the tree."""
+        if line.page is None:
+            return f"{line.start}{self._paint.dim(f'… {line.more:,} more')}"
+        return self.page(line.start, line.page)
 
     def page(self, start: str, page: Page, end: str = "") -> str:
         """One page: index, name, size, state. The name gives way where the terminal is narrow."""
@@ -89,9 +195,9 @@ def _segment_line(segment: Segment, paint: Paint) -> str:
 
 def _size(page: Page) -> str:
     if isinstance(page, DetailPage):
-        return _count(page.tokens, "token")
-    children = _count(page.child_count, "page")
-    return f"{children}, {_count(page.tokens, 'token')}" if page.tokens else children
+        return counted(page.tokens, "token")
+    children = counted(page.child_count, "page")
+    return f"{children}, {counted(page.tokens, 'token')}" if page.tokens else children
 
 
 def _marks(page: Page) -> list[tuple[str, str]]:
@@ -106,7 +212,7 @@ def _marks(page: Page) -> list[tuple[str, str]]:
     elif page.effective is Lifecycle.HOT_ARCHIVED:
         marks.append(("folded away", "dim"))
     elif page.visibility is Visibility.HIDDEN:
-        marks.append((f"{_closed_word(page)}, summary {_count(page.summary_tokens, 'token')}", "blue"))
+        marks.append((f"{_closed_word(page)}, summary {counted(page.summary_tokens, 'token')}", "blue"))
     elif page.effective is Lifecycle.ACTIVE and not page.pinned:
         marks.append(("open", "dim"))
     return marks
@@ -116,7 +222,3 @@ def _closed_word(page: Page) -> str:
     if isinstance(page, DetailPage):
         return "line"
     return "folded" if page.author == ACTOR else "hidden"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

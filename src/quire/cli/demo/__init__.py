@@ -7,12 +7,12 @@ import quire
 from quire.cli.demo.after import look_back, undo_fold
 from quire.cli.demo.replay import replay
 from quire.cli.demo.rest import look_again, try_next, try_out
-from quire.cli.demo.stage import Stage
 from quire.cli.demo.table import draw_table
 from quire.cli.demo.talk import MESSAGES, QUESTIONS, TITLE
 from quire.cli.demo.window import show_window
 from quire.cli.grid import draw_grid
 from quire.cli.paint import Paint
+from quire.cli.replaying.stage import Stage
 from quire.cli.tree import draw_tree
 
 BUDGET = 2_000

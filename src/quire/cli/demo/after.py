@@ -1,8 +1,8 @@
 """What can be done with what was folded: find it, ask why it is not shown, open it, undo the fold."""
 
 from quire import Context, DetailPage, Hit
-from quire.cli.demo.stage import Stage
 from quire.cli.demo.talk import Question
+from quire.cli.replaying.stage import Stage
 from quire.cli.width import cut, width
 
 _ROOMY = 10

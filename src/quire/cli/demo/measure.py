@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from quire import Context, DetailPage, Message, Price, check_legal
+from quire import Context, DetailPage, Message, Price
 from quire.cli.demo.talk import Question
-from quire.providers import format_messages
+from quire.cli.replaying.tally import Tally
 
 _HITS = 5
 _FACT = re.compile(r"(?=\S*\d)[A-Za-z0-9][A-Za-z0-9_.,:-]{2,}[A-Za-z0-9]")
@@ -26,25 +26,17 @@ class Reach(NamedTuple):
         return Reach(*(one + more for one, more in zip(self, other, strict=True)))
 
 
-class Side:
+class Side(Tally):
     """One of the two that are compared: what it has sent, and what it reaches, by a search too if it has a context."""
 
     def __init__(self, context: Context | None = None, price: Price | None = None) -> None:
+        super().__init__(price)
         self._context = context
-        self._price = price or Price()
-        self.calls = 0
-        self.tokens = 0
-        self.shared = 0
-        self.broken = 0
-        """Requests that the provider would refuse."""
         self.answers = Reach()
 
     def call(self, messages: Sequence[Message], tokens: int, shared: int, asked: Sequence[Question]) -> None:
         """Count one model call: what was sent, and whether what was just asked can be answered from it."""
-        self.calls += 1
-        self.tokens += tokens
-        self.shared += shared
-        self.broken += bool(check_legal(format_messages(messages, "openai"), "openai"))
+        self.count(messages, tokens, shared)
         self.answers += self.reach([(question.find, question.answer) for question in asked], messages)
 
     def reach(self, sought: Sequence[tuple[str, str]], messages: Sequence[Message]) -> Reach:
@@ -53,11 +45,6 @@ class Side:
         missing = [(query, answer) for query, answer in sought if not _stands_in(answer, text)]
         found = sum(self._finds(query, answer) for query, answer in missing)
         return Reach(len(sought) - len(missing), found, len(sought))
-
-    @property
-    def cost(self) -> float:
-        """What all calls cost, in plain tokens: what the call before began with is read from the prompt cache."""
-        return self._price.read * self.shared + self._price.plain * (self.tokens - self.shared)
 
     def _finds(self, query: str, answer: str) -> bool:
         """Whether one of the first pages that a query finds holds the answer."""

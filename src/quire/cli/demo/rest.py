@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quire import Context, QuireError
-from quire.cli.demo.stage import Stage
+from quire.cli.replaying.stage import Stage
 from quire.cli.width import cut
 
 

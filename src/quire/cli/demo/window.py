@@ -3,7 +3,7 @@
 import re
 
 from quire import Context, View
-from quire.cli.demo.stage import Stage
+from quire.cli.replaying.stage import Stage
 from quire.cli.width import cut
 from quire.windows.box import Todo
 

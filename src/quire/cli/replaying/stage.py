@@ -1,4 +1,4 @@
-"""Where the demo is played: lines on standard output, with short pauses where somebody watches."""
+"""Where a conversation is played: lines on standard output, with short pauses where somebody watches."""
 
 import sys
 from time import sleep

@@ -1,0 +1,117 @@
+"""Taking conversations in from files."""
+
+import argparse
+from typing import Any
+
+import quire
+from quire.cli.command import Command
+from quire.cli.histories import Conversation, History, read_history
+from quire.cli.opening import add_context, library_at, named
+from quire.cli.out import Out
+from quire.cli.progress import Progress
+from quire.cli.words import counted
+from quire.conversation import ImportReport
+from quire.errors import InvalidValue
+
+_EVERY = "all"
+_MOST_FINDINGS = 10
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    add_context(parser, what="the context to import into, made if it is new (default: 'default')")
+    parser.add_argument("file", metavar="FILE", help="JSON or JSON Lines, gzipped or not; - is standard input")
+    add_conversation(
+        parser, "one of the conversations in the file, from 1; 'all': each into a context NAME-1, NAME-2, …"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="read and report, and keep nothing")
+
+
+def add_conversation(parser: argparse.ArgumentParser, words: str) -> None:
+    """The option that chooses among the conversations of a file."""
+    parser.add_argument("--conversation", metavar="N", help=words)
+
+
+def number_of(text: str | None) -> int | None:
+    """The number of a conversation. Raises `InvalidValue`."""
+    if text is not None and not (text.isascii() and text.isdigit()):
+        raise InvalidValue(f"conversation is {text!r}; a number from 1 is needed.")
+    return None if text is None else int(text)
+
+
+def _import(options: argparse.Namespace, out: Out) -> None:
+    history = read_history(options.file)
+    name = named(options)
+    if options.conversation == _EVERY:
+        pairs = [(f"{name}-{n}", found) for n, found in enumerate(history.conversations, 1)]
+    else:
+        pairs = [(name, history.chosen(number_of(options.conversation)))]
+    where = "memory:" if options.dry_run else options.where
+    with library_at(where, create=True) as library:
+        for number, (target, conversation) in enumerate(pairs):
+            report = _taken(library.open(target), conversation)
+            skipped = history.told() if number == len(pairs) - 1 else {}
+            if out.json:
+                out.value({"context": target, **_values(report), "skipped": skipped})
+            else:
+                _print(target, report, out)
+    if not out.json:
+        _print_skipped(history, out)
+        if options.dry_run:
+            out.line("nothing was kept")
+
+
+def _taken(context: quire.Context, conversation: Conversation) -> ImportReport:
+    with Progress("Importing", len(conversation.messages)) as progress:
+        return context.import_messages(
+            conversation.messages, progress=lambda report: progress.at(report.messages, context.name)
+        )
+
+
+def _values(report: ImportReport) -> dict[str, Any]:
+    return {
+        "messages": report.messages,
+        "pages": report.pages,
+        "first": report.first,
+        "last": report.last,
+        "marked": report.marked,
+        "findings": report.findings,
+    }
+
+
+def _print(name: str, report: ImportReport, out: Out) -> None:
+    paint = out.paint
+    aside = f", {len(report.marked):,} of them kept aside: no model could be shown them" if report.marked else ""
+    out.line(f"{paint.cyan(name)}: {counted(report.messages, 'message')} on {counted(report.pages, 'page')}{aside}")
+    for finding in report.findings[:_MOST_FINDINGS]:
+        place = f"message {finding.index}" if finding.index is not None else f"item {finding.item}"
+        out.line(f"   {paint.yellow(finding.kind)}, {place}: {out.safe(finding.text)}")
+    if len(report.findings) > _MOST_FINDINGS:
+        out.line(paint.dim(f"   … {len(report.findings) - _MOST_FINDINGS:,} more findings"))
+
+
+def _print_skipped(history: History, out: Out) -> None:
+    if not history.skipped:
+        return
+    lines: dict[str, int] = {}
+    for skip in history.skipped:
+        lines.setdefault(skip.what, skip.line)
+    out.line(f"skipped {len(history.skipped):,} of the file's records, which are no messages of the conversation:")
+    for what, count in history.told().items():
+        out.line(f"   {count:,} × {out.safe(what)} {out.paint.dim(f'(first in line {lines[what]:,})')}")
+
+
+COMMANDS = {
+    "import": Command(
+        _import,
+        _add,
+        (
+            "quire import agent.db session.jsonl --context support-42",
+            "quire import agent.db request.json --dry-run",
+            "cat messages.json | quire import agent.db -",
+            "quire import runs.db runs.jsonl.gz --conversation all --context run",
+        ),
+        "It takes messages of OpenAI and Anthropic, items of OpenAI's Responses, whole request bodies and responses,"
+        " and session files of coding agents that have such messages inside. A broken history is taken in too; what was"
+        " wrong with it, and what was skipped, is reported.",
+    ),
+}

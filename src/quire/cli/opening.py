@@ -1,0 +1,87 @@
+"""The store and the context that a command is about: how they are named, and how they are opened."""
+
+import argparse
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import quire
+from quire.errors import NoSuchContext
+
+WHERE = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
+_DEFAULT = "default"
+_SECRET = re.compile(r"(://[^/@:]*):[^/@]*@")
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """The argument that names the store."""
+    parser.add_argument("where", metavar="WHERE", help=WHERE)
+
+
+def add_context(parser: argparse.ArgumentParser, *, what: str = "") -> None:
+    """The arguments that name the store and a context in it."""
+    add_where(parser)
+    words = what or "the context (default: 'default', or the only one that is there)"
+    parser.add_argument("-c", "--context", metavar="NAME", help=words)
+
+
+def add_budget(parser: argparse.ArgumentParser, default: int | None = None) -> None:
+    """The option that sets the budget of a view."""
+    from quire.view.options import DEFAULT_BUDGET
+
+    parser.add_argument(
+        "-b",
+        "--budget",
+        type=int,
+        metavar="TOKENS",
+        default=DEFAULT_BUDGET if default is None else default,
+        help="what the view may take (default: %(default)s)",
+    )
+
+
+@contextmanager
+def library_at(where: str, *, create: bool = False) -> Iterator[quire.Library]:
+    """A store, opened for a command; one that is not there is an error unless it may be made."""
+    with quire.Library(where, create=create) as library:
+        yield library
+
+
+@contextmanager
+def context_of(options: argparse.Namespace, *, budget: int | None = None) -> Iterator[quire.Context]:
+    """The context that a command is about. Raises `NoSuchContext`."""
+    with library_at(options.where) as library:
+        name = known(library, options)
+        context = library.open(name) if budget is None else library.open(name, budget=budget)
+        with context:
+            yield context
+
+
+def known(library: quire.Library, options: argparse.Namespace) -> str:
+    """The name of the context that a command is about, which is there. Raises `NoSuchContext`."""
+    name: str = options.context or _chosen(library)
+    if not library.exists(name):
+        names = _first_names(library)
+        listed = ", ".join(map(repr, names)) or "none"
+        raise NoSuchContext(f"No context {name!r} in {masked(options.where)!r}. Contexts there: {listed}.")
+    return name
+
+
+def named(options: argparse.Namespace) -> str:
+    """The name of a context that may be new."""
+    name: str = options.context or _DEFAULT
+    return name
+
+
+def _chosen(library: quire.Library) -> str:
+    """The context that is meant where none is named: the usual one, or the only one."""
+    names = _first_names(library)
+    return names[0] if len(names) == 1 else _DEFAULT
+
+
+def _first_names(library: quire.Library) -> list[str]:
+    return [name for _, name in zip(range(12), library.list(), strict=False)]
+
+
+def masked(where: str) -> str:
+    """A store's address as it may be shown: without a password."""
+    return _SECRET.sub(r"\1:…@", where)

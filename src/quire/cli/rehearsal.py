@@ -1,0 +1,62 @@
+"""What a rollback would change."""
+
+from msgspec import Struct
+
+from quire import Context, ContextSystem
+from quire.cli.values import STATES
+from quire.errors import NoSuchPage
+from quire.pages import DetailPage, Mark, PageIndex
+
+
+class Turned(Struct, frozen=True):
+    """A page that would stand otherwise: how it stands now, and how it would."""
+
+    index: PageIndex
+    name: str
+    now: str
+    then: str
+
+
+class Rehearsal(Struct, frozen=True):
+    """What a rollback would do: how many entries it takes back, which pages change, and the messages left."""
+
+    entries: int
+    pages: list[Turned]
+    messages_now: int
+    messages_then: int
+
+
+def rehearse(context: Context, to: str | int) -> Rehearsal:
+    """What `rollback(to)` would change; it writes nothing. Raises what the rollback would."""
+    past = context.as_of(to)
+    reached = context.pages.checkpoints()[to] if isinstance(to, str) else to
+    touched = [index for entry in past.history(context.seq) for index in entry.pages]
+    turned = [_turned(index, context.pages, past.pages) for index in touched]
+    return Rehearsal(context.seq - reached, turned, len(context.messages()), len(past.messages()))
+
+
+def _turned(index: PageIndex, pages: ContextSystem, past: ContextSystem) -> Turned:
+    now, then = _state(pages, index), _state(past, index)
+    return Turned(index, _name(index, pages, past), now, "says something else" if now == then else then)
+
+
+def _name(index: PageIndex, *systems: ContextSystem) -> str:
+    for system in systems:
+        try:
+            return system.get_page(index).name
+        except NoSuchPage:
+            continue
+    return ""
+
+
+def _state(pages: ContextSystem, index: PageIndex) -> str:
+    """How a page stands, in a word or two."""
+    try:
+        page = pages.get_page(index)
+    except NoSuchPage:
+        return "not there"
+    if isinstance(page, DetailPage) and page.mark is not Mark.NONE:
+        return page.mark.name.lower()
+    place = page.parent or page.home
+    state = f"{STATES[page.effective]}, {page.visibility.name.lower()}"
+    return f"{state}, in {place}" if place else state

@@ -1,0 +1,97 @@
+"""What `--json` prints of the library's values, under the names that the HTTP API has for them."""
+
+from typing import Any
+
+from quire.pages import ContentsPage, DetailPage, Lifecycle, Page, Segment
+from quire.search.finding import Hit
+from quire.system import Entry
+from quire.view.view import View
+
+Values = dict[str, Any]
+STATES = {Lifecycle.ACTIVE: "active", Lifecycle.HOT_ARCHIVED: "hot", Lifecycle.COLD_ARCHIVED: "cold"}
+"""A page's lifecycle in a word."""
+
+
+def page_values(page: Page) -> Values:
+    """A page, without its body."""
+    folder = isinstance(page, ContentsPage)
+    return {
+        "index": page.index,
+        "name": page.name,
+        "description": page.description,
+        "kind": "contents" if folder else "detail",
+        "form": page.form.name.lower() if isinstance(page, DetailPage) else "text",
+        "mark": page.mark.name.lower() if isinstance(page, DetailPage) else "none",
+        "lifecycle": STATES[page.lifecycle],
+        "effective": STATES[page.effective],
+        "visibility": page.visibility.name.lower(),
+        "pinned": bool(page.pinned),
+        "author": page.author,
+        "tokens": page.tokens,
+        "summary_tokens": page.summary_tokens,
+        "folder": folder,
+        "children": page.child_count if isinstance(page, ContentsPage) else 0,
+        "message_count": page.message_count if isinstance(page, DetailPage) else 0,
+        "parent": page.parent,
+        "home": page.home,
+        "created": page.created_at,
+        "updated": page.updated_at,
+        "created_seq": page.created_seq,
+        "changed_seq": page.changed_seq,
+    }
+
+
+def segment_values(segment: Segment) -> Values:
+    """A segment."""
+    return {
+        "id": segment.id,
+        "name": segment.name,
+        "description": segment.description,
+        "type": segment.type.name,
+        "permission": segment.permission.name,
+        "max_capacity": segment.max_capacity,
+        "root": segment.root_index,
+    }
+
+
+def hit_values(hit: Hit) -> Values:
+    """A page that was found."""
+    return {
+        "index": hit.index,
+        "name": hit.name,
+        "description": hit.description,
+        "score": hit.score,
+        "snippet": hit.snippet,
+        "path": hit.path,
+        "lifecycle": STATES[hit.lifecycle],
+        "complete": hit.complete,
+    }
+
+
+def entry_values(entry: Entry) -> Values:
+    """A journal entry, without what its records were before."""
+    return {
+        "seq": entry.seq,
+        "time": entry.time,
+        "actor": entry.actor,
+        "operation": entry.operation,
+        "pages": entry.pages,
+        "segments": entry.segments,
+        "undoes": entry.undoes,
+    }
+
+
+def view_values(view: View) -> Values:
+    """What a view is made of, without its messages."""
+    return {
+        "seq": view.seq,
+        "tokens": view.tokens,
+        "budget": view.budget,
+        "messages": len(view.messages),
+        "kinds": view.by_kind(),
+        "pages": [
+            {"index": shown.index, "kind": part.kind, "shown": shown.granularity, "tokens": shown.tokens}
+            for part in view.parts
+            for shown in part.pages
+        ],
+    }
