@@ -72,10 +72,11 @@ class FtsIndexes:
         try:
             yield
         except (apsw.SQLError, apsw.CorruptError) as error:
-            self._make_anew()
+            self.make_anew()
             raise IndexLost(f"The search index was damaged ({error}) and is made anew.") from error
 
-    def _make_anew(self) -> None:
+    def make_anew(self) -> None:
+        """Empty the whole index: what is asked for next fills it again."""
         with self.db:
             for table in ("search", "search_state", "search_size"):
                 self.db.execute(f"DROP TABLE IF EXISTS {table}")

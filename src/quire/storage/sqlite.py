@@ -4,27 +4,16 @@ Numbers of dropped contexts are not used again: a stale handle can only meet `Co
 what is immutable (see `shares`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from threading import RLock
 from time import monotonic, sleep
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from quire.errors import (
-    Busy,
-    Conflict,
-    Corrupt,
-    InvalidValue,
-    NewerFormat,
-    QuireError,
-    StorageClosed,
-    StorageFailure,
-)
+from quire.errors import Conflict, InvalidValue, NewerFormat, StorageFailure
 from quire.storage.base import (
     GROUPED,
     IMMUTABLE,
@@ -41,6 +30,7 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
+from quire.storage.guard import Guard
 from quire.storage.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -61,6 +51,7 @@ from quire.storage.shares import Shares
 
 if TYPE_CHECKING:
     from quire.storage.fts import FtsIndex, FtsIndexes
+    from quire.storage.symptoms import Symptom
 
 _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
@@ -75,24 +66,32 @@ class SQLiteStorage:
     """Records in one SQLite file. Several processes and threads can share it.
 
     `durability="normal"` survives `kill -9`; `"full"` survives power loss too. A lock held longer than `busy_seconds`
-    is `Busy`.
+    is `Busy`. With `read_only` nothing is written, not even beside the file: what others write meanwhile may not be
+    seen if the folder cannot be written to.
     """
 
-    def __init__(self, path: str | Path, *, durability: Durability = "normal", busy_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: Durability = "normal",
+        busy_seconds: float = 5.0,
+        read_only: bool = False,
+    ) -> None:
         self.path = Path(path)
         self.durability = check_durability(durability)
-        self._guard = _Guard(self.path)
+        self._guard = Guard(self.path)
         self._numbers: dict[str, int] = {}
         with self._guard:
             try:
-                self._db = apsw.Connection(str(self.path))
+                self._db = read_only_connection(self.path) if read_only else apsw.Connection(str(self.path))
             except apsw.CantOpenError as error:
                 why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
                 raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
             self._shares = Shares(self._db)
             self._write = self._db.cursor().execute  # one cursor for all writes: a tenth of a commit is making new ones
             try:
-                self._prepare(busy_seconds)
+                self._prepare(busy_seconds, read_only)
             except BaseException:
                 self._db.close()
                 raise
@@ -230,6 +229,20 @@ class SQLiteStorage:
 
         return FtsIndexes(self._db, self._guard)
 
+    def copy_to(self, path: Path, report: Callable[[int], None] | None = None) -> None:
+        """Copy the whole file as it is now to a new one, while others write; `report` hears the bytes done so far."""
+        from quire.storage.upkeep import copy_file
+
+        with self._guard.errors():
+            copy_file(self.path, path, report)
+
+    def examine(self, *, repair: bool = False) -> "list[Symptom]":
+        """What is wrong with the file below the level of contexts; with `repair`, what can be made anew is."""
+        from quire.storage.upkeep import examine_file
+
+        with self._guard:
+            return examine_file(self._db, self._indexes, repair=repair)
+
     @contextmanager
     def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:
         """The file as it is now, whatever is committed meanwhile. The log grows while it is open."""
@@ -314,11 +327,15 @@ class SQLiteStorage:
         with self._guard:
             return _take(self._db.execute(sql, values))
 
-    def _prepare(self, busy_seconds: float) -> None:
+    def _prepare(self, busy_seconds: float, read_only: bool) -> None:
         """Make the file ready for work, but only after a look that it is ours or empty."""
         self._db.set_busy_timeout(int(busy_seconds * 1_000))
         with self._db:  # one look at one state: another process may be making the tables right now
             version = self._schema()
+        if read_only:
+            if version < len(MIGRATIONS):
+                raise StorageFailure(f"{str(self.path)!r} has schema {version}: open it for writing once, then read.")
+            return
         if not version:
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         self._use_wal(monotonic() + busy_seconds)
@@ -372,33 +389,16 @@ class SQLiteStorage:
             pass
 
 
-class _Guard:
-    """Holds the storage's lock for a block and turns SQLite's errors into ours."""
-
-    def __init__(self, path: Path) -> None:
-        self._lock = RLock()
-        self._path = str(path)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
-        if isinstance(error, apsw.Error):
-            raise self._ours(error) from error
-
-    def _ours(self, error: apsw.Error) -> QuireError:
-        match error:
-            case apsw.BusyError() | apsw.LockedError():
-                return Busy(f"{self._path!r} is locked by another writer: retry.")
-            case apsw.CorruptError() | apsw.NotADBError():
-                return Corrupt(f"{self._path!r} is damaged or no SQLite file: {error}.")
-            case apsw.ConnectionClosedError() | apsw.CursorClosedError():
-                return StorageClosed(f"The storage {self._path!r} is closed: open it again.")
-            case _:
-                return StorageFailure(f"{self._path!r}: {error}.")
+def read_only_connection(path: Path) -> apsw.Connection:
+    """A connection that writes nothing; of a file whose folder cannot be written to, as it stands there."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    url = path.absolute().as_uri()
+    try:
+        db = apsw.Connection(f"{url}?mode=ro", flags=flags)
+        db.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        return db
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        return apsw.Connection(f"{url}?immutable=1", flags=flags)
 
 
 def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:

@@ -39,6 +39,7 @@ from quire.storage.base import (
     VECTOR,
     Family,
     Record,
+    Storage,
 )
 from quire.system.rules import showable_root
 
@@ -57,11 +58,15 @@ _DECODERS: dict[Family, Callable[[Record], object]] = {
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong: which invariant of the contract (0: a stored record), where, and what."""
+    """One thing that is wrong: which invariant of the contract (0: a stored record), where, and what.
+
+    What is `derived` follows from other records and can be made anew from them.
+    """
 
     invariant: int
     where: str
     text: str
+    derived: bool = False
 
 
 def check(state: State) -> list[Problem]:
@@ -70,6 +75,16 @@ def check(state: State) -> list[Problem]:
     if problems:  # what cannot be read cannot be judged further
         return problems
     return list(_Tree(state).problems())
+
+
+def unreadable(storage: Storage, context: str) -> Iterator[Problem]:
+    """Every record of a context that cannot be read. Streams; needs nothing but the storage."""
+    for family, decode in _DECODERS.items():
+        for record in storage.scan(context, family):
+            try:
+                decode(record)
+            except QuireError as error:
+                yield Problem(0, f"{family} {record.key}", str(error))
 
 
 def _check_stored(state: State) -> Iterator[Problem]:
@@ -84,12 +99,7 @@ def _check_stored(state: State) -> Iterator[Problem]:
     if version != state.version:
         yield Problem(1, "head", f"memory is at version {state.version}, the storage at {version}: refresh() first")
         return
-    for family, decode in _DECODERS.items():
-        for record in state.storage.scan(state.context, family):
-            try:
-                decode(record)
-            except QuireError as error:
-                yield Problem(0, f"{family} {record.key}", str(error))
+    yield from unreadable(state.storage, state.context)
     if stored_head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
     for key, cached in state.cached():
@@ -239,13 +249,12 @@ class _Tree:
             tallies[self.state.head.tally_of] = self.state.head.tally
         for key in tallies.keys() | children.keys():
             if tallies.get(key, 0) != children[key]:
-                yield Problem(
-                    2, self.state.index(key), f"it counts {tallies.get(key, 0)} children, not {children[key]}"
-                )
+                text = f"it counts {tallies.get(key, 0)} children, not {children[key]}"
+                yield Problem(2, self.state.index(key), text, derived=True)
         for key in children:
             listed = [page.key for page in self.state.members(key)]
             if len(listed) != len(set(listed)) or len(listed) != children[key]:
                 yield Problem(2, self.state.index(key), "it does not list every child once")
         pinned = {page.key for page in self.pages.values() if page.header.pinned}
         for key in pinned ^ {record.key for record in storage.scan(context, PIN)}:
-            yield Problem(2, self.state.index(key), "its pin and the list of pins disagree")
+            yield Problem(2, self.state.index(key), "its pin and the list of pins disagree", derived=True)

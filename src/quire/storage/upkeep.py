@@ -1,0 +1,165 @@
+"""The upkeep of an SQLite file: copied while it is in use, and examined below the level of contexts."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from quire.errors import Corrupt
+from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY
+from quire.storage.fts import FtsIndexes
+from quire.storage.symptoms import Symptom
+
+_STEP = 2_000
+_MOST_LINES = 100
+_FROM_BACKUP = "Restore a backup, or migrate() what can still be read into a new store."
+
+
+def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) -> None:
+    """Copy an SQLite file that others write to, as it is at one moment, and check the copy. Raises `Corrupt`."""
+    with closing(apsw.Connection(str(source))) as reading, closing(apsw.Connection(str(target))) as writing:
+        reading.set_busy_timeout(5_000)
+        reading.execute("BEGIN")
+        reading.execute(
+            "SELECT 1 FROM sqlite_schema"
+        ).fetchone()  # fixes the moment: nothing makes the copy start again
+        size: Any = reading.pragma("page_size")
+        with writing.backup("main", reading, "main") as copy:
+            while not copy.done:
+                copy.step(_STEP)
+                if report is not None:
+                    report((copy.page_count - copy.remaining) * size)
+        reading.execute("ROLLBACK")
+        found = _integrity(writing)
+        writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    if found:
+        raise Corrupt(f"The copy of {str(source)!r} is damaged, as its original may be: {found[0]}. Run doctor().")
+
+
+def examine_file(db: apsw.Connection, indexes: FtsIndexes, *, repair: bool) -> list[Symptom]:
+    """Everything that is wrong with the file itself: its structure, rows that nobody owns, the search index."""
+    try:
+        lines = _integrity(db)
+        return [
+            *_structure(db, [line for line in lines if not _is_search(line)], repair),
+            *_orphans(db, repair),
+            *_search(db, indexes, [line for line in lines if _is_search(line)], repair),
+        ]
+    except apsw.CorruptError as error:
+        return [_damaged(str(error))]
+
+
+def _integrity(db: apsw.Connection) -> list[str]:
+    """What SQLite finds wrong with the file, its search index included; nothing if all is well."""
+    try:
+        rows = db.execute(f"PRAGMA integrity_check({_MOST_LINES})").fetchall()
+    except apsw.CorruptError as error:
+        return [str(error)]
+    return [line for (text,) in rows for line in str(text).splitlines() if line and line != "ok"]
+
+
+def _is_search(line: str) -> bool:
+    return "fts5" in line.lower() or "search" in line
+
+
+def _damaged(text: str) -> Symptom:
+    return Symptom(code="file_damaged", severity="error", where="file", text=f"{text}.", remedy=_FROM_BACKUP)
+
+
+def _structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[Symptom]:
+    """Damage to the tables; an order that disagrees with its table is made anew."""
+    if lines and repair and all("index" in line for line in lines):
+        db.execute("REINDEX")
+        left = [line for line in _integrity(db) if not _is_search(line)]
+        if not left:
+            yield Symptom(
+                code="order_damaged", severity="error", where="file", text=f"{lines[0]} and more.", repaired=True
+            )
+            return
+        lines = left
+    for line in lines:
+        if "index" in line:
+            remedy = "repair=True makes the order of pages anew."
+            yield Symptom(code="order_damaged", severity="error", where="file", text=f"{line}.", remedy=remedy)
+        else:
+            yield _damaged(line)
+
+
+def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
+    """Rows of contexts that no name and no fork leads to."""
+    named = {row[0] for row in db.execute("SELECT id FROM context")}
+    shares: dict[int, int] = {row[0]: row[1] for row in db.execute("SELECT id, origin FROM shared")}
+    read = _read_by_forks(named, shares)
+    strays = [("shared", {number for number in shares if number not in named | read}, 0)]
+    for family in FAMILIES:
+        owners = named | read if family in IMMUTABLE else named
+        strays.append((family, set(_numbers(db, family)) - owners, KEY_BITS))
+    others = (*(f"gone_{family}" for family in sorted(IMMUTABLE)), "search_size")
+    strays += [(table, set(_numbers(db, table)) - named, KEY_BITS) for table in others]
+    for table, numbers, bits in strays:
+        if not numbers:
+            continue
+        spans = [(number << bits, (number << bits) | (MAX_KEY if bits else 0)) for number in sorted(numbers)]
+        count = sum(_count(db, table, span) for span in spans)
+        if repair:
+            with db:
+                db.executemany(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", spans)
+        yield Symptom(
+            code="orphan_rows",
+            severity="warning",
+            where=f"table {table}",
+            text=f"{count:,} rows belong to no context.",
+            remedy="repair=True removes them.",
+            repaired=repair,
+        )
+
+
+def _read_by_forks(named: Iterable[int], shares: dict[int, int]) -> set[int]:
+    """The contexts, named or not, whose rows a named one reads."""
+    found: set[int] = set()
+    for number in named:
+        while number in shares and shares[number] not in found:
+            number = shares[number]
+            found.add(number)
+    return found
+
+
+def _numbers(db: apsw.Connection, table: str) -> Iterator[int]:
+    """The numbers of the contexts that have rows in a table, each found by one step in it."""
+    number = -1
+    while (
+        row := db.execute(f"SELECT min(id) FROM {table} WHERE id >= ?", ((number + 1) << KEY_BITS,)).get
+    ) is not None:
+        number = int(row) >> KEY_BITS
+        yield number
+
+
+def _count(db: apsw.Connection, table: str, span: tuple[int, int]) -> int:
+    return int(db.execute(f"SELECT count(*) FROM {table} WHERE id BETWEEN ? AND ?", span).get or 0)
+
+
+def _search(db: apsw.Connection, indexes: FtsIndexes, lines: list[str], repair: bool) -> Iterator[Symptom]:
+    """Damage to the search index, which is derived from the pages and can be made anew."""
+    if not lines:
+        try:
+            kept: Any = db.execute("SELECT count(*) FROM search_docsize").get
+            known = sum(
+                indexes.sizes(number).amount([(0, MAX_KEY)]).documents for number in _numbers(db, "search_size")
+            )
+            if kept != known:
+                lines = [f"it holds {kept:,} documents where {known:,} are noted"]
+        except apsw.Error as error:
+            lines = [str(error)]
+    if lines:
+        if repair:
+            indexes.make_anew()
+        yield Symptom(
+            code="search_damaged",
+            severity="warning",
+            where="search index",
+            text=f"{lines[0]}. Searches may miss pages; the pages themselves are not touched by it.",
+            remedy="repair=True empties it; the next search fills it again.",
+            repaired=repair,
+        )
