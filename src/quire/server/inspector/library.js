@@ -1,0 +1,96 @@
+// The library: every context, with its size and when it last changed.
+
+import { listContexts } from "./api.js";
+import { problem } from "./dialog.js";
+import { el, replace, settled } from "./dom.js";
+import { exactly, number, t, when } from "./i18n.js";
+import { follow } from "./live.js";
+import { address } from "./route.js";
+import { VirtualList } from "./virtual.js";
+
+const PAGE = 200;
+const ROW = 60;
+
+export function openLibrary(host) {
+  const shelf = new Shelf(host);
+  shelf.load();
+  document.title = "quire";
+  return { close: () => shelf.close() };
+}
+
+class Shelf {
+  constructor(host) {
+    this.rows = [];
+    this.next = null;
+    this.asked = 0;
+    this.count = el("p", { class: "figures" });
+    this.filter = el("input", {
+      class: "field",
+      type: "search",
+      placeholder: t("library.filter"),
+      "aria-label": t("library.filter"),
+      oninput: settled(() => this.load(), 120),
+    });
+    this.body = el("div", { class: "shelf", role: "list", "aria-label": t("library") });
+    this.wrong = el("div", {});
+    this.list = new VirtualList(this.body, { height: ROW, draw: (place) => this.row(place), near: (last) => this.more(last) });
+    replace(
+      host,
+      el("div", { class: "heading" }, el("h1", { class: "title" }, t("library")), this.count, this.filter),
+      this.wrong,
+      this.body,
+    );
+    this.stop = follow("/api/events", settled(() => this.load(), 200), () => {});
+  }
+
+  async load() {
+    const asked = (this.asked += 1);
+    try {
+      const answer = await listContexts({ limit: Math.max(PAGE, Math.min(1000, this.rows.length)), prefix: this.filter.value });
+      if (asked !== this.asked) return;
+      this.rows = answer.contexts;
+      this.next = answer.next;
+      replace(this.wrong);
+      this.show();
+    } catch (error) {
+      replace(this.wrong, problem(error, () => this.load()));
+    }
+  }
+
+  async more(last) {
+    if (this.next === null || last < this.rows.length - 20) return;
+    const after = this.next;
+    this.next = null;
+    const answer = await listContexts({ limit: PAGE, after, prefix: this.filter.value });
+    this.rows.push(...answer.contexts);
+    this.next = answer.next;
+    this.show();
+  }
+
+  show() {
+    this.most = this.rows.reduce((most, row) => Math.max(most, row.tokens ?? 0), 1);
+    replace(this.count, el("span", {}, `${t("library.count", { n: this.rows.length })}${this.next === null ? "" : "+"}`));
+    this.list.setCount(this.rows.length);
+    if (!this.rows.length) replace(this.wrong, el("p", { class: "empty" }, this.filter.value ? t("library.none") : t("library.empty")));
+  }
+
+  row(place) {
+    const row = this.rows[place];
+    return el(
+      "a",
+      { class: "shelf-row", role: "listitem", href: address(row.name) },
+      el("span", { class: "shelf-name" }, row.name),
+      el("span", { class: "shelf-size" }, el("i", { class: "spine", style: { width: `${Math.max(2, (100 * (row.tokens ?? 0)) / this.most)}%` } })),
+      el("span", { class: "num shelf-tokens" }, t("n.tokens", { n: row.tokens ?? 0 })),
+      el("span", { class: "num shelf-pages" }, t("n.pages", { n: row.pages ?? 0 })),
+      el("span", { class: "num shelf-messages" }, t("n.messages", { n: row.messages ?? 0 })),
+      el("span", { class: "num shelf-seq" }, `${t("seq")} ${number(row.seq)}`),
+      el("span", { class: "shelf-time", title: exactly(row.updated) }, when(row.updated)),
+    );
+  }
+
+  close() {
+    this.stop();
+    this.list.close();
+  }
+}

@@ -1,0 +1,187 @@
+// What the model sees: every message of the view in a provider's form, with the cached beginning and the first break.
+
+import { problem, say } from "./dialog.js";
+import { button, el, replace } from "./dom.js";
+import { named, number, percent, t } from "./i18n.js";
+import { blocksOf, drawBlock, speakerOf } from "./speech.js";
+
+const FORMATS = ["openai", "anthropic", "responses"];
+const FORMAT_NAMES = { openai: "OpenAI", anthropic: "Anthropic", responses: "Responses" };
+const BLOCK = 40; // messages drawn at a time
+
+export function openModel(host, session) {
+  return new ModelScreen(host, session);
+}
+
+class ModelScreen {
+  constructor(host, session) {
+    this.session = session;
+    this.format = "openai";
+    this.raw = false;
+    this.summary = el("div", { class: "model-summary", "aria-live": "polite" });
+    this.wrong = el("div", {});
+    this.list = el("ol", { class: "messages", "aria-label": t("tab.model") });
+    this.end = el("div", { class: "list-end" });
+    this.body = el("div", { class: "scroll", tabindex: "0", "aria-label": t("tab.model") }, this.list, this.end);
+    replace(host, this.bar(), this.wrong, this.body);
+    this.watch = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.drawOn(), { root: this.body, rootMargin: "800px" });
+    this.watch.observe(this.end);
+    this.listen = () => this.load();
+    session.addEventListener("budget", this.listen);
+    this.load();
+  }
+
+  bar() {
+    const group = (label, values, chosen, choose) =>
+      el(
+        "div",
+        { class: "switches", role: "group", "aria-label": label },
+        values.map(([value, words]) =>
+          el(
+            "button",
+            {
+              type: "button",
+              class: "switch",
+              "aria-pressed": String(value === chosen),
+              "data-value": String(value),
+              onclick: (event) => {
+                for (const one of event.currentTarget.parentElement.children) one.setAttribute("aria-pressed", String(one === event.currentTarget));
+                choose(value);
+              },
+            },
+            words,
+          ),
+        ),
+      );
+    return el(
+      "div",
+      { class: "screen-bar" },
+      group(t("model.form"), FORMATS.map((format) => [format, FORMAT_NAMES[format]]), this.format, (format) => {
+        this.format = format;
+        this.load();
+      }),
+      group(t("model.as"), [[false, t("model.read")], [true, "JSON"]], this.raw, (raw) => {
+        this.raw = raw;
+        this.draw();
+      }),
+      button(t("copy"), () => this.copy(), { class: "button small quiet" }),
+      this.summary,
+    );
+  }
+
+  changed() {
+    return this.load();
+  }
+
+  async load() {
+    const wanted = `${this.session.seq} ${this.session.budget} ${this.format}`;
+    this.wanted = wanted;
+    try {
+      const view = await this.session.view({ budget: this.session.budget, format: this.format });
+      if (this.wanted !== wanted) return;
+      this.view = view;
+      replace(this.wrong);
+      this.draw();
+    } catch (error) {
+      replace(this.wrong, problem(error, () => this.load()));
+    }
+  }
+
+  draw() {
+    const { view } = this;
+    if (!view) return;
+    const { prefix } = view;
+    this.pages = pagesByMessage(view.items);
+    this.sent = [...(view.system ? [{ apart: true, value: view.system }] : []), ...view.messages.map((value, number) => ({ value, number }))];
+    this.drawn = 0;
+    this.stopAt = prefix?.messages ?? 0;
+    replace(
+      this.summary,
+      el("span", { class: "num" }, t("n.messages", { n: view.messages.length })),
+      el("span", { class: "num" }, t("gauge.sum", { n: view.tokens, budget: number(view.budget) })),
+      prefix ? el("span", { class: "num cached-words" }, el("i", { class: "key-cached" }), t("model.cached", { share: percent(prefix.tokens, view.tokens) })) : null,
+    );
+    replace(this.list);
+    this.drawOn();
+  }
+
+  drawOn() {
+    if (!this.sent) return;
+    const until = Math.min(this.sent.length, this.drawn + BLOCK);
+    for (; this.drawn < until; this.drawn += 1) {
+      const entry = this.sent[this.drawn];
+      if (entry.number === this.stopAt) this.list.append(this.breakLine());
+      this.list.append(this.message(entry));
+    }
+    if (this.drawn === this.sent.length && this.stopAt >= this.view.messages.length && !this.list.querySelector(".break")) this.list.append(this.breakLine());
+  }
+
+  breakLine() {
+    const { prefix } = this.view;
+    const whole = this.stopAt >= this.view.messages.length;
+    const words = prefix?.broke ? prefix.broke.why : whole ? t("break.none") : t("break.first");
+    return el("li", { class: `break${whole ? " whole" : ""}`, role: "note" }, el("span", {}, el("b", {}, whole ? t("break.all") : t("break")), " ", words));
+  }
+
+  message({ value, number: place, apart }) {
+    const cached = apart || place < this.stopAt;
+    const speaker = apart ? "system" : speakerOf(value);
+    const shown = this.raw
+      ? el("pre", { class: "text mono json" }, JSON.stringify(value, null, 2))
+      : (apart ? systemBlocks(value) : blocksOf(value)).map(drawBlock);
+    return el(
+      "li",
+      { class: `message ${cached ? "is-cached" : "is-new"}`, "data-role": speaker },
+      el(
+        "div",
+        { class: "message-top" },
+        el("b", { class: "role" }, named("role", speaker)),
+        el("span", { class: "mono dim" }, apart ? "system" : String(place)),
+        el("span", { class: "message-pages" }, (this.pages.get(apart ? -1 : place) ?? []).map((item) => this.pageLink(item))),
+      ),
+      shown,
+    );
+  }
+
+  pageLink(item) {
+    return el(
+      "button",
+      { type: "button", class: "link mono page-link", "data-c": this.session.colour(item.segment, item.page), title: `${item.name}  ${named("how", item.how)}, ${t("n.tokens", { n: item.tokens })}`, onclick: () => this.session.select(item.page) },
+      item.page,
+    );
+  }
+
+  async copy() {
+    if (!this.view) return;
+    const { system, messages } = this.view;
+    try {
+      await navigator.clipboard.writeText(JSON.stringify(system ? { system, messages } : messages, null, 2));
+      say(t("copied"));
+    } catch {
+      say(t("copy.refused"));
+    }
+  }
+
+  close() {
+    this.session.removeEventListener("budget", this.listen);
+    this.watch.disconnect();
+  }
+}
+
+const MOST_LINKS = 6;
+
+/** The pages of each message; -1 is what stands apart. A message of many lines names the first few. */
+function pagesByMessage(items) {
+  const found = new Map();
+  for (const item of items) {
+    if (!item.page) continue;
+    const pages = found.get(item.message) ?? [];
+    if (pages.length < MOST_LINKS && !pages.some((one) => one.page === item.page)) pages.push(item);
+    found.set(item.message, pages);
+  }
+  return found;
+}
+
+function systemBlocks(system) {
+  return blocksOf(typeof system === "string" ? { content: system } : { content: system });
+}

@@ -1,0 +1,32 @@
+// Addresses: `#/` is the library, `#/c/NAME/TAB?page=usr-7` one context.
+
+export const TABS = ["window", "pages", "model", "compare", "timeline", "search", "apps"];
+
+/** What the address names. */
+export function here() {
+  const [path, query] = location.hash.replace(/^#/, "").split("?");
+  const [, kind, name, tab] = path.split("/");
+  const given = new URLSearchParams(query ?? "");
+  if (kind !== "c" || !name) return { context: null, tab: null, given };
+  return { context: decoded(name), tab: TABS.includes(tab) ? tab : "window", given };
+}
+
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
+/** The address of a context's screen. */
+export function address(context, tab = "window", given = {}) {
+  const kept = Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const query = kept.length ? `?${new URLSearchParams(kept)}` : "";
+  return `#/c/${encodeURIComponent(context)}/${tab}${query}`;
+}
+
+/** Go there. */
+export function go(to) {
+  location.hash = to;
+}

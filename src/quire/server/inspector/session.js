@@ -1,0 +1,93 @@
+// What the screens of one context share: its figures, views kept by what they were asked for, the chosen page and budget.
+
+import { book } from "./api.js";
+import { settled } from "./dom.js";
+import { follow } from "./live.js";
+
+const QUIET = 60; // milliseconds: changes that come closer together are looked at once
+const MOST_VIEWS = 24;
+
+export class Session extends EventTarget {
+  constructor(name) {
+    super();
+    this.name = name;
+    this.api = book(name);
+    this.info = null;
+    this.budget = null; // null: the context's own
+    this.page = null;
+    this.seq = 0;
+    this.views = new Map();
+    this.look = settled(() => this.refresh(), QUIET);
+  }
+
+  /** Read the figures and follow the changes. */
+  async start(onState) {
+    await this.refresh();
+    this.stop = follow(this.api.events, () => this.look(), onState);
+  }
+
+  close() {
+    this.stop?.();
+  }
+
+  /** Read the figures anew, and tell the screens if anything changed. */
+  async refresh() {
+    const before = this.seq;
+    try {
+      this.info = await this.api.info();
+    } catch (error) {
+      this.dispatchEvent(new CustomEvent("failed", { detail: error }));
+      return;
+    }
+    this.seq = this.info.seq;
+    this.dispatchEvent(new CustomEvent("change", { detail: { before, seq: this.seq } }));
+  }
+
+  /** The number of the colour of a segment, or of the one that an index (or a span of them) is in. */
+  colour(segment, index) {
+    if (!segment && index) return this.colour(index.split("…")[0].replace(/-?\d+$/, ""));
+    const place = (this.info?.segments ?? []).findIndex((one) => one.id === segment);
+    return place < 0 ? "none" : place % 8;
+  }
+
+  segment(id) {
+    return (this.info?.segments ?? []).find((one) => one.id === id);
+  }
+
+  /** A view, asked for once for every state, budget and form. */
+  view({ budget = null, format = "openai" } = {}) {
+    const key = `${this.seq} ${budget} ${format}`;
+    if (!this.views.has(key)) {
+      const asked = this.api.view({ budget, format });
+      asked.catch(() => this.views.delete(key));
+      this.views.set(key, asked);
+      if (this.views.size > MOST_VIEWS) this.views.delete(this.views.keys().next().value);
+    }
+    return this.views.get(key);
+  }
+
+  /** Choose another budget for all screens; null is the context's own. */
+  chooseBudget(budget) {
+    this.budget = budget === this.info?.budget ? null : budget;
+    this.dispatchEvent(new Event("budget"));
+  }
+
+  /** Show a page in the panel; null closes it. */
+  select(index) {
+    this.page = index;
+    this.dispatchEvent(new Event("page"));
+  }
+
+  /** Do something to a page, and look at what it changed. */
+  async operate(index, operation, body) {
+    const done = await this.api.operate(index, operation, body);
+    await this.refresh();
+    return done;
+  }
+
+  async undo(seq) {
+    const done = await this.api.undo(seq);
+    await this.refresh();
+    return done;
+  }
+}
