@@ -189,7 +189,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "agent.tools",
         "agent",
     ),
-    ("operations", "operations.exporting", "operations.usage", "operations.retention", "operations.backup"),
+    (
+        "operations",
+        "operations.exporting",
+        "operations.usage",
+        "operations.retention",
+        "operations.backup",
+        "operations.doctor",
+    ),
     ("context",),
     (
         "library",

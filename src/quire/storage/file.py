@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
+from typing import TYPE_CHECKING
 
 from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageClosed, StorageFailure
 from quire.records import decode_head
@@ -41,6 +42,9 @@ try:
     import fcntl
 except ImportError:  # pragma: no cover - no such platform among ours
     fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from quire.storage.symptoms import Symptom
 
 _TITLE = b"quire log 1 "
 _STAMP_EVERY = 256
@@ -141,6 +145,19 @@ class FileStorage:
                     folder.rename(trash)  # at once for everyone; removing the files takes longer
                     _sync_folder(self.path)
                 _remove(trash)
+
+    def examine(self, *, repair: bool = False) -> "list[Symptom]":
+        """What in the folder belongs to no context. Nothing of it is removed: it may be somebody's."""
+        from quire.storage.symptoms import Symptom
+
+        with self._lock, _errors(self.path):
+            self._check_open()
+            strays = sorted(f.name for f in self.path.iterdir() if not f.name.startswith(".") and _title(f) is None)
+        text = "It holds no context: it is something else, or the first commit of a context was torn."
+        return [
+            Symptom(code="no_context", severity="note", where=name, text=text, remedy="Look at it, then remove it.")
+            for name in strays
+        ]
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["FileStorage"]:

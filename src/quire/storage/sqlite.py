@@ -66,8 +66,8 @@ class SQLiteStorage:
     """Records in one SQLite file. Several processes and threads can share it.
 
     `durability="normal"` survives `kill -9`; `"full"` survives power loss too. A lock held longer than `busy_seconds`
-    is `Busy`. With `read_only` nothing is written, not even beside the file: what others write meanwhile may not be
-    seen if the folder cannot be written to.
+    is `Busy`. With `read_only` the file is not written to; where its folder cannot be written to either, what others
+    write meanwhile may not be seen.
     """
 
     def __init__(
