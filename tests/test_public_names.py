@@ -70,6 +70,7 @@ NAMES = [
     "QuotaExceeded",
     "Refresh",
     "RenderOptions",
+    "S3Storage",
     "SQLiteStorage",
     "Segment",
     "SegmentType",

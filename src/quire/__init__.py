@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so
     from quire.storage.memory import MemoryStorage
     from quire.storage.migrate import Progress, migrate
     from quire.storage.opening import open_storage
+    from quire.storage.s3 import S3Storage
     from quire.storage.sqlite import SQLiteStorage
     from quire.system import Change, ContextSystem, Entry, PageStorage, Problem
     from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
@@ -123,6 +124,7 @@ __all__ = [
     "QuotaExceeded",
     "Refresh",
     "RenderOptions",
+    "S3Storage",
     "SQLiteStorage",
     "Segment",
     "SegmentType",
@@ -173,6 +175,7 @@ _PLACES = {
     "quire.storage.memory": "MemoryStorage",
     "quire.storage.migrate": "Progress migrate",
     "quire.storage.opening": "open_storage",
+    "quire.storage.s3": "S3Storage",
     "quire.storage.sqlite": "SQLiteStorage",
     "quire.system": "Change ContextSystem Entry PageStorage Problem",
     "quire.tokens": "EstimateCounter TokenCounter VocabularyCounter",

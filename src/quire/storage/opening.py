@@ -10,16 +10,22 @@ from quire.storage.memory import MemoryStorage
 from quire.storage.sqlite import SQLiteStorage
 
 _OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
-_FORMS = "memory:, file:DIR, sqlite:FILE or a path"
+_FORMS = "memory:, file:DIR, sqlite:FILE, s3://bucket/prefix or a path"
 
 
 def open_storage(where: str | os.PathLike[str], *, durability: Durability = "normal", create: bool = True) -> Storage:
-    """The storage a URL or path names: `memory:`, `file:DIR`, `sqlite:FILE`, or a path for SQLite.
+    """The storage a URL or path names.
+
+    `memory:`, `file:DIR`, `sqlite:FILE` or a path for SQLite, `s3://bucket/prefix`.
 
     With `create=False` one that is not there is `StorageFailure` instead of a new one.
     """
-    opener, path = _parse(where)
     check_durability(durability)
+    if isinstance(where, str) and where.startswith("s3:"):
+        from quire.storage.s3 import S3Storage
+
+        return S3Storage.from_url(where, durability=durability, create=create)
+    opener, path = _parse(where)
     if opener is None:
         return MemoryStorage()
     if not create and not path.exists():

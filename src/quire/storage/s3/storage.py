@@ -1,0 +1,332 @@
+"""The backend on any S3-compatible server with conditional writes.
+
+    PREFIX/heads/<name>!                              the head of a context: where it stands, its last commits
+    PREFIX/data/<hash of the name>/<making>/<chunk>   what was sealed: immutable
+    PREFIX/probes/…                                   a trial of conditional writes, removed at once
+
+A commit replaces the head under the condition that it is the one that was read. It is in S3 when it is acknowledged.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from os import urandom
+from typing import Any, Final, Literal, TypeVar
+
+from msgspec.structs import replace
+
+from quire.errors import Conflict, InvalidValue, StorageClosed, StorageFailure, shown
+from quire.storage.base import (
+    JOURNAL,
+    MAX_KEY,
+    Commit,
+    Durability,
+    Family,
+    Head,
+    Record,
+    check_context_name,
+    check_durability,
+    conflict,
+)
+from quire.storage.log import encode_frame
+from quire.storage.s3.books import Book, Books, Draft, StillBooks, must_follow
+from quire.storage.s3.chunks import damaged
+from quire.storage.s3.connecting import Connection, connect, parse_url
+from quire.storage.s3.entries import RANKS, Recent, as_write
+from quire.storage.s3.heads import HeadObject
+from quire.storage.s3.names import key_of, name_of
+from quire.storage.s3.objects import Missing
+from quire.storage.s3.probing import probe as probe_server
+from quire.storage.s3.runs import Chunks, Run
+from quire.storage.s3.sealing import draft_commit, new_head
+from quire.storage.s3.standing import Standing, standing_over
+from quire.storage.s3.upkeep import Upkeep
+
+T = TypeVar("T")
+UpkeepMode = Literal["background", "inline", "off"]
+_LOOKS: Final = 4
+
+
+class S3Storage:
+    """Records in a bucket. Several processes, machines and threads can share it.
+
+    Credentials come from the environment as `AWS_ACCESS_KEY_ID` and so on, or are given; `endpoint` is for servers
+    other than AWS. `upkeep` says where merges of sealed chunks and the removal of what was replaced are done: in a
+    thread of their own, in the commit that causes them, or not at all; then call `compact` and `collect`.
+    Chunks that were replaced stay for `grace_seconds`, for those who still read them.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        access_key_id: str | None = None,
+        secret_access_key: str | None = None,
+        session_token: str | None = None,
+        virtual_hosted: bool = False,
+        credential_provider: Any = None,
+        timeout_seconds: float = 30.0,
+        cache_bytes: int = 64 << 20,
+        grace_seconds: float = 3_600.0,
+        upkeep: UpkeepMode = "background",
+        probe: bool = True,
+        durability: Durability = "normal",
+    ) -> None:
+        self.durability = check_durability(durability)
+        if upkeep not in ("background", "inline", "off"):
+            raise InvalidValue(f"upkeep is {shown(upkeep)}; use 'background', 'inline' or 'off'.")
+        connection = Connection(
+            bucket=bucket,
+            prefix=prefix,
+            endpoint=endpoint,
+            region=region,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            session_token=session_token,
+            virtual_hosted=virtual_hosted,
+            credential_provider=credential_provider,
+            timeout_seconds=timeout_seconds,
+        )
+        self.objects = connect(connection)
+        """The seam to the server; `objects.requests` counts what was sent."""
+        if probe:
+            probe_server(self.objects, connection.address, bucket)
+        self._chunks = Chunks(self.objects, cache_bytes)
+        self._books = Books(self.objects, self._chunks)
+        self._mode = upkeep
+        self._upkeep = Upkeep(self._books, grace_seconds)
+        self._grace = grace_seconds
+        self._closed = False
+
+    @classmethod
+    def from_url(cls, url: str, *, durability: Durability = "normal", create: bool = True) -> "S3Storage":
+        """The storage that `s3://bucket/prefix?endpoint=…&region=…` names; with `create=False` there must be one."""
+        storage = cls(**parse_url(url), durability=durability)
+        if not create and next(storage.contexts(), None) is None:
+            raise StorageFailure(f"There is no store at {storage.objects.place!r}.")
+        return storage
+
+    def __repr__(self) -> str:
+        return f"S3Storage({self.objects.place!r})"
+
+    def head(self, context: str) -> Head | None:
+        book = self._book(context)
+        standing = self._books.look(book)
+        return standing.head.head if standing else None
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        book = self._book(context)
+        return self._read(book, lambda standing: standing.get(family, key))
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        def begin(standing: Standing, last: Record | None) -> Iterator[Record]:
+            first = start if last is None or reverse else last.key + 1
+            end = stop if last is None or not reverse else last.key - 1
+            return standing.scan(family, first, end, reverse=reverse)
+
+        return self._start(context, begin)
+
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        def begin(standing: Standing, last: Record | None) -> Iterator[Record]:
+            edge = after if last is None else (last.order, last.key)
+            return standing.members(family, group, edge, reverse=reverse)
+
+        return self._start(context, begin)
+
+    def commit(self, context: str, commit: Commit) -> None:
+        book = self._book(context)
+        frame = encode_frame(commit)
+        with book.writing:
+            standing = self._books.known(book)
+            if not commit.follows(standing.head.head if standing else None):
+                standing = self._books.look(book)
+
+            def draft(standing: Standing | None, revision: bytes) -> Draft:
+                must_follow(context, standing, commit)
+                return draft_commit(context, standing, commit, frame, revision, book.merging)
+
+            before = standing.head.seals if standing else 0
+            after = self._whole(book, lambda: self._books.move(book, book.standing, draft))
+        if after.head.seals > before:
+            self._keep_up(book, after)
+
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        source, book = self._book(context), self._book(target)
+        encode_frame(commit)  # refuses an impossible write before anything is written
+        standing = self._books.look(source)
+        if standing is None:
+            raise conflict(context, None, commit.expect)
+        must_follow(context, standing, commit)
+        with book.writing:
+            if (found := self._books.look(book)) is not None:
+                raise conflict(target, found.head.head, 0)
+            try:
+                self._fork(standing, source, book, commit, below)
+            except Missing:  # it was dropped meanwhile
+                raise conflict(context, None, commit.expect) from None
+
+    def contexts(self, after: str = "") -> Iterator[str]:
+        self._check_open()
+        for listed in self.objects.list("heads", f"heads/{key_of(after)}" if after else ""):
+            name = name_of(listed.key.removeprefix("heads/"))
+            if name is not None and name > after:
+                yield name
+            self._check_open()
+
+    def drop(self, context: str) -> None:
+        book = self._book(context)
+        with book.writing:
+            standing = self._books.look(book)
+            if standing is None:
+                return
+            self.objects.delete([book.key])
+            book.take(None)
+            folder = book.folder(standing.head.incarnation)
+            self.objects.delete([listed.key for listed in self.objects.list(folder.rstrip("/"))])
+            self._chunks.forget(standing.head.ids())
+
+    def close(self) -> None:
+        self._closed = True
+        self._upkeep.stop()
+
+    def compact(self, context: str) -> None:
+        """Make one run of everything in a context, without what was replaced or deleted. Raises `Busy`, `Conflict`."""
+        book = self._book(context)
+        self._whole(book, lambda: self._upkeep.compact(book))
+
+    def collect(self, context: str | None = None, *, grace_seconds: float | None = None) -> int:
+        """Remove objects that nothing needs any more, of one context or of all; how many.
+
+        With `grace_seconds=0` readers that are under way may have to look again.
+        """
+        self._check_open()
+        grace = self._grace if grace_seconds is None else grace_seconds
+        if context is None:
+            return self._upkeep.collect_all(self.contexts(), grace)
+        return self._upkeep.collect(self._book(context), grace)
+
+    @contextmanager
+    def snapshot(self, context: str) -> Iterator["S3Storage"]:
+        """The context as it is now, whatever is committed meanwhile."""
+        self._check_open()
+        still = Still(self)
+        still.head(context)
+        yield still
+
+    def _book(self, context: str) -> Book:
+        self._check_open()
+        return self._books.book(check_context_name(context))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed(f"The storage {self.objects.place!r} is closed: open it again.")
+
+    def _read(self, book: Book, read: Callable[[Standing], T | None]) -> T | None:
+        standing = self._books.known(book)
+        return self._whole(book, lambda: read(book.standing) if book.standing else None) if standing else None
+
+    def _whole(self, book: Book, action: Callable[[], T]) -> T:
+        """Do it; if a chunk is gone that another writer replaced long ago, look again and do it again."""
+        for _ in range(_LOOKS):
+            standing = book.standing
+            try:
+                return action()
+            except Missing as missing:
+                self._again(book, standing, missing)
+        raise StorageFailure(f"{self.objects.place}: chunks of {book.name!r} go faster than they can be read.")
+
+    def _again(self, book: Book, standing: Standing | None, missing: Missing) -> Standing | None:
+        """Look again because a chunk is gone. Raises `Corrupt` if the head still needs it."""
+        again = self._books.look(book)
+        if again is not None and standing is not None and again.tag == standing.tag:
+            raise damaged(str(missing), "it is missing and")
+        return again
+
+    def _start(self, context: str, begin: Callable[[Standing, Record | None], Iterator[Record]]) -> Iterator[Record]:
+        book = self._book(context)
+        standing = self._books.known(book)
+        return iter(()) if standing is None else self._stream(book, standing, begin)
+
+    def _stream(
+        self, book: Book, standing: Standing, begin: Callable[[Standing, Record | None], Iterator[Record]]
+    ) -> Iterator[Record]:
+        """The records; should a chunk go that was replaced long ago, the rest is as it is now."""
+        records = begin(standing, None)
+        last: Record | None = None
+        while True:
+            self._check_open()
+            try:
+                found = next(records, None)
+            except Missing as missing:
+                again = self._again(book, standing, missing)
+                if again is None or again.head.incarnation != standing.head.incarnation:
+                    return  # the context was dropped meanwhile
+                standing, records = again, begin(again, last)
+                continue
+            if found is None:
+                return
+            last = found
+            yield found
+
+    def _fork(
+        self, standing: Standing, source: Book, target: Book, commit: Commit, below: Mapping[Family, int]
+    ) -> None:
+        """Copy the runs on the server, then make the head that needs them."""
+        started = time.monotonic()
+        bounds = {RANKS[family]: limit for family, limit in below.items()} | {RANKS[JOURNAL]: 0}
+        empty = new_head(target.name)
+        folder, copies = target.folder(empty.incarnation), []
+        for run in standing.head.runs:
+            chunks = [replace(chunk, id=f"{chunk.id[:17]}-{urandom(6).hex()}") for chunk in run.chunks]
+            for chunk, copy in zip(run.chunks, chunks, strict=True):
+                self.objects.copy(source.folder(standing.head.incarnation) + chunk.id, folder + copy.id)
+            limits = {rank: min(bounds.get(rank, MAX_KEY + 1), limit) for rank, limit in run.below.items()}
+            copies.append(Run(tuple(chunks), bounds | limits))
+        if time.monotonic() - started > self._grace / 2:
+            raise StorageFailure(f"{self.objects.place}: forking {source.name!r} took too long: retry.")
+        empty = replace(empty, runs=tuple(copies), seals=standing.head.seals)
+        kept = [
+            as_write(place, entry)
+            for place, entry in standing.recent.entries.items()
+            if place[1] < bounds.get(place[0], MAX_KEY + 1)  # type: ignore[arg-type, operator]
+        ]
+        whole = Commit(0, commit.version, commit.head, [*kept, *commit.writes])
+        self._books.move(target, None, partial(self._forked, empty, whole))
+
+    def _forked(self, empty: HeadObject, whole: Commit, standing: Standing | None, revision: bytes) -> Draft:
+        must_follow(empty.context, standing, whole)
+        folder = self._books.book(empty.context).folder(empty.incarnation)
+        base = standing_over(empty, "", Recent(), folder, self._chunks)
+        return draft_commit(empty.context, base, whole, encode_frame(whole), revision)
+
+    def _keep_up(self, book: Book, standing: Standing) -> None:
+        """Have done what a seal made necessary."""
+        if self._mode == "inline":
+            self._upkeep.after_seal(book, standing)
+        elif self._mode == "background":
+            self._upkeep.later(book, standing)
+
+
+class Still(S3Storage):
+    """A storage whose contexts stay as they were when they were first looked at."""
+
+    def __init__(self, storage: S3Storage) -> None:
+        self.durability = storage.durability
+        self.objects = storage.objects
+        self._chunks = storage._chunks
+        self._books = StillBooks(self.objects, self._chunks)
+        self._mode = "off"
+        self._grace = storage._grace
+        self._upkeep = Upkeep(self._books, self._grace)
+        self._closed = False
+
+    def _again(self, book: Book, standing: Standing | None, missing: Missing) -> Standing | None:
+        raise Conflict(f"What was read of {book.name!r} was replaced long ago: begin again.")

@@ -1,0 +1,275 @@
+"""Keeping a context quick to open: merging runs into larger ones, and removing what nothing needs any more.
+
+All of it can be done at any time, by anyone, or never: no commit waits for it, and none is lost if it dies half way.
+A merge writes new chunks and then replaces the runs in the head, if they are still there. What was replaced is removed
+later: a chunk tells by its id which seals it covers, so a newer one that covers more tells when it was replaced.
+"""
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from hashlib import sha256
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Final
+
+from msgspec.structs import replace
+
+from quire.errors import Busy, Conflict, QuireError, StorageFailure
+from quire.storage.s3.books import Book, Books, Draft
+from quire.storage.s3.chunks import ChunkRef, settled, write_chunks
+from quire.storage.s3.heads import HeadObject
+from quire.storage.s3.objects import Listed, Missing
+from quire.storage.s3.runs import Chunks, Run, RunReader
+from quire.storage.s3.sealing import FIRST, LAST, chunk_name, covers, mergeable
+from quire.storage.s3.standing import Layer, Standing, merged, recent_of
+
+_COLLECT_EVERY: Final = 64
+_MOST_RUNS: Final = 24
+"""A commit that leaves so many runs waits for their merge, so that reading never takes more requests than that."""
+_READ_BYTES: Final = 24 << 20
+"""Merging reads through a cache of its own, so that it does not push out what is read often."""
+_IDLE_SECONDS: Final = 5.0
+
+
+class Upkeep:
+    """Merges and removals for one handle."""
+
+    def __init__(self, books: Books, grace_seconds: float) -> None:
+        self._books = books
+        self._objects = books.objects
+        self._grace = grace_seconds
+        self._due: SimpleQueue[tuple[Book, Standing]] = SimpleQueue()
+        self._queued: set[str] = set()
+        self._thread: Thread | None = None
+        self._stopping = Event()
+        self._lock = Lock()
+        self._merging = Lock()
+
+    def later(self, book: Book, standing: Standing) -> None:
+        """Have what a seal made necessary done in a thread of its own."""
+        if not self._is_due(standing.head):
+            return
+        if len(standing.head.runs) >= _MOST_RUNS:
+            self.after_seal(book, standing)
+            return
+        with self._lock:
+            if self._stopping.is_set() or book.name in self._queued:
+                return
+            self._queued.add(book.name)
+            self._due.put((book, standing))
+            if self._thread is None:
+                self._thread = Thread(target=self._work, name="quire-s3-upkeep", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what it was doing is left and can be done again."""
+        self._stopping.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def after_seal(self, book: Book, standing: Standing) -> None:
+        """Do what a seal made necessary. It is a courtesy: that it fails costs nothing that was done."""
+        with suppress(QuireError, Missing):
+            count = mergeable(standing.head.runs)
+            if count:
+                self._merge(book, standing, count)
+            if standing.head.seals % _COLLECT_EVERY == 0:
+                self.collect(book, self._grace)
+
+    def compact(self, book: Book) -> None:
+        """Make one run of everything. Raises `Busy` if others were quicker each time."""
+        standing = self._books.look(book)
+        if standing is None:
+            return
+        if not self._merge(book, standing, len(standing.head.runs), whole=True):
+            raise Busy(f"Context {book.name!r} changed while it was compacted: retry.")
+
+    def _is_due(self, head: HeadObject) -> bool:
+        return bool(mergeable(head.runs)) or head.seals % _COLLECT_EVERY == 0
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                book, standing = self._due.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    if self._due.empty():
+                        self._thread = None
+                        return
+                continue
+            with self._lock:
+                self._queued.discard(book.name)
+            self.after_seal(book, book.standing or standing)
+
+    def _merge(self, book: Book, standing: Standing, count: int, *, whole: bool = False) -> bool:
+        """Make one run of the newest `count` runs, and with `whole` of the log too; False if it came too late."""
+        old = standing.head.runs[len(standing.head.runs) - count :]
+        with self._merging:
+            book.merging = {each for run in old for each in run.ids}
+            try:
+                return self._merge_runs(book, standing, old, whole=whole)
+            finally:
+                book.merging = frozenset()
+
+    def _merge_runs(self, book: Book, standing: Standing, old: tuple[Run, ...], *, whole: bool) -> bool:
+        started = time.monotonic()
+        head, folder = standing.head, book.folder(standing.head.incarnation)
+        reading = Chunks(self._objects, _READ_BYTES)
+        readers = [RunReader(run, folder, reading) for run in reversed(old)]
+        sources: list[Layer] = [standing.recent, *readers] if whole else [*readers]
+        entries = merged([layer.between(FIRST, LAST, reverse=False) for layer in sources], reverse=False)
+        everything = len(old) == len(head.runs)
+        name = chunk_name(old, head.seals + 1)
+        refs: list[ChunkRef] = []
+        for chunk in write_chunks(settled(entries) if everything else entries, name):
+            if self._stopping.is_set():
+                return False
+            self._objects.put(folder + chunk.ref.id, chunk.data)
+            refs.append(chunk.ref)
+        if time.monotonic() - started > self._grace / 2:
+            raise StorageFailure(f"{self._objects.place}: merging {book.name!r} took too long.")
+        merge = _Merge(head, old, Run(tuple(refs)) if refs else None, head.log if whole else b"")
+        with book.writing:
+            fresh = book.standing or self._books.look(book)
+            if fresh is None:
+                return False
+            try:
+                self._books.move(book, fresh, merge.draft)
+            except Conflict:
+                return False
+        self._books.chunks.forget(each for run in old for each in run.ids)
+        return True
+
+    def collect(self, book: Book, grace: float) -> int:
+        """Remove the chunks of a context that its head does not need and nobody reads; how many."""
+        listed = list(self._objects.list(book.shelf.rstrip("/")))
+        if not listed:
+            return 0
+        standing = self._fenced(book) if grace <= 0 else self._books.look(book)
+        return self._sweep(book.shelf, listed, standing.head if standing else None, self._now(grace), grace)
+
+    def collect_all(self, names: Iterable[str], grace: float) -> int:
+        """The same for all contexts, and for what is left of those that are gone."""
+        now = self._now(grace)
+        shelves: dict[str, list[Listed]] = {}
+        for listed in self._objects.list("data"):
+            shelves.setdefault(f"{'/'.join(listed.key.split('/')[:2])}/", []).append(listed)
+        removed = 0
+        for name in names:
+            found = shelves.pop(f"data/{sha256(name.encode()).hexdigest()[:32]}/", None)
+            if found:
+                book = self._books.book(name)
+                standing = self._fenced(book) if grace <= 0 else self._books.look(book)
+                removed += self._sweep(book.shelf, found, standing.head if standing else None, now, grace)
+        for shelf, found in shelves.items():
+            removed += self._sweep(shelf, found, None, now, grace)
+        old = [each.key for each in self._objects.list("probes") if _is_older(each.modified, now, max(grace, 60.0))]
+        self._objects.delete(old)
+        return removed + len(old)
+
+    def _sweep(self, shelf: str, listed: list[Listed], head: HeadObject | None, now: datetime, grace: float) -> int:
+        making = f"{shelf}{head.incarnation}/" if head else None
+        needed = head.ids() if head else set()
+        mine = {each.key: each for each in listed if making and each.key.startswith(making)}
+        covered = [(_covers(each), each.modified) for each in mine.values()]
+        gone = [each for key, each in mine.items() if key.removeprefix(making or "") not in needed]
+        doomed = [each.key for each in gone if _is_over(each, covered, head, now, grace)]
+        lost = max(grace, 60.0)  # of another making: perhaps one that is just being made
+        doomed += [each.key for each in listed if each.key not in mine and _is_older(each.modified, now, lost)]
+        self._objects.delete(doomed)
+        return len(doomed)
+
+    def _fenced(self, book: Book) -> Standing | None:
+        """Move the head so that no merge under way can name what it wrote before: it may be removed at once."""
+
+        def draft(standing: Standing | None, revision: bytes) -> Draft:
+            if standing is None:
+                raise Conflict(f"Context {book.name!r} does not exist.")
+            head = standing.head
+            seals = head.seals + 1
+            return Draft(
+                replace(head, seals=seals, fence=seals, revisions=head.revisions_with(revision)), standing.recent
+            )
+
+        with book.writing:
+            standing = self._books.look(book)
+            return standing and self._books.move(book, standing, draft)
+
+    def _now(self, grace: float) -> datetime:
+        """The time of the server: clocks of machines differ."""
+        self._objects.put("probes/clock", b"")
+        for listed in self._objects.list("probes"):
+            if listed.key == "probes/clock":
+                return listed.modified
+        raise StorageFailure(f"{self._objects.place}: what was written just now is not listed.")
+
+
+class _Merge:
+    """Runs of a head made into one, to be put into whatever head there is by then."""
+
+    def __init__(self, head: HeadObject, old: tuple[Run, ...], new: Run | None, log: bytes) -> None:
+        self._head = head
+        self._old = old
+        self._new = (new,) if new else ()
+        self._log = log
+
+    def draft(self, standing: Standing | None, revision: bytes) -> Draft:
+        """The head with the merged run. Raises `Conflict` if the runs are no longer there."""
+        head = standing.head if standing else None
+        if standing is None or head is None or head.incarnation != self._head.incarnation:
+            raise self._late()
+        if head.fence > self._head.seals or not head.log.startswith(self._log):
+            raise self._late()
+        at = self._place(head.runs)
+        runs = (*head.runs[:at], *self._new, *head.runs[at + len(self._old) :])
+        if self._log and (at + len(self._old) != len(head.runs) or head.seals != self._head.seals):
+            raise self._late()
+        log = head.log[len(self._log) :]
+        drafted = replace(head, runs=runs, log=log, seals=head.seals + 1, revisions=head.revisions_with(revision))
+        return Draft(drafted, recent_of(drafted, "") if self._log else standing.recent)
+
+    def _place(self, runs: tuple[Run, ...]) -> int:
+        if not self._old:
+            return len(runs)
+        for at in range(len(runs) - len(self._old) + 1):
+            if [run.ids for run in runs[at : at + len(self._old)]] == [run.ids for run in self._old]:
+                return at
+        raise self._late()
+
+    def _late(self) -> Conflict:
+        return Conflict(f"Context {self._head.context!r} was sealed anew by another writer: begin again.")
+
+
+Covered = tuple[tuple[int, int] | None, datetime]
+"""Which seals a chunk covers, and when it was written."""
+
+
+def _is_over(chunk: Listed, others: list[Covered], head: HeadObject | None, now: datetime, grace: float) -> bool:
+    """Whether nobody needs a chunk that the head does not name."""
+    mine = _covers(chunk)
+    if head is None or mine is None:
+        return _is_older(chunk.modified, now, grace)
+    if mine[1] > head.seals:
+        return False  # a writer is about to name it
+    if grace <= 0:
+        return True
+    since = [modified for covered, modified in others if covered and _is_wider(covered, mine)]
+    return _is_older(max(chunk.modified, min(since, default=chunk.modified)), now, grace)
+
+
+def _covers(chunk: Listed) -> tuple[int, int] | None:
+    try:
+        return covers(chunk.key.rpartition("/")[2])
+    except ValueError:
+        return None
+
+
+def _is_wider(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one != other and one[0] <= other[0] and one[1] >= other[1]
+
+
+def _is_older(modified: datetime, now: datetime, grace: float) -> bool:
+    return now - modified > timedelta(seconds=grace)
