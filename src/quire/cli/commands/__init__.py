@@ -72,7 +72,10 @@ GROUPS: tuple[tuple[str, tuple[Row, ...]], ...] = (
     (
         "care",
         (
+            Row("export", "keeping", "write one context to a file"),
+            Row("backup", "keeping", "copy a whole store that may be in use"),
             Row("migrate", "keeping", "copy contexts to another store, verified"),
+            Row("serve", "serving", "serve a store over HTTP, with the inspector"),
             Row("completion", "completion", "print the completion script of a shell"),
         ),
     ),

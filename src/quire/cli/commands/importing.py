@@ -5,7 +5,7 @@ from typing import Any
 
 import quire
 from quire.cli.command import Command
-from quire.cli.histories import Conversation, History, read_history
+from quire.cli.histories import Conversation, History, Kind, kind_of, read_history
 from quire.cli.opening import add_context, library_at, named
 from quire.cli.out import Out
 from quire.cli.progress import Progress
@@ -39,6 +39,10 @@ def number_of(text: str | None) -> int | None:
 
 
 def _import(options: argparse.Namespace, out: Out) -> None:
+    kind = kind_of(options.file)
+    if kind != "messages":
+        _import_context(options, out, kind)
+        return
     history = read_history(options.file)
     name = named(options)
     if options.conversation == _EVERY:
@@ -58,6 +62,25 @@ def _import(options: argparse.Namespace, out: Out) -> None:
         _print_skipped(history, out)
         if options.dry_run:
             out.line("nothing was kept")
+
+
+def _import_context(options: argparse.Namespace, out: Out, kind: Kind) -> None:
+    """Read back what `export` wrote: a context with its history, or the document of one, as a new context."""
+    where = "memory:" if options.dry_run else options.where
+    with library_at(where, create=True) as library, Progress("Reading") as progress:
+        if kind == "document":
+            name = named(options)
+            quire.open("memory:").pages.load(options.file)  # refused here, it leaves nothing behind there
+            library.create(name).pages.load(options.file)
+        else:
+            name = library.import_(
+                options.file, options.context, progress=lambda at: progress.at(at.records, "records")
+            )
+        info = library.info(name)
+    if out.json:
+        out.value({"context": name, "messages": info.messages, "seq": info.seq})
+    else:
+        out.line(f"{out.paint.cyan(name)}: {counted(info.messages, 'message')}, at entry {info.seq:,}")
 
 
 def _taken(context: quire.Context, conversation: Conversation) -> ImportReport:
@@ -110,7 +133,8 @@ COMMANDS = {
             "cat messages.json | quire import agent.db -",
             "quire import runs.db runs.jsonl.gz --conversation all --context run",
         ),
-        "It takes messages of OpenAI and Anthropic, items of OpenAI's Responses, whole request bodies and responses,"
+        "It reads back what export wrote, as a new context. It takes messages of OpenAI and Anthropic, items of"
+        " OpenAI's Responses, whole request bodies and responses,"
         " and session files of coding agents that have such messages inside. A broken history is taken in too; what was"
         " wrong with it, and what was skipped, is reported.",
     ),

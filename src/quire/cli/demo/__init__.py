@@ -1,11 +1,13 @@
 """The demo: an agent's conversation replayed at a small budget in a fresh SQLite file. Nothing here is pretended."""
 
+from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import NamedTuple
 
 import quire
 from quire.cli.demo.after import look_back, undo_fold
-from quire.cli.demo.replay import replay
+from quire.cli.demo.replay import Replay, replay
 from quire.cli.demo.rest import look_again, try_next, try_out
 from quire.cli.demo.table import draw_table
 from quire.cli.demo.talk import MESSAGES, QUESTIONS, TITLE
@@ -20,9 +22,16 @@ NAME = "coding-agent"
 MOST_CHILDREN = 6
 
 
-def run_demo(paint: Paint, *, fast: bool = False) -> None:
+class Played(NamedTuple):
+    """A demo that was played: the file it left, and what was measured."""
+
+    path: Path
+    replay: Replay
+
+
+def run_demo(paint: Paint, *, fast: bool = False, quiet: bool = False) -> Played:
     """Replay, show what the model sees at the end, look back, compare, and show what else there is."""
-    stage = Stage(paint, fast=fast)
+    stage = Stage(paint, fast=fast, out=StringIO() if quiet else None)
     path = Path(mkdtemp(prefix="quire-demo-")) / "agent.db"
     with quire.open(path, NAME, budget=BUDGET) as context:
         stage.scene(f"{TITLE}: {len(MESSAGES)} messages at a budget of {BUDGET:,} tokens")
@@ -54,3 +63,4 @@ def run_demo(paint: Paint, *, fast: bool = False) -> None:
         look_again(context, stage)
     stage.title("Try next")
     try_next(path, NAME, BUDGET, stage)
+    return Played(path, done)

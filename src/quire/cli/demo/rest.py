@@ -38,6 +38,7 @@ def try_next(path: Path, name: str, budget: int, stage: Stage) -> None:
     python = os.path.relpath(sys.executable)
     stage.line(f"{python} -m quire tree {path} --context {name}")
     stage.line(f"{python} -m quire view {path} --context {name} --budget {budget}")
+    stage.line(f"{python} -m quire serve {path}")
     stage.line("and the README's lines of code, on your own file")
 
 

@@ -7,13 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from quire.cli.histories.unwrapping import Piece, Skip, Whole, joined, unwrap
 from quire.errors import InvalidValue, shown
 
 _GZIP = b"\x1f\x8b"
 STDIN = "-"
+_EXPORT = b"quire export "
+_PEEK = 4_096
+Kind = Literal["messages", "export", "document"]
+"""What a file is: messages in whatever shape, a context as `export` writes it, or the document of one."""
 
 
 class Conversation(NamedTuple):
@@ -45,6 +49,23 @@ class History(NamedTuple):
     def told(self) -> dict[str, int]:
         """What was skipped, and how often."""
         return dict(Counter(skip.what for skip in self.skipped).most_common())
+
+
+def kind_of(source: str) -> Kind:
+    """What a file is, as far as its beginning tells. What cannot be read is left to whoever reads it."""
+    if source == STDIN:
+        return "messages"
+    try:
+        with Path(source).open("rb") as file:
+            beginning = file.read(_PEEK)
+            if beginning.startswith(_EXPORT):
+                return "export"
+            if b'"segments"' not in beginning:
+                return "messages"
+            value = json.loads(beginning + file.read())
+    except (OSError, ValueError, RecursionError):
+        return "messages"
+    return "document" if isinstance(value, dict) and {"segments", "pages"} <= value.keys() else "messages"
 
 
 def read_history(source: str) -> History:

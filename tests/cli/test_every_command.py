@@ -1,0 +1,200 @@
+"""Every command: it succeeds, speaks JSON, refuses bad input, and names what is not there; with its exit codes."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.cli.commands import ROWS
+from tests.cli.conftest import NAME, Run
+from tests.cli.sessions import CLAUDE_CODE, write_lines
+
+AT = "STORE"
+FILE = "SESSION"
+FRESH = "FRESH"
+
+WORKING: dict[str, list[str]] = {
+    "demo": ["demo", "--fast", "--no-serve"],
+    "new": ["new", AT, "--context", "another", "--system", "Sei vorsichtig."],
+    "import": ["import", AT, FILE, "--context", "session"],
+    "replay": ["replay", FILE, "--budget", "2000"],
+    "ls": ["ls", AT, "--long"],
+    "tree": ["tree", AT],
+    "show": ["show", AT, "mem-1"],
+    "find": ["find", AT, "座位"],
+    "stats": ["stats", AT],
+    "view": ["view", AT, "--budget", "2000"],
+    "render": ["render", AT, "--budget", "2000"],
+    "why": ["why", AT, "usr-1"],
+    "expand": ["expand", AT, "mem-1"],
+    "hide": ["hide", AT, "mem-1"],
+    "pin": ["pin", AT, "mem-1"],
+    "unpin": ["unpin", AT, "sys-1"],
+    "archive": ["archive", AT, "mem-1"],
+    "restore": ["restore", AT, "mem-1"],
+    "recall": ["recall", AT, "mem-3"],
+    "move": ["move", AT, "mem-1", "mem-0"],
+    "history": ["history", AT],
+    "undo": ["undo", AT, "LAST"],
+    "checkpoint": ["checkpoint", AT, "now"],
+    "rollback": ["rollback", AT, "before"],
+    "fork": ["fork", AT, "what-if"],
+    "export": ["export", AT, FRESH],
+    "backup": ["backup", AT, FRESH],
+    "migrate": ["migrate", AT, FRESH],
+    "completion": ["completion", "bash"],
+}
+"""A call of each command that works. `serve` runs until it is stopped: it has tests of its own."""
+SERVED = {"serve"}
+LINES = {"ls", "tree", "find", "history", "replay", "import"}
+"""What prints JSON Lines."""
+
+REFUSED: list[list[str]] = [
+    ["demo", "--faster"],
+    ["new", AT, "--context", NAME],
+    ["new", AT, "--context", " "],
+    ["import", AT, "no-such-file.json"],
+    ["import", AT, FILE, "--conversation", "2"],
+    ["import", AT, FILE, "--conversation", "two"],
+    ["replay", "no-such-file.json"],
+    ["replay", FILE, "--budget", "many"],
+    ["ls", AT, "--page", "1"],
+    ["tree", AT, "mem-99"],
+    ["tree", AT, "--depth", "-1"],
+    ["tree", AT, "--limit", "-1"],
+    ["show", AT, "mem-99"],
+    ["show", AT, "MEM-1"],
+    ["find", AT, "x", "--limit", "-1"],
+    ["find", AT, "x", "--kind", "book"],
+    ["find", AT, "x", "--segment", "nix"],
+    ["stats", AT, "--budget", "1"],
+    ["view", AT, "--budget", "-5"],
+    ["render", AT, "--format", "morse"],
+    ["render", AT, "--recall", "7"],
+    ["render", AT, "--reserve", "-1"],
+    ["why", AT, "usr-99"],
+    ["expand", AT, "mem-99"],
+    ["hide", AT, "sys-1"],
+    ["pin", AT, "mem-99"],
+    ["unpin", AT, "mem-99"],
+    ["archive", AT, "mem-0"],
+    ["restore", AT, "mem-3"],
+    ["recall", AT, "mem-99"],
+    ["move", AT, "mem-2", "mem-1"],
+    ["move", AT, "mem-1"],
+    ["history", AT, "--since", "yesterday"],
+    ["history", AT, "--limit", "-1"],
+    ["history", AT, "--page", "mem-99"],
+    ["undo", AT, "999"],
+    ["undo", AT, "first"],
+    ["checkpoint", AT, "before"],
+    ["rollback", AT, "never"],
+    ["rollback", AT, "never", "--dry-run"],
+    ["rollback", AT, "999"],
+    ["fork", AT, NAME],
+    ["fork", AT, "x", "--at", "999"],
+    ["export", AT, FILE],
+    ["export", AT, FILE, "--format", "openai"],
+    ["export", AT, "-"],
+    ["backup", AT, FILE],
+    ["migrate", AT, "gopher:x"],
+    ["completion", "tcsh"],
+    ["serve", AT, "--port", "99999"],
+    ["serve", AT, "--host", "a/b"],
+]
+
+WITH_CONTEXT = sorted(
+    name
+    for name in WORKING
+    if name not in ("demo", "new", "import", "replay", "ls", "backup", "completion")  # no context, or one that is made
+)
+WITH_STORE = sorted(set(WORKING) - {"demo", "new", "import", "replay", "completion"})
+
+
+@pytest.fixture
+def filled(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The store, a session's file beside it, and a place for what the demo makes."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    write_lines(tmp_path / "session.jsonl", CLAUDE_CODE)
+    return store
+
+
+def words_of(words: Sequence[str], store: Path) -> list[str]:
+    """A call with its places filled in."""
+    with quire.open(store, NAME) as context:
+        last = str(context.seq)
+    real = {AT: store, FILE: store.parent / "session.jsonl", FRESH: store.parent / "fresh.db", "LAST": last}
+    return [str(real.get(word, word)) for word in words]
+
+
+def test_every_command_is_tried_here() -> None:
+    assert {*WORKING, *SERVED} == ROWS.keys()
+    assert {words[0] for words in REFUSED} == ROWS.keys()
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_a_command_succeeds_and_says_something(run: Run, filled: Path, name: str) -> None:
+    if name == "restore":
+        assert run("archive", filled, "mem-1").code == 0
+    ended = run(*words_of(WORKING[name], filled))
+    assert ended.code == 0
+    assert ended.out
+    assert "\x1b[" not in ended.out
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_a_command_speaks_json(run: Run, filled: Path, name: str) -> None:
+    if name == "restore":
+        assert run("archive", filled, "mem-1").code == 0
+    ended = run(*words_of(WORKING[name], filled), "--json")
+    assert (ended.code, ended.err) == (0, "")
+    values = ended.values()
+    assert all(isinstance(value, dict) for value in values)
+    assert len(values) == 1 or name in LINES
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_bad_input_ends_with_two_and_a_word_about_it(run: Run, filled: Path, words: list[str]) -> None:
+    with quire.open(filled, NAME) as context:
+        before = context.seq
+    ended = run(*words_of(words, filled))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.strip()
+    assert "Traceback" not in ended.err
+    with quire.open(filled, NAME) as context:
+        assert context.seq == before
+
+
+@pytest.mark.parametrize("name", WITH_CONTEXT)
+def test_a_context_that_is_not_there_is_named_with_those_that_are(run: Run, filled: Path, name: str) -> None:
+    ended = run(*words_of(WORKING[name], filled), "--context", "nobody")
+    assert (ended.code, ended.out) == (2, "")
+    assert "'nobody'" in ended.err
+    assert repr(NAME) in ended.err
+    told = run(*words_of(WORKING[name], filled), "--context", "nobody", "--json")
+    assert (told.code, told.out) == (2, "")
+    assert json.loads(told.err)["error"]["code"] == "no_such_context"
+
+
+@pytest.mark.parametrize("name", [*WITH_STORE, "serve"])
+def test_a_store_that_is_not_there_is_named_and_not_made(run: Run, filled: Path, name: str) -> None:
+    missing = filled.parent / "missing.db"
+    words = WORKING.get(name, [name, AT, "--port", "0"])
+    real = [str(missing) if word == str(filled) else word for word in words_of(words, filled)]
+    ended = run(*real)
+    assert (ended.code, ended.out) == (1, "")
+    assert str(missing) in ended.err
+    assert not missing.exists()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_command_has_help_with_examples_of_itself(run: Run, name: str) -> None:
+    ended = run(name, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"usage: quire {name}")
+    assert f"quire {name}" in ended.out.partition("examples:")[2]
+    assert "--json" in ended.out
+    assert run("help", name).out == ended.out
