@@ -62,6 +62,7 @@ NAMES = [
     "PageStorage",
     "Permission",
     "PermissionDenied",
+    "PostgresStorage",
     "Price",
     "Problem",
     "Progress",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so
     from quire.rendering.outlook import Outlook
     from quire.schemas import count_tools
     from quire.search.finding import Hit
+    from quire.storage.postgres import PostgresStorage
     from quire.storage.base import Storage
     from quire.storage.file import FileStorage
     from quire.storage.memory import MemoryStorage
@@ -116,6 +117,7 @@ __all__ = [
     "PageStorage",
     "Permission",
     "PermissionDenied",
+    "PostgresStorage",
     "Price",
     "Problem",
     "Progress",
@@ -175,6 +177,7 @@ _PLACES = {
     "quire.storage.memory": "MemoryStorage",
     "quire.storage.migrate": "Progress migrate",
     "quire.storage.opening": "open_storage",
+    "quire.storage.postgres": "PostgresStorage",
     "quire.storage.s3": "S3Storage",
     "quire.storage.sqlite": "SQLiteStorage",
     "quire.system": "Change ContextSystem Entry PageStorage Problem",

@@ -5,16 +5,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from quire import ContextSystem, FileStorage, MemoryStorage, SQLiteStorage, Storage
-from tests.books import new_book
+import pytest
 
-BACKENDS = ("memory", "file", "sqlite")
+from quire import ContextSystem, FileStorage, MemoryStorage, PostgresStorage, SQLiteStorage, Storage
+from tests.books import new_book
+from tests.servers.postgres import postgres_url
+
+BACKENDS = ("memory", "file", "sqlite", "postgres")
+LONG = [*BACKENDS[:3], pytest.param("postgres", marks=pytest.mark.slow)]
+"""For tests of very many queries: a server answers each in its own time."""
 
 
 def storage_of(kind: str, folder: Path) -> Storage:
     """A new storage of a kind in a folder."""
     if kind == "memory":
         return MemoryStorage()
+    if kind == "postgres":
+        return PostgresStorage(postgres_url())
     return FileStorage(folder / "files") if kind == "file" else SQLiteStorage(folder / "book.db")
 
 

@@ -1,6 +1,7 @@
 """Opening a storage by URL or path."""
 
 import os
+import re
 from pathlib import Path
 
 from quire.errors import InvalidValue, StorageFailure, shown
@@ -10,13 +11,13 @@ from quire.storage.memory import MemoryStorage
 from quire.storage.sqlite import SQLiteStorage
 
 _OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
-_FORMS = "memory:, file:DIR, sqlite:FILE, s3://bucket/prefix or a path"
+_FORMS = "memory:, file:DIR, sqlite:FILE, postgresql://USER@HOST/DATABASE, s3://bucket/prefix or a path"
 
 
 def open_storage(where: str | os.PathLike[str], *, durability: Durability = "normal", create: bool = True) -> Storage:
     """The storage a URL or path names.
 
-    `memory:`, `file:DIR`, `sqlite:FILE` or a path for SQLite, `s3://bucket/prefix`.
+    `memory:`, `file:DIR`, `sqlite:FILE` or a path for SQLite, `postgresql://…`, `s3://bucket/prefix`.
 
     With `create=False` one that is not there is `StorageFailure` instead of a new one.
     """
@@ -25,6 +26,10 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
         from quire.storage.s3 import S3Storage
 
         return S3Storage.from_url(where, durability=durability, create=create)
+    if isinstance(where, str) and where.startswith(("postgresql:", "postgres:")):
+        from quire.storage.postgres import PostgresStorage
+
+        return PostgresStorage(where, durability=durability, create=create)
     opener, path = _parse(where)
     if opener is None:
         return MemoryStorage()
@@ -46,7 +51,12 @@ def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Pat
     try:
         return _parse_forms(where)
     except InvalidValue:
-        raise InvalidValue(f"Cannot open {shown(where)}; give {_FORMS}.") from None
+        raise InvalidValue(f"Cannot open {shown(_without_password(where))}; give {_FORMS}.") from None
+
+
+def _without_password(where: object) -> object:
+    """What may be quoted of a URL that is not understood."""
+    return re.sub(r"(://[^/@:]*):.*@", r"\1@", where) if isinstance(where, str) else where
 
 
 def _parse_forms(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:

@@ -1,0 +1,94 @@
+"""The tables of a schema: made when it is new, brought forward when it is older, refused when it is newer."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from psycopg import errors
+
+from quire.errors import NewerFormat, QuireError, StorageFailure
+from quire.storage.postgres.schema import META, MIGRATIONS
+
+if TYPE_CHECKING:
+    from quire.storage.postgres.session import Db, Session
+
+_FOUND = """SELECT meta.version, meta.quire, current_setting('server_encoding'), current_setting('fsync')
+    FROM {q}.meta"""
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('quire ' || %s, 0))"
+_EXISTS = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
+_MADE = "SELECT to_regclass(%s) IS NOT NULL"
+
+
+def prepare(session: "Session", schema: str, *, create: bool, full: bool) -> None:
+    """Make sure that the schema is there and is ours.
+
+    Raises `NewerFormat`, or `StorageFailure` if there is none and it may not or cannot be made.
+    """
+    found = _look(session)
+    if found is None and not create:
+        raise StorageFailure(f"There is no store in schema {schema!r} of {session.name}.")
+    if found is None or found[0] < len(MIGRATIONS):
+        _migrate(session, schema)
+        found = _look(session)
+    if found is None:
+        raise StorageFailure(f"Schema {schema!r} of {session.name} was taken away while it was opened.")
+    _check_version(session, schema, found[0], found[1])
+    if found[2] != "UTF8":
+        raise StorageFailure(f"{session.name} keeps text as {found[2]}; make a database with encoding UTF8.")
+    if full and found[3] != "on":
+        raise StorageFailure(f"{session.name} runs with fsync = off: durability='full' cannot be promised there.")
+
+
+def _look(session: "Session") -> tuple[int, str, str, str] | None:
+    try:
+        rows = session.read(_FOUND)
+    except QuireError as error:
+        if isinstance(error.__cause__, errors.UndefinedTable | errors.InvalidSchemaName):
+            return None
+        raise
+    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3]) if rows else None
+
+
+def _migrate(session: "Session", schema: str) -> None:
+    """Bring the schema to this version, in one transaction, while others who want the same wait."""
+    try:
+        session.transact(lambda db: _steps(session, db, schema))
+    except QuireError as error:
+        if isinstance(error.__cause__, errors.InsufficientPrivilege):
+            raise StorageFailure(
+                f"This role may not make quire's tables in schema {schema!r} of {session.name}: open it once as their"
+                " owner, then GRANT as docs/postgres.md says."
+            ) from error
+        raise
+
+
+def _steps(session: "Session", db: "Db", schema: str) -> None:
+    db.execute(_LOCK, (schema,))
+    if db.execute(_EXISTS, (schema,)).fetchone() is None:
+        db.execute(session.sql("CREATE SCHEMA {q}").encode())
+    row = db.execute(_MADE, (session.sql("{q}.meta"),)).fetchone()
+    if not (row and row[0]):
+        db.execute(session.sql(META).encode())
+        db.execute(session.sql("INSERT INTO {q}.meta VALUES (0, '')").encode())
+    found = db.execute(session.sql("SELECT version, quire FROM {q}.meta").encode()).fetchone()
+    stands, made_by = found or (0, "")
+    _check_version(session, schema, stands, made_by)
+    for step in MIGRATIONS[stands:]:
+        db.execute(session.sql(step).encode())
+    if stands < len(MIGRATIONS):
+        db.execute(session.sql("UPDATE {q}.meta SET version = %s, quire = %s").encode(), (len(MIGRATIONS), _version()))
+
+
+def _check_version(session: "Session", schema: str, stands: int, made_by: str) -> None:
+    if stands > len(MIGRATIONS):
+        raise NewerFormat(
+            f"Schema {schema!r} of {session.name} is of version {stands}; this quire reads up to {len(MIGRATIONS)}."
+            f" Install quire {made_by} or newer."
+        )
+
+
+def _version() -> str:
+    """This quire's version: what to install to read what it writes."""
+    try:
+        return version("quire")
+    except PackageNotFoundError:
+        return "newer than this"

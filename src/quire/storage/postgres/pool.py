@@ -1,0 +1,162 @@
+"""Connections, kept for the next call: as many as are in use at once, up to a limit, and no thread of their own.
+
+A connection is borrowed for one statement or one transaction. After one was lost, those that were idle at that time
+are suspected and closed too: a server that went away took all of them.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+from time import monotonic, sleep
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from quire.errors import Busy, InvalidValue, StorageClosed
+from quire.storage.postgres.faults import LATER, is_lost
+
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "application_name": "quire",
+    "client_encoding": "utf8",
+}
+"""A peer that vanished without a word is noticed in about half a minute. What the URL says counts more."""
+_IDLE_SECONDS = 300.0
+_PAUSE = 0.02
+_inherited: list[Any] = []
+"""Connections of a parent process: ending them here would end them there."""
+
+
+class Pool:
+    """At most `most` connections to one database."""
+
+    def __init__(self, url: str, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._settings = _settings(url)
+        self._changed = Condition()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._idle: list[tuple[Connection[Any], float]] = []
+        self._used = 0
+        self._closed = False
+        self._process = os.getpid()
+
+    @contextmanager
+    def connection(self, deadline: float) -> Iterator[Connection[Any]]:
+        """A connection for a block; it is closed instead of kept if the block leaves it broken or in a transaction.
+
+        Raises `Busy` if none is free in time, and the driver's errors if the server takes none.
+        """
+        connection = self._take(deadline)
+        try:
+            yield connection
+        except psycopg.Error as error:
+            if is_lost(error):
+                self._distrust()
+                connection.close()
+            raise
+        finally:
+            self._give_back(connection)
+
+    def connect(self, deadline: float) -> Connection[Any]:
+        """A new connection, waiting for a server that is starting or full."""
+        pause = _PAUSE
+        while True:
+            try:
+                return psycopg.connect(**self._settings, autocommit=True, prepare_threshold=None)
+            except psycopg.Error as error:
+                if not _may_pass(error) or monotonic() + pause > deadline:
+                    raise
+                sleep(pause)
+                pause = min(2 * pause, 0.5)
+
+    def close(self) -> None:
+        with self._changed:
+            if self._process != os.getpid():
+                self._leave()
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._changed.notify_all()
+        for connection, _ in idle:
+            connection.close()
+
+    def _take(self, deadline: float) -> Connection[Any]:
+        with self._changed:
+            if self._process != os.getpid():
+                self._leave()
+            while not self._closed and self._used >= self._most:
+                if not self._changed.wait(max(deadline - monotonic(), 0)) and self._used >= self._most:
+                    raise Busy(f"All {self._most} connections to {self._name} are in use: retry, or allow more.")
+            if self._closed:
+                raise StorageClosed(f"The storage {self._name} is closed: open it again.")
+            self._used += 1
+            found = self._fresh()
+        if found is not None:
+            return found
+        try:
+            return self.connect(deadline)
+        except BaseException:
+            with self._changed:
+                self._used -= 1
+                self._changed.notify()
+            raise
+
+    def _fresh(self) -> Connection[Any] | None:
+        """An idle connection that was used not long ago; what lay about for longer a proxy may have cut off."""
+        while self._idle:
+            connection, since = self._idle.pop()
+            if monotonic() - since < _IDLE_SECONDS and not connection.closed:
+                return connection
+            connection.close()
+        return None
+
+    def _give_back(self, connection: Connection[Any]) -> None:
+        is_ready = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        with self._changed:
+            self._used -= 1
+            if is_ready and not self._closed and self._process == os.getpid():
+                self._idle.append((connection, monotonic()))
+                connection = None  # type: ignore[assignment]
+            self._changed.notify()
+        if connection is not None:
+            connection.close()
+
+    def _distrust(self) -> None:
+        with self._changed:
+            idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            connection.close()
+
+    def _leave(self) -> None:
+        """Begin anew in a child process. Its parent's connections are neither used nor ended."""
+        _inherited.extend(connection for connection, _ in self._idle)
+        closed = self._closed
+        self._forget()
+        self._closed = closed
+
+
+def _settings(url: str) -> dict[str, Any]:
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        raise InvalidValue(
+            "The PostgreSQL URL is not understood; give postgresql://USER@HOST:PORT/DATABASE and options of libpq."
+        ) from None  # the driver quotes the URL, which may hold a password
+    return {**_DEFAULTS, **given}
+
+
+def _may_pass(error: psycopg.Error) -> bool:
+    """Whether the server may take a connection in a moment: it is starting, restarting or full."""
+    if isinstance(error, LATER):
+        return True
+    text = str(error)
+    refused = ("refused", "No such file", "reset by peer", "closed the connection", "starting up", "shutting down")
+    return isinstance(error, psycopg.OperationalError) and any(sign in text for sign in (*refused, "too many"))

@@ -1,0 +1,164 @@
+"""What forked contexts of one database share: immutable records stay with the context that wrote them.
+
+As in SQLite (see `quire.storage.shares`): a fork has a row with its origin's number and, per immutable family, the key
+below which records are the origin's. That row never changes, so who reads from whom is remembered. A context that is
+dropped while forks read from it leaves its immutable records under a number that no name leads to; the last fork to go
+takes them along. A record deleted in one context while others read it is noted as gone for that context alone.
+
+Whoever takes records away from a line holds that context's lock till the end of the transaction, children before their
+origins, so two who leave at once never both leave the rest to the other.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from quire.errors import InvalidOperation
+from quire.storage.base import BODY, IMMUTABLE, MAX_KEY, MESSAGE, Family
+from quire.storage.postgres.schema import (
+    BOUNDS,
+    CLEAR,
+    CLEAR_GONE,
+    CLEAR_SEARCH,
+    CODES,
+    COPIED,
+    COPY,
+    COPY_GONE,
+    END_OF,
+    IS_NAMED,
+    LEAVE,
+    LENT,
+    LINE,
+    LOCK_LINE,
+    SHARE,
+    SWEEP,
+)
+
+if TYPE_CHECKING:
+    from quire.storage.postgres.session import Db, Session
+
+_MOST_LINES = 50_000
+_ERASE = """INSERT INTO {q}.gone (context, family, key) SELECT %s, %s, key FROM unnest(%s::bigint[]) AS key
+    ON CONFLICT DO NOTHING"""
+_DELETE = "DELETE FROM {q}.record WHERE context = %s AND family = %s AND key = ANY(%s::bigint[])"
+
+Line = tuple[tuple[int, Mapping[Family, int]], ...]
+"""The contexts one reads from, nearest first, each with the keys below which it does."""
+Span = tuple[int, int, int]
+"""(context number, first key, last key): a stretch of one context's own records."""
+
+
+class Shares:
+    """Who reads what from whom."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._sql = session.sql
+        self._lines: dict[int, Line] = {}
+
+    def line(self, number: int) -> Line:
+        """The contexts this one reads from."""
+        line = self._lines.get(number)
+        if line is None:
+            line = _line(self._session.read(LINE, (number,)))
+            if len(self._lines) > _MOST_LINES:
+                self._lines.clear()
+            self._lines[number] = line
+        return line
+
+    def owner(self, number: int, family: Family, key: int) -> int:
+        """The number of the context whose records hold this one of an immutable family."""
+        for origin, below in self.line(number):
+            if key >= below[family]:
+                break
+            number = origin
+        return number
+
+    def spans(self, number: int, family: Family, start: int, stop: int) -> list[Span]:
+        """Whose records hold the keys from `start` to `stop`, in key order."""
+        found: list[Span] = []
+        if family in IMMUTABLE:
+            for origin, below in self.line(number):
+                if stop >= below[family]:
+                    found.append((number, max(start, below[family]), stop))
+                    stop = below[family] - 1
+                number = origin
+        found.append((number, start, stop))
+        return [span for span in reversed(found) if span[1] <= span[2]]
+
+    def check_own(self, number: int, family: Family, key: int) -> None:
+        """Raises `InvalidOperation` if a record of an immutable family would be written where nobody reads it."""
+        if self.line(number) and self.owner(number, family, key) != number:
+            raise InvalidOperation(f"{family} record {key} is the fork's origin's: such records are written once.")
+
+    # Inside a transaction that holds the context's head
+
+    def add(self, db: "Db", number: int, origin: int, below: Mapping[Family, int]) -> None:
+        """Copy what a new context takes from another, and note what it shares with it."""
+        taken = [min(below.get(family, MAX_KEY + 1), MAX_KEY + 1) for family in COPIED]
+        db.execute(self._sql(COPY), (number, [CODES[family] for family in COPIED], taken, origin))
+        ends = {family: min(self._end_of(db, origin, family), below.get(family, MAX_KEY + 1)) for family in IMMUTABLE}
+        db.execute(self._sql(SHARE), (number, origin, ends[BODY], ends[MESSAGE]))
+        families = [CODES[family] for family in ends]
+        db.execute(self._sql(COPY_GONE), (number, families, list(ends.values()), origin))
+
+    def erase(self, db: "Db", number: int, erased: Sequence[tuple[Family, int]]) -> None:
+        """Remove records of immutable families from this context; whoever else reads them goes on reading them."""
+        db.execute(self._sql(LOCK_LINE), (number,))
+        for family in sorted({family for family, _ in erased}):
+            bound = self._bound(db, number, family)
+            keys = [key for of, key in erased if of == family]
+            shared = [key for key in keys if key < bound]
+            if shared:
+                db.execute(self._sql(_ERASE), (number, CODES[family], shared))
+            db.execute(self._sql(_DELETE), (number, CODES[family], [key for key in keys if key >= bound]))
+
+    def clear(self, db: "Db", number: int) -> None:
+        """Remove all records of a context whose name is gone, but those that forks still read."""
+        for sql in CLEAR_SEARCH:
+            db.execute(self._sql(sql), (number,))
+        while True:
+            db.execute(self._sql(LOCK_LINE), (number,))
+            body, message, readers = _one(db.execute(self._sql(LENT), (number,)).fetchone())
+            db.execute(self._sql(CLEAR), (number, CODES[BODY], body, CODES[MESSAGE], message))
+            db.execute(self._sql(CLEAR_GONE), (number,))
+            if readers:
+                return
+            origin = db.execute(self._sql(LEAVE), (number,)).fetchone()
+            if origin is None:
+                return
+            number = origin[0]
+            if db.execute(self._sql(IS_NAMED), (number,)).fetchone():
+                db.execute(self._sql(LOCK_LINE), (number,))
+                self._sweep(db, number)
+                return
+
+    def _sweep(self, db: "Db", number: int) -> None:
+        """Remove the records that a context had deleted and that no fork reads any more."""
+        for family in sorted(IMMUTABLE):
+            code, bound = CODES[family], self._bound(db, number, family)
+            db.execute(self._sql(SWEEP), (number, code, bound, number, code))
+
+    def _end_of(self, db: "Db", number: int, family: Family) -> int:
+        """One above the largest key that a context has in an immutable family, its own or shared."""
+        own = _one(db.execute(self._sql(END_OF), (number, CODES[family])).fetchone())[0]
+        borrowed = [row[0] for row in db.execute(self._sql(_BORROWED[family]), (number,)).fetchall()]
+        return int(max([own, *borrowed]))
+
+    def _bound(self, db: "Db", number: int, family: Family) -> int:
+        sql = self._sql(BOUNDS).replace("{family}", family)
+        return int(_one(db.execute(sql, (number, number)).fetchone())[0])
+
+
+_BORROWED = {family: f"SELECT {family} FROM {{q}}.shared WHERE id = %s" for family in IMMUTABLE}
+
+
+def _one(row: tuple[int, ...] | None) -> tuple[int, ...]:
+    return row or (0, 0, 0)
+
+
+def _line(rows: Sequence[tuple[int, int, int]]) -> Line:
+    line: list[tuple[int, Mapping[Family, int]]] = []
+    for origin, body, message in rows:
+        above = line[-1][1] if line else {BODY: MAX_KEY + 1, MESSAGE: MAX_KEY + 1}
+        line.append((origin, {BODY: min(body, above[BODY]), MESSAGE: min(message, above[MESSAGE])}))
+    return tuple(line)
