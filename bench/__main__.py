@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import agent, book, conversation, search, view, windows
+from bench import agent, book, conversation, postgres, search, server, view, windows
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +32,8 @@ TOPICS: dict[str, Topic] = {
     "windows": windows.run,
     "agent": agent.run,
     "search": search.run,
+    "server": server.run,
+    "postgres": postgres.run,
 }
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 

@@ -5,12 +5,14 @@ Thin over `quire.Library`: no rule lives here. It needs `pip install 'quire[serv
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from quire.errors import InvalidOperation
 from quire.storage.base import Storage
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from quire.server.running import Running
     from quire.windows.app import App
 
@@ -19,39 +21,46 @@ __all__ = ["serve", "start"]
 Where = str | os.PathLike[str] | Storage
 
 
-def serve(where: Where, **options: Any) -> None:
-    """Serve the contexts of a store until SIGINT or SIGTERM; the options are those of `start`."""
-    _running().run(where, **options)
+class Settings(TypedDict, total=False):
+    """What can be said of a server.
+
+    `host` and `port` are where it listens (port 0: any that is free), `hosts` further names it may be asked by.
+    `token` is what every request has to bring; without it one is read from `token_file`, or made and kept there.
+    `budget` is that of views that ask for none, `apps` are the windows' apps it knows, `create` whether a store that is
+    not there is made. `ready` is told when it listens. The others are limits: see `quire.server.options`.
+    """
+
+    host: str
+    port: int
+    token: str | None
+    token_file: str | os.PathLike[str] | None
+    budget: int | None
+    hosts: Sequence[str]
+    apps: "Sequence[type[App]] | None"
+    create: bool
+    ready: "Callable[[Running], None] | None"
+    contexts: int
+    threads: int
+    listeners: int
+    max_body: int
+    patience: float
+    timeout: float
+    poll: float
+    heartbeat: float
+    grace: int
 
 
-def start(
-    where: Where,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8377,
-    token: str | None = None,
-    token_file: str | os.PathLike[str] | None = None,
-    budget: int | None = None,
-    hosts: Sequence[str] = (),
-    apps: "Sequence[type[App]] | None" = None,
-    create: bool = True,
-    ready: "Callable[[Running], None] | None" = None,
-    **more: Any,
-) -> "Running":
+def serve(where: Where, **settings: "Unpack[Settings]") -> None:
+    """Serve the contexts of a store until SIGINT or SIGTERM.
+
+    Where it listens is printed, with the token if that was made just now, unless `ready` does something else.
+    """
+    _running().run(where, **settings)
+
+
+def start(where: Where, **settings: "Unpack[Settings]") -> "Running":
     """Serve the contexts of a store in a thread of its own; what is returned tells the address and stops it."""
-    running: Running = _running().start(
-        where,
-        host=host,
-        port=port,
-        token=token,
-        token_file=token_file,
-        budget=budget,
-        hosts=hosts,
-        apps=apps,
-        create=create,
-        ready=ready,
-        **more,
-    )
+    running: Running = _running().start(where, **settings)
     return running
 
 

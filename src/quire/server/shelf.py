@@ -4,19 +4,28 @@ Every use takes over first what other processes wrote, so that any number of ser
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import is_
 from threading import Lock, RLock
+from typing import Any, NamedTuple
+
+from msgspec import Raw
 
 from quire.context import Context
 from quire.errors import Busy, NoSuchContext
 from quire.library import Library
+from quire.pages import PageIndex
+from quire.server.calls import Calls
 from quire.server.undone import Undone
 from quire.storage.base import check_context_name
 from quire.view.view import View
 from quire.windows.app import App
 
 _VIEWS = 8
+_WRITTEN = 3
+_FOLLOWED = 100
+"""Entries that are looked at for what they touched; after more of them names are looked up anew."""
 _PATIENCE = 20.0
 
 
@@ -27,7 +36,11 @@ class Opened:
         self.context = context
         self.lock = RLock()
         self.undone = Undone()
+        self.calls = Calls()
         self._views: OrderedDict[int, View] = OrderedDict()
+        self._written: OrderedDict[tuple[int, str], Written] = OrderedDict()
+        self._names: dict[PageIndex, str] = {}
+        self._named_at = 0
 
     def follow(self, view: View) -> View | None:
         """The view of the same budget that was given before this one, if there was any."""
@@ -36,6 +49,47 @@ class Opened:
         while len(self._views) > _VIEWS:
             self._views.popitem(last=False)
         return before
+
+    def names(self, view: View) -> Mapping[PageIndex, str]:
+        """The names of the pages that a view shows: looked up once, and again where an entry touched them."""
+        seq = self.context.seq
+        if not self._named_at <= seq <= self._named_at + _FOLLOWED:
+            self._names = {}
+        elif seq > self._named_at:
+            for entry in self.context.history(self._named_at):
+                for index in entry.pages:
+                    self._names.pop(index, None)
+        self._named_at = seq
+        missing = {shown.index for part in view.parts for shown in part.pages} - self._names.keys()
+        if missing:
+            self._names |= dict.fromkeys(missing, "") | self.context.pages.names(missing)
+        return self._names
+
+    def written(self, view: View, form: str, write: Callable[[], "Written"]) -> "Written":
+        """A view as it is sent; written once, as long as the context and the pieces of the view stay the same."""
+        key = (view.budget, form)
+        found = self._written.pop(key, None)
+        if found is None or not found.is_of(view):
+            found = write()
+        self._written[key] = found
+        while len(self._written) > _WRITTEN:
+            self._written.popitem(last=False)
+        return found
+
+
+class Written(NamedTuple):
+    """What is sent of a view, in JSON, and where its parts begin in its messages."""
+
+    view: View
+    places: list[int]
+    messages: Raw
+    system: Any
+    items: Raw
+
+    def is_of(self, view: View) -> bool:
+        """Whether another view has the same pieces, at the same entry."""
+        mine, theirs = self.view.parts, view.parts
+        return self.view.seq == view.seq and len(mine) == len(theirs) and all(map(is_, mine, theirs))
 
 
 class Shelf:

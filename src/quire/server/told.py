@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from quire.pages import PageIndex
 
@@ -239,10 +239,10 @@ class ViewOf(Struct, frozen=True, kw_only=True):
     tokens: int
     budget: int
     format: str
-    messages: list[Any]
+    messages: list[Any] | Raw
     system: Any
     prefix: Prefix
-    items: list[Shown]
+    items: list[Shown] | Raw
     folded: dict[str, int] | None
 
 

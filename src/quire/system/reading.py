@@ -1,6 +1,6 @@
 """The operations that look at segments and pages and change nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,16 @@ class Reading(Face):
             return to_page(state, state.live(index))
 
         return self._read(load)
+
+    def names(self, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
+        """The names of pages by their indices; what names no page is left out."""
+
+        def read(state: State) -> dict[PageIndex, str]:
+            keys = ((index, state.key_of(index)) for index in indices)
+            pages = ((index, state.page(key)) for index, key in keys if key is not None)
+            return {index: page.header.name for index, page in pages if isinstance(page, PageRecord)}
+
+        return self._read(read)
 
     def detail(self, index: PageIndex) -> str:
         """The body of a leaf. Raises `InvalidOperation` for a folder."""

@@ -1,18 +1,18 @@
 """Views: what a model sees, why, and what differs between two of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-import msgspec
+from msgspec import Raw
+from msgspec.json import encode
 
 from quire.context import Context
-from quire.errors import NoSuchPage
 from quire.pages import PageIndex
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
-from quire.server.handlers.pages import segment_of
-from quire.server.shelf import Opened
+from quire.server.shelf import Opened, Written
+from quire.view.parts import total_tokens
 from quire.view.view import View
 
 _SPECIAL = ("window", "recalled")
@@ -25,7 +25,9 @@ def view(desk: Desk, request: Asked) -> told.ViewOf:
     with desk.shelf.use(request.path["c"]) as opened:
         context = opened.context
         drawn = context.render(max_tokens=_budget(context, query.budget), recall=query.recall, preview=True)
-        return _told(opened, drawn, query.format)
+        if query.against == "call":
+            return _told(opened, drawn, query.format, opened.calls.last(context, drawn.budget))
+        return _told(opened, drawn, query.format, opened.follow(drawn))
 
 
 def render(desk: Desk, request: Asked) -> told.ViewOf:
@@ -44,7 +46,7 @@ def render(desk: Desk, request: Asked) -> told.ViewOf:
             )
         finally:
             context.budget = usual
-        return _told(opened, drawn, body.format)
+        return _told(opened, drawn, body.format, opened.follow(drawn))
 
 
 def why(desk: Desk, request: Asked) -> told.Reason:
@@ -108,20 +110,27 @@ def _whole(view: View, form: asked.Format) -> list[dict[str, Any]]:
     return written if prompt is None else [{"role": "system", "content": prompt}, *written]
 
 
-def _told(opened: Opened, view: View, form: asked.Format) -> told.ViewOf:
-    before, places, fold = opened.follow(view), view.places(form), view.fold
-    written, prompt = _written(view, form)
+def _told(opened: Opened, view: View, form: asked.Format, before: View | None) -> told.ViewOf:
+    fold = view.fold
+    sent = opened.written(view, form, lambda: _sent(opened, view, form))
     return told.ViewOf(
         seq=view.seq,
         tokens=view.tokens,
         budget=view.budget,
         format=form,
-        messages=written,
-        system=prompt,
-        prefix=_prefix(view, before, places),
-        items=list(_items(opened.context, view, places)),
+        messages=sent.messages,
+        system=sent.system,
+        prefix=_prefix(view, before, sent.places),
+        items=sent.items,
         folded={"exchanges": fold.exchanges, "chapters": fold.chapters, "saved": fold.saved} if fold else None,
     )
+
+
+def _sent(opened: Opened, view: View, form: asked.Format) -> Written:
+    places = view.places(form)
+    messages, prompt = _written(view, form)
+    items = list(_items(opened.names(view), view, places))
+    return Written(view, places, Raw(encode(messages)), prompt, Raw(encode(items)))
 
 
 def _prefix(view: View, before: View | None, places: list[int]) -> told.Prefix:
@@ -135,12 +144,12 @@ def _prefix(view: View, before: View | None, places: list[int]) -> told.Prefix:
         left -= part.tokens
         if left < 0:
             break
-    steady = before.tokens - sum(part.tokens for part in before.tail)
+    steady = before.tokens - total_tokens(before.tail)
     broke = told.Break(at=at, why=followed.bill().why) if followed.shared_prefix < steady else None
     return told.Prefix(messages=at, tokens=followed.shared_prefix, broke=broke)
 
 
-def _items(context: Context, view: View, places: list[int]) -> Iterator[told.Shown]:
+def _items(names: Mapping[PageIndex, str], view: View, places: list[int]) -> Iterator[told.Shown]:
     """The pieces of a view, in order; their tokens are all of its tokens."""
     for part, place in zip(view.parts, places, strict=True):
         rest = part.tokens
@@ -148,8 +157,8 @@ def _items(context: Context, view: View, places: list[int]) -> Iterator[told.Sho
             rest -= shown.tokens
             yield told.Shown(
                 page=shown.index,
-                name=_name(context, shown.index),
-                segment=segment_of(shown.index),
+                name=names[shown.index],  # a chapter that this view imagined has none
+                segment=shown.index.rpartition("-")[0],
                 kind=part.kind,
                 how=part.kind if part.kind in _SPECIAL else shown.granularity,
                 tokens=shown.tokens,
@@ -160,13 +169,6 @@ def _items(context: Context, view: View, places: list[int]) -> Iterator[told.Sho
             yield told.Shown(page=None, name="", segment=None, kind=part.kind, how=how, tokens=rest, message=place)
 
 
-def _name(context: Context, index: PageIndex) -> str:
-    try:
-        return context.pages.get_page(index).name
-    except NoSuchPage:  # a chapter that this view imagined goes by the pages it spans
-        return ""
-
-
 def _shared(left: list[Any], right: list[Any]) -> int:
     pairs = zip(left, right, strict=False)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(left), len(right)))
@@ -174,7 +176,7 @@ def _shared(left: list[Any], right: list[Any]) -> int:
 
 def _changes(left: list[Any], right: list[Any]) -> Iterator[told.Difference]:
     """What happened to each message from one view to the other."""
-    keys = [[msgspec.json.encode(message) for message in side] for side in (left, right)]
+    keys = [[encode(message) for message in side] for side in (left, right)]
     for tag, i, i_end, j, j_end in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
         if tag == "equal":
             for one in left[i:i_end]:
