@@ -63,7 +63,7 @@ def store(tmp_path: Path) -> Path:
         pages.archive(old, cold=True)
         context.checkpoint("before")
         context.user("I want to fly to Seattle on May 20. 我要靠窗的座位。")
-        context.assistant("Let me look.", [quire.ToolCall("call_1", "search", '{"to": "SEA"}')])
+        context.assistant("Let me look.", [quire.ToolCall("call_1", "search", '{"to":"SEA"}')])
         context.tool_result("call_1", "HAT217 at 08:00, 座位 12A")
         context.assistant("Flight HAT217 at 08:00 has a window seat.")
     return file

@@ -76,7 +76,7 @@ def test_the_demo_leaves_a_sound_context_that_its_last_lines_open(
         branch = len(quire.open(store, "what-if").messages())
         assert f"fork('what-if'): {branch} messages there, {len(context.messages())} here" in said
     assert "Cannot hide 'sys-1': it is pinned" in said
-    for command in ("tree", "view"):
+    for command in ("tree", "view"):  # serve runs until it is stopped
         line = next(line for line in said.splitlines() if f"-m quire {command} {store}" in line)
         assert main(line.split("-m quire ")[1].split()) == 0
 

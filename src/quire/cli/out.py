@@ -1,6 +1,5 @@
 """What a command prints: text and tables for people, JSON for programs, and never a control character of a page's."""
 
-import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -8,9 +7,9 @@ from typing import Any
 import msgspec
 
 from quire.cli.paint import Paint
+from quire.cli.visible import visible
 from quire.cli.width import cut, pad, terminal_width, width
 
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _GAP = "  "
 
 
@@ -37,7 +36,7 @@ class Out:
 
     def safe(self, text: str) -> str:
         """A page's text as it may go to a terminal: what would steer it is shown. In a pipe it stays as it is."""
-        return _CONTROLS.sub(_visible, text) if sys.stdout.isatty() else text
+        return visible(text) if sys.stdout.isatty() else text
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> None:
         """Print rows under their heads, in columns; numbers stand at the right. The last column gives way."""
@@ -66,9 +65,3 @@ def _row(cells: Sequence[str], widths: Sequence[int], right: Collection[int], pa
         first = padded[0].rstrip() if 0 not in right else padded[0]
         padded[0] = paint.cyan(first) + padded[0][len(first) :]
     return _GAP.join(padded).rstrip()
-
-
-def _visible(match: re.Match[str]) -> str:
-    """A control character as a picture of itself, or as its number."""
-    code = ord(match.group())
-    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"<U+{code:04X}>"

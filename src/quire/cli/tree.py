@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from quire.cli.paint import Paint
+from quire.cli.visible import visible
 from quire.cli.width import DEFAULT_WIDTH, cut, width
 from quire.cli.words import counted
 from quire.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
@@ -174,7 +175,7 @@ class _Drawing:
         paint, size, marks = self._paint, _size(page), _marks(page)
         state = f" [{', '.join(word for word, _ in marks)}]" if marks else ""
         taken = width(f"{start}{page.index}  {size}{state}{end}")
-        name = cut(page.name, max(_LEAST_NAME, min(_LONGEST_NAME, self._columns - taken)))
+        name = cut(visible(page.name), max(_LEAST_NAME, min(_LONGEST_NAME, self._columns - taken)))
         shown = paint.bold(name) if isinstance(page, ContentsPage) else name
         coloured = ", ".join(paint.colour(colour, word) for word, colour in marks)
         state = f" [{coloured}]" if marks else ""
@@ -190,7 +191,8 @@ def _is_open(page: Page) -> bool:
 
 
 def _segment_line(segment: Segment, paint: Paint) -> str:
-    return f"{paint.bold(segment.id)} {segment.name} {paint.dim(f'{segment.type.name} · {segment.permission.name}')}"
+    kind = paint.dim(f"{segment.type.name} · {segment.permission.name}")
+    return f"{paint.bold(segment.id)} {visible(segment.name)} {kind}"
 
 
 def _size(page: Page) -> str:

@@ -8,6 +8,7 @@ from quire.cli.opening import add_context, context_of
 from quire.cli.out import Out
 from quire.cli.tree import DEPTH, MOST_CHILDREN, draw_tree, pages_of
 from quire.cli.values import STATES, hit_values, page_values, segment_values
+from quire.cli.visible import visible
 from quire.cli.width import cut, width
 from quire.pages import ContentsPage, Lifecycle, Page
 
@@ -64,7 +65,7 @@ def _show(options: argparse.Namespace, out: Out) -> None:
             out.facts(_facts(page, pages.ancestors(page.index)))
             out.line()
         for child in children:
-            out.line(f"{out.paint.cyan(child.index)} {cut(child.name, out.columns - width(child.index) - 1)}")
+            out.line(f"{out.paint.cyan(child.index)} {cut(visible(child.name), out.columns - width(child.index) - 1)}")
         if isinstance(page, ContentsPage) and page.child_count > len(children):
             out.line(out.paint.dim(f"… {page.child_count - len(children):,} more"))
         if detail:
@@ -125,7 +126,7 @@ def _print_hit(hit: quire.Hit, out: Out) -> None:
     paint = out.paint
     state = "" if hit.lifecycle is Lifecycle.ACTIVE else f"  [{STATES[hit.lifecycle]}]"
     start = f"{hit.index}  {hit.score:.2f}  "
-    name = cut(hit.name, max(12, out.columns - width(start) - width(state)))
+    name = cut(visible(hit.name), max(12, out.columns - width(start) - width(state)))
     out.line(f"{paint.cyan(hit.index)}  {paint.yellow(f'{hit.score:.2f}')}  {paint.bold(name)}{paint.dim(state)}")
     if hit.snippet:
         out.line(f"   {_marked(cut(out.safe(hit.snippet), out.columns - 3), out)}")

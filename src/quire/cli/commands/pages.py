@@ -7,6 +7,7 @@ from quire.cli.command import Command
 from quire.cli.opening import add_context, context_of
 from quire.cli.out import Out
 from quire.cli.values import page_values
+from quire.cli.visible import visible
 from quire.system import ContextSystem
 
 _Operation = Callable[[ContextSystem, argparse.Namespace], object]
@@ -33,9 +34,9 @@ def _command(done: str, operation: _Operation, example: str, add: Callable[[argp
         if out.json:
             out.value({"seq": seq, "changed": seq != before, "page": page_values(page)})
         elif seq == before:
-            out.line(f"{out.paint.cyan(page.index)} {page.name}: it was so already")
+            out.line(f"{out.paint.cyan(page.index)} {visible(page.name)}: it was so already")
         else:
-            out.line(f"{out.paint.cyan(page.index)} {page.name}: {done} {out.paint.dim(f'(entry {seq})')}")
+            out.line(f"{out.paint.cyan(page.index)} {visible(page.name)}: {done} {out.paint.dim(f'(entry {seq})')}")
 
     return Command(run, add, (f"quire {example}",))
 
@@ -57,7 +58,9 @@ def _move(options: argparse.Namespace, out: Out) -> None:
     if out.json:
         out.value({"seq": seq, "moved": moved, "page": page_values(page)})
         return
-    out.line(f"{out.paint.cyan(page.index)} {page.name}: in {page.parent} now {out.paint.dim(f'(entry {seq})')}")
+    out.line(
+        f"{out.paint.cyan(page.index)} {visible(page.name)}: in {page.parent} now {out.paint.dim(f'(entry {seq})')}"
+    )
     for old, new in moved.items():
         out.line(f"   {old} → {new}")
 

@@ -39,7 +39,6 @@ def try_next(path: Path, name: str, budget: int, stage: Stage) -> None:
     stage.line(f"{python} -m quire tree {path} --context {name}")
     stage.line(f"{python} -m quire view {path} --context {name} --budget {budget}")
     stage.line(f"{python} -m quire serve {path}")
-    stage.line("and the README's lines of code, on your own file")
 
 
 def _refused(stage: Stage, action: Callable[[], None]) -> None:
