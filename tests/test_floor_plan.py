@@ -306,6 +306,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "cli.commands",
+        "cli.commands.care",
         "cli.commands.contexts",
         "cli.commands.completion",
         "cli.commands.demo",

@@ -101,11 +101,16 @@ class History(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ViewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a view is to be drawn."""
+    """How a view is to be drawn, and what its prefix is told against.
+
+    That is the view of the same budget that was `given` before it, or the one that the last `call` of the model was
+    made with.
+    """
 
     budget: Budget | None = None
     format: Format = "openai"
     recall: Share | None = None
+    against: Literal["given", "call"] = "given"
 
 
 class Rendering(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
