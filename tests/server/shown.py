@@ -35,7 +35,7 @@ def _talk(context: quire.Context) -> None:
     context.system(SYSTEM)
     for count, message in enumerate(MESSAGES):
         context.add(message)
-        if message.role == "tool" or message.role == "assistant" and not message.tool_calls:
+        if message.role == "tool" or (message.role == "assistant" and not message.tool_calls):
             context.render()
         if count == len(MESSAGES) // 2:
             context.checkpoint("before the patch")

@@ -31,7 +31,7 @@ function gathered(items, least) {
   return groups;
 }
 
-const kindOf = (item) => `${item.segment} ${item.how}`;
+const kindOf = (item) => `${item.page ? item.segment : ""} ${item.how}`;
 
 /** A stretch cut at the ends of rows. */
 export function barsOf(from, to, rows) {

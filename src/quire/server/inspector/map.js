@@ -2,7 +2,7 @@
 
 import { el, framed, replace } from "./dom.js";
 import { named, number, percent, t } from "./i18n.js";
-import { titleOf } from "./states.js";
+import { segmentOf, titleOf } from "./states.js";
 import { barsOf, layOut } from "./layout.js";
 
 const labelOf = (items) => (items.length === 1 ? titleOf(items[0]) : t("n.pages", { n: items.length }));
@@ -79,7 +79,7 @@ export class WindowMap {
     const cells = group.bars.map((bar) =>
       el(
         "div",
-        { class: "cell", "data-place": place, "data-c": this.session.colour(item.segment, item.page), "data-how": item.how, style: this.box(bar, this.rowHeight, 0) },
+        { class: "cell", "data-place": place, "data-c": this.session.colour(segmentOf(item)), "data-how": item.how, style: this.box(bar, this.rowHeight, 0) },
         bar === widest && (bar.to - bar.from) * this.sheet.clientWidth > 46 ? el("span", {}, label) : null,
       ),
     );
@@ -130,7 +130,7 @@ export class WindowMap {
     this.tipFor = place;
     const { items, tokens } = this.groups[place];
     const [item] = items;
-    const segment = this.session.segment(item.segment);
+    const segment = this.session.segment(segmentOf(item));
     replace(
       this.tip,
       el("b", {}, labelOf(items)),

@@ -3,6 +3,7 @@
 import { problem, say } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { named, number, percent, t } from "./i18n.js";
+import { segmentOf } from "./states.js";
 import { blocksOf, drawBlock, speakerOf } from "./speech.js";
 
 const FORMATS = ["openai", "anthropic", "responses"];
@@ -146,7 +147,7 @@ class ModelScreen {
   pageLink(item) {
     return el(
       "button",
-      { type: "button", class: "link mono page-link", "data-c": this.session.colour(item.segment, item.page), title: `${item.name}  ${named("how", item.how)}, ${t("n.tokens", { n: item.tokens })}`, onclick: () => this.session.select(item.page) },
+      { type: "button", class: "link mono page-link", "data-c": this.session.colour(segmentOf(item)), title: `${item.name}  ${named("how", item.how)}, ${t("n.tokens", { n: item.tokens })}`, onclick: () => this.session.select(item.page) },
       item.page,
     );
   }

@@ -43,9 +43,8 @@ export class Session extends EventTarget {
     this.dispatchEvent(new CustomEvent("change", { detail: { before, seq: this.seq } }));
   }
 
-  /** The number of the colour of a segment, or of the one that an index (or a span of them) is in. */
-  colour(segment, index) {
-    if (!segment && index) return this.colour(index.split("…")[0].replace(/-?\d+$/, ""));
+  /** The number of a segment's colour. */
+  colour(segment) {
     const place = (this.info?.segments ?? []).findIndex((one) => one.id === segment);
     return place < 0 ? "none" : place % 8;
   }
@@ -58,7 +57,7 @@ export class Session extends EventTarget {
   view({ budget = null, format = "openai" } = {}) {
     const key = `${this.seq} ${budget} ${format}`;
     if (!this.views.has(key)) {
-      const asked = this.api.view({ budget, format });
+      const asked = this.api.view({ budget, format, against: "call" });
       asked.catch(() => this.views.delete(key));
       this.views.set(key, asked);
       if (this.views.size > MOST_VIEWS) this.views.delete(this.views.keys().next().value);

@@ -63,11 +63,11 @@ export class VirtualList {
       row.remove();
       this.rows.delete(place);
     }
-    for (let place = first; place <= last; place += 1) {
+    for (let place = last; place >= first; place -= 1) {
       if (this.rows.has(place)) continue;
       const row = this.make(place);
+      this.space.insertBefore(row, this.rows.get(place + 1) ?? null); // in order, for who reads them in order
       this.rows.set(place, row);
-      this.space.append(row);
     }
     if (this.count) this.near(last);
   }

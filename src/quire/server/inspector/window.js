@@ -7,7 +7,7 @@ import { named, number, percent, t } from "./i18n.js";
 import { changesBetween } from "./layout.js";
 import { WindowMap } from "./map.js";
 import { address } from "./route.js";
-import { titleOf } from "./states.js";
+import { segmentOf, titleOf } from "./states.js";
 
 const MOST_CHANGES = 60;
 
@@ -98,7 +98,7 @@ class WindowScreen {
   showLegend(view, budget) {
     const rows = new Map();
     for (const item of view.items) {
-      const segment = item.segment ?? (item.page ? item.page.split("…")[0].replace(/-?\d+$/, "") : null);
+      const segment = segmentOf(item);
       const key = segment ?? item.how;
       const row = rows.get(key) ?? { segment, label: this.session.segment(segment)?.name ?? named("how", item.how), tokens: 0, by: new Map() };
       row.tokens += item.tokens;
@@ -155,7 +155,7 @@ class WindowScreen {
     return el(
       "button",
       { type: "button", class: "page-row", onclick: () => this.session.select(item.page) },
-      el("i", { class: "swatch", "data-c": this.session.colour(item.segment, item.page) }),
+      el("i", { class: "swatch", "data-c": this.session.colour(segmentOf(item)) }),
       el("span", { class: "page-row-name" }, titleOf(item), el("small", { class: "mono" }, item.page ?? "")),
       el("span", { class: "state-words" }, state),
       el("span", { class: "num" }, figure),
