@@ -1,13 +1,14 @@
 """Recall on real long dialogues: how many questions find all the turns that hold their evidence, within a budget.
 
-Each dialogue is added to a context session by session, at the time it was held; then every question is asked. All ways
-get the same frame (a system prompt, the question, speakers, the date once a day) and the same budget in all.
+Each dialogue is added to a context session by session, at the time it was held, and rendered after each; then every
+question is asked as the last user message and rendered with recall. All ways get the same budget in all, for the
+system prompt and the question too, and a turn counts if all of its text stands in the view, letter for letter.
 """
 
 import gzip
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -15,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure
-from quire import ContextSystem, MemoryStorage, Segment, SegmentType, VocabularyCounter
-from quire.conversation import Conversation
+from quire import ContextSystem, MemoryStorage, VocabularyCounter
+from quire.context import DEFAULT_SEGMENTS, Context
 from quire.messages import PER_MESSAGE
-from quire.search.gathering import likeness_of, memories, words_of
-from quire.search.recalling import Memory, asked_words, laid_out, recall
+from quire.search.gathering import memories
+from quire.search.recalling import Memory, Ranked
 from quire.search.scope import everything
 from quire.search.vectors import Embedder, embedded
 
@@ -35,19 +36,22 @@ MISSING = {
 }
 """The most questions, of a hundred, whose evidence may not all stand in the view."""
 COUNT = VocabularyCounter().count
-Way = Callable[["Dialogue", str, int], set[int]]
 
 
 @dataclass
 class Dialogue:
-    """A dialogue as a context, with what the other ways need."""
+    """A dialogue with its questions, and what the ways beside quire need."""
 
-    system: ContextSystem
-    turns: list[Memory]
-    pages: dict[str, int]
+    told: dict[str, Any]
     questions: list[dict[str, Any]]
-    bm25: Any = None
-    vectors: Any = None
+    texts: dict[str, str]
+    turns: list[Memory]
+    bm25: Any
+    vectors: Any
+
+
+Way = Callable[[Dialogue, int], Callable[[str], str]]
+"""What shows of a dialogue under a budget: given a question, all the text of the view."""
 
 
 @dataclass
@@ -84,13 +88,13 @@ def run() -> list[Figure]:
 
     embedder = wordllama()
     with gzip.open(DIALOGUES, "rt", encoding="utf-8") as lines:
-        dialogues = [_dialogue(line, embedder) for line in lines]
+        dialogues = [_dialogue(json.loads(line), embedder) for line in lines]
     ways: dict[str, Way] = {
         "recency": _recency,
         "bm25s over turns": _bm25,
-        "wordllama cosine": lambda dialogue, question, room: _cosine(dialogue, question, room, embedder),
-        "quire": lambda dialogue, question, room: _quire(dialogue, question, room, None),
-        "quire + wordllama": lambda dialogue, question, room: _quire(dialogue, question, room, embedder),
+        "wordllama cosine": lambda dialogue, budget: _cosine(dialogue, budget, embedder),
+        "quire": lambda dialogue, budget: _quire(dialogue, budget, None),
+        "quire + wordllama": lambda dialogue, budget: _quire(dialogue, budget, embedder),
     }
     return [
         Figure(f"evidence not all shown, {budget:,} tokens: {name}", tally.missing(), "%", limit, tally.note(budget))
@@ -103,82 +107,110 @@ def run() -> list[Figure]:
 def _tally(dialogues: Sequence[Dialogue], way: Way, budget: int) -> Tally:
     tally = Tally()
     for dialogue in dialogues:
+        show = way(dialogue, budget)
         for asked in dialogue.questions:
-            frame = COUNT(PROMPT) + COUNT(asked["question"]) + COUNT(HEADER) + 3 * PER_MESSAGE
-            shown = way(dialogue, asked["question"], budget - frame)
-            tally.add(asked["category"], [dialogue.pages[turn] in shown for turn in asked["evidence"]])
+            shown = show(asked["question"])
+            tally.add(asked["category"], [dialogue.texts[turn] in shown for turn in asked["evidence"]])
     return tally
 
 
-def _dialogue(line: str, embedder: Embedder) -> Dialogue:
-    told = json.loads(line)
-    now = [0]
-    system = ContextSystem(MemoryStorage(), clock=lambda: now[0])
-    system.add_segment(Segment(id="usr", type=SegmentType.USER))
-    conversation = Conversation.beside(system)
-    numbers: dict[str, int] = {}
-    for session in told["sessions"]:
-        start = datetime.strptime(session["date"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
-        for place, turn in enumerate(session["turns"]):
-            now[0] = int(start.timestamp() + 30 * place) * 1_000
-            role = "user" if turn["speaker"] == told["speakers"][0] else "assistant"
-            numbers[turn["id"]] = conversation.add({"role": role, "name": turn["speaker"], "content": turn["text"]})
-    state = system._engine.current()
-    pages = {turn: state.message(number).page for turn, number in numbers.items()}
+def _dialogue(told: dict[str, Any], embedder: Embedder) -> Dialogue:
+    texts = {turn["id"]: turn["text"].strip() for session in told["sessions"] for turn in session["turns"]}
+    questions = [one for one in told["qa"] if one["evidence"] and all(turn in texts for turn in one["evidence"])]
+    state = _context(told, None, 10**6, 0).pages._engine.current()
     turns = sorted(memories(state, "", everything(state)), key=lambda memory: memory.place)
-    asked = [one for one in told["qa"] if one["evidence"] and all(turn in pages for turn in one["evidence"])]
-    return Dialogue(system, turns, pages, asked, _bm25_of(turns), embedded(embedder, [_line(turn) for turn in turns]))
+    lines = [_line(turn) for turn in turns]
+    return Dialogue(told, questions, texts, turns, _bm25_of(lines), embedded(embedder, lines))
+
+
+def _context(told: dict[str, Any], embedder: Embedder | None, budget: int, recall: float) -> Context:
+    """A dialogue as a context, as an agent would have kept it."""
+    now = [0]
+    system = ContextSystem(MemoryStorage(), clock=lambda: now[0], embedder=embedder)
+    for segment in DEFAULT_SEGMENTS:
+        system.add_segment(segment)
+    context = Context(system, budget=budget, preamble="")
+    context.system(PROMPT)
+    for session in told["sessions"]:
+        for now[0], message in _messages(told, session):
+            context.add(message)
+        context.render(recall=recall)
+    return context
+
+
+def _messages(told: dict[str, Any], session: dict[str, Any]) -> Iterator[tuple[int, dict[str, str]]]:
+    start = datetime.strptime(session["date"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+    for place, turn in enumerate(session["turns"]):
+        role = "user" if turn["speaker"] == told["speakers"][0] else "assistant"
+        message = {"role": role, "name": turn["speaker"], "content": turn["text"]}
+        yield int(start.timestamp() + 30 * place) * 1_000, message
+
+
+def _quire(dialogue: Dialogue, budget: int, embedder: Embedder | None) -> Callable[[str], str]:
+    context = _context(dialogue.told, embedder, budget, recall=1.0)
+
+    def show(question: str) -> str:
+        with context.temporary():
+            context.user(question)
+            view = context.render(recall=1.0)
+        if view.tokens > budget:
+            raise AssertionError(f"a view of {view.tokens} tokens, {budget} were allowed")
+        return "\n".join(message.text for message in view.messages)
+
+    return show
 
 
 def _line(memory: Memory) -> str:
     return f"{memory.speaker}: {memory.text}"
 
 
-def _laid_out(dialogue: Dialogue, scores: Sequence[float], room: int) -> set[int]:
-    reasons = [""] * len(scores)
-    return {page.key for page in laid_out(dialogue.turns, scores, reasons, room, COUNT).pages}
+def _room(budget: int, question: str) -> int:
+    """What a plain frame leaves for what is brought back."""
+    return budget - COUNT(PROMPT) - COUNT(question) - COUNT(HEADER) - 3 * PER_MESSAGE
 
 
-def _recency(dialogue: Dialogue, question: str, room: int) -> set[int]:
+def _laid_out(dialogue: Dialogue, scores: Sequence[float], room: int) -> str:
+    return Ranked(dialogue.turns, scores, [""] * len(scores)).laid_out(room, COUNT).text
+
+
+def _recency(dialogue: Dialogue, budget: int) -> Callable[[str], str]:
     """The newest messages that fit, as `trim_messages` keeps them."""
-    shown: set[int] = set()
-    for turn in reversed(dialogue.turns):
-        room -= COUNT(_line(turn)) + PER_MESSAGE
-        if room < 0:
-            break
-        shown.add(turn.key)
-    return shown
+
+    def show(question: str) -> str:
+        room = _room(budget, question)
+        shown: list[str] = []
+        for turn in reversed(dialogue.turns):
+            room -= COUNT(_line(turn)) + PER_MESSAGE
+            if room < 0:
+                break
+            shown.append(turn.text)
+        return "\n".join(shown)
+
+    return show
 
 
-def _bm25_of(turns: Sequence[Memory]) -> Any:
+def _bm25_of(lines: Sequence[str]) -> Any:
     import bm25s
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     found = bm25s.BM25()
-    found.index(bm25s.tokenize([_line(turn) for turn in turns], show_progress=False), show_progress=False)
+    found.index(bm25s.tokenize(list(lines), show_progress=False), show_progress=False)
     return found
 
 
-def _bm25(dialogue: Dialogue, question: str, room: int) -> set[int]:
+def _bm25(dialogue: Dialogue, budget: int) -> Callable[[str], str]:
     import bm25s
 
-    words = bm25s.tokenize([question], return_ids=False, show_progress=False)[0]
-    return _laid_out(dialogue, dialogue.bm25.get_scores(words).tolist(), room)
+    def show(question: str) -> str:
+        words = bm25s.tokenize([question], return_ids=False, show_progress=False)[0]
+        return _laid_out(dialogue, dialogue.bm25.get_scores(words).tolist(), _room(budget, question))
+
+    return show
 
 
-def _cosine(dialogue: Dialogue, question: str, room: int, embedder: Embedder) -> set[int]:
-    scores = dialogue.vectors @ embedded(embedder, [question])[0]
-    return _laid_out(dialogue, [max(float(score), 0.0) for score in scores], room)
+def _cosine(dialogue: Dialogue, budget: int, embedder: Embedder) -> Callable[[str], str]:
+    def show(question: str) -> str:
+        scores = dialogue.vectors @ embedded(embedder, [question])[0]
+        return _laid_out(dialogue, [max(float(score), 0.0) for score in scores], _room(budget, question))
 
-
-def _quire(dialogue: Dialogue, question: str, room: int, embedder: Embedder | None) -> set[int]:
-    state = dialogue.system._engine.current()
-    found = recall(
-        question,
-        memories(state, question, everything(state)),
-        room,
-        COUNT,
-        words=words_of(state),
-        likeness=likeness_of(state, question, embedder) if asked_words(question) else (),
-    )
-    return {page.key for page in found.pages}
+    return show

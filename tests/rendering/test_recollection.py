@@ -62,6 +62,27 @@ def test_what_is_visible_is_not_brought_back_and_nothing_comes_twice() -> None:
     assert not set(brought) & set(whole)
 
 
+def test_lines_and_older_turns_live_in_what_the_share_leaves() -> None:
+    ctx = long_talk()
+    ctx.user("Where does aunt Mei live, and which pump, valve, tank, seal and pipe was it?")
+    usual, whole = ctx.render(preview=True).by_kind(), ctx.render(recall=1.0)
+    kinds = whole.by_kind()
+    assert "青岛" in recalled(whole)
+    assert kinds["recalled"] > 1_500 * 0.85
+    assert 0 < kinds["folded"] < usual["folded"]
+    assert kinds["exchange"] < usual["exchange"]
+    assert "which pump" in str(whole.openai()[-2:])
+
+
+def test_the_question_itself_does_not_count_as_an_answer() -> None:
+    ctx = long_talk()
+    ctx.user("Turn 7: pump")
+    view = ctx.render(recall=0.4)
+    assert recalled(view).count("Turn 7: ") == 1
+    shown = [page.index for part in view.tail if part.kind == "recalled" for page in part.pages]
+    assert ctx.conversation.page_of(ctx.messages()[-1].index) not in shown
+
+
 def test_a_short_conversation_has_nothing_to_bring_back() -> None:
     ctx = quire.open("memory:")
     ctx.user("My number is XK-77123.")

@@ -1,6 +1,7 @@
 """What is brought back for a question: what answers it, small, in order, once, and within its room."""
 
 import random
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 import quire
 from quire import InvalidValue, Permission, Segment
 from quire.search.gathering import MOST_WHOLE, likeness_of, memories, words_of
-from quire.search.recalling import GAP, Memory, Recalled, recall
+from quire.search.recalling import GAP, Memory, Recalled, Words, ranked
 from quire.search.scope import everything, open_to_agents
 from quire.search.vectors import vectors_of
 
@@ -19,6 +20,12 @@ DAY = 86_400_000
 
 def count(text: str) -> int:
     return len(text.split())
+
+
+def recall(
+    question: str, said: list[Memory], room: int, visible: Collection[int] = (), words: Words | None = None
+) -> Recalled:
+    return ranked(question, said, words=words).laid_out(room, count, visible)
 
 
 def talk(*texts: str, start: int = 0) -> list[Memory]:
@@ -31,7 +38,7 @@ def talk(*texts: str, start: int = 0) -> list[Memory]:
 def test_the_answer_comes_back_with_its_neighbours_in_order_and_the_date_once() -> None:
     said = talk("Hello there", "What did you buy?", "I bought a kestrel kite", "How nice of you", "Bye now")
     said += [Memory(200 + n, 50 + n, 20 * DAY + n, "Ada", f"filler number {n} about nothing") for n in range(30)]
-    found = recall("Which kite did Ada buy?", said, 30, count)
+    found = recall("Which kite did Ada buy?", said, 30)
     assert found.text.startswith("1 Jan 1970\n")
     assert "Ada: I bought a kestrel kite\n" in found.text
     assert found.text.count("1 Jan 1970") == 1
@@ -50,7 +57,7 @@ def test_it_never_takes_more_room_nor_a_page_twice_nor_one_that_is_visible(seed:
     words = ["pump", "valve", "tank", "gauge", "water", "kite", "水泵", "数据"]
     said = talk(*(" ".join(chance.choices(words, k=chance.randint(1, 12))) for _ in range(chance.randint(0, 30))))
     visible = {memory.key for memory in said if chance.random() < 0.3}
-    found = recall(" ".join(chance.choices(words, k=3)), [*said, *said[:5]], room, count, visible=visible)
+    found = recall(" ".join(chance.choices(words, k=3)), [*said, *said[:5]], room, visible=visible)
     keys = [page.key for page in found.pages]
     assert len(keys) == len(set(keys))
     assert not visible.intersection(keys)
@@ -59,11 +66,11 @@ def test_it_never_takes_more_room_nor_a_page_twice_nor_one_that_is_visible(seed:
 
 def test_nothing_comes_back_for_nothing() -> None:
     said = talk("kestrel", "falcon")
-    assert recall("", said, 100, count) == Recalled()
-    assert recall("!!!", said, 100, count) == Recalled()
-    assert recall("owl", said, 100, count) == Recalled()
-    assert recall("kestrel", [], 100, count) == Recalled()
-    assert recall("kestrel", said, 0, count) == Recalled()
+    assert recall("", said, 100) == Recalled()
+    assert recall("!!!", said, 100) == Recalled()
+    assert recall("owl", said, 100) == Recalled()
+    assert recall("kestrel", [], 100) == Recalled()
+    assert recall("kestrel", said, 0) == Recalled()
 
 
 def test_a_session_speaks_for_its_exchanges() -> None:
@@ -71,14 +78,14 @@ def test_a_session_speaks_for_its_exchanges() -> None:
     other = [
         Memory(500 + n, 20 + n, 9 * GAP + n, "Ada", text) for n, text in enumerate(["A taxi", "The tram was blue"])
     ]
-    found = recall("What colour was the tram on the Lisbon trip?", [*trip, *other], 100, count)
+    found = recall("What colour was the tram on the Lisbon trip?", [*trip, *other], 100)
     scores = {page.key: page.score for page in found.pages}
     assert scores[101] > scores[501]
 
 
 def test_a_long_page_is_brought_back_as_the_passage_that_answers() -> None:
     long = "filler words " * 2_000 + "the kestrel nests in the tower " + "filler words " * 2_000
-    found = recall("Where does the kestrel nest?", [Memory(1, -1, 0, "Notes", long)], 400, count)
+    found = recall("Where does the kestrel nest?", [Memory(1, -1, 0, "Notes", long)], 400)
     assert "kestrel nests in the tower" in found.text
     assert found.tokens < 400
 
@@ -109,7 +116,7 @@ def test_of_a_long_conversation_only_what_matters_is_gathered() -> None:
     state = ctx.pages._engine.current()
     found = memories(state, "Where does the kestrel nest?", everything(state))
     assert len(found) < 20
-    answer = recall("Where does the kestrel nest?", found, 30, count, words=words_of(state))
+    answer = recall("Where does the kestrel nest?", found, 30, words=words_of(state))
     assert "the kestrel nests here\nAssistant: in the tower" in answer.text
 
 

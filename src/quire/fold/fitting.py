@@ -41,6 +41,9 @@ class Fitting:
         self._scene = scene
         self._tail = tail
         self._budget = budget
+        free = budget - tail.tokens_of("recalled")  # what is asked for now is worth more than lines and older turns
+        self._lines = int(free * LINES_SHARE)
+        self._last_turns = free // 2
         self._config = config
         self._settled = plan.state.version
         self._total: int | None = None  # until something changes
@@ -71,7 +74,7 @@ class Fitting:
     def fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
         lines = [standing.page for standing in self._row() if standing.is_line]
-        sum_up_again(self.plan, lines, int(self._budget * LINES_SHARE), self._maker.size)
+        sum_up_again(self.plan, lines, self._lines, self._maker.size)
         self._total = None
         self._fold(*self._measure(target))
 
@@ -114,7 +117,7 @@ class Fitting:
         window, batches = self._config.sliding_window, self.plan.batches()
         limit = batches[0].boundary if batches else None
         if window is None:
-            return self._config.keep_turns, target // 2, self.total() - target, limit
+            return self._config.keep_turns, min(target // 2, self._last_turns), self.total() - target, limit
         return window, self._budget, sys.maxsize, limit
 
     def _choose(
@@ -126,11 +129,9 @@ class Fitting:
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
         row = self._row()
         chosen = self._choose(row, turns, room, excess, limit)
-        if chosen:
-            head = self._maker.head(FOLDED)[1] + PER_MESSAGE
-            lines = Lines(self._maker.size, int(self._budget * LINES_SHARE), head)
-            self.done += fold(self.plan, row, chosen, lines)
-            self._total = None
+        head = self._maker.head(FOLDED)[1] + PER_MESSAGE
+        self.done += fold(self.plan, row, chosen, Lines(self._maker.size, self._lines, head))
+        self._total = None
 
     def _row(self) -> list[Standing]:
         """The conversation's first row as it is shown; a folder that must stay open is given page by page."""

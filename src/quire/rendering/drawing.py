@@ -76,7 +76,7 @@ class Drawing(Face):
         _check_view(view)
         with self._engine.lock:
             parts = self._renderer.seen() if view is None else view.parts
-            return why(self._engine.current(), parts, index, self._renderer.reasons if view is None else {})
+            return why(self._engine.current(), parts, index)
 
     def outlook(self, budget: int) -> Outlook:
         """How full a view at this budget is, by what, and what a fold would take next."""

@@ -45,7 +45,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def why(state: State, parts: Sequence[Part], index: PageIndex, recalled: Mapping[int, str]) -> Why:
+def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
     """The rule that decides how a page is shown. Raises `NoSuchPage`."""
     page = state.live(index)
     real = [shown for part in parts for shown in part.pages if _is_real(shown)]
@@ -68,8 +68,7 @@ def why(state: State, parts: Sequence[Part], index: PageIndex, recalled: Mapping
         tokens = sum(place.tokens for place in below)
         return Why(index=index, shown="open", rule=rule, tokens=tokens, call=f"hide({index!r})")
     if shown is not None and any(part.kind == "recalled" and shown in part.pages for part in parts):
-        reason = recalled.get(page.key)
-        rule = "recalled for the last user message" + (f": {reason}" if reason else "")
+        rule = f"recalled for the last user message: {shown.reason}"
         return Why(index=index, shown="recalled", rule=rule, tokens=shown.tokens, call=f"expand({index!r})")
     if shown is not None:
         rule, call = _why_shown(state, page, shown)

@@ -1,13 +1,14 @@
 """Bringing back what matters for the last user message: a block in the tail of a view that changes no state."""
 
 from collections.abc import Collection
+from functools import cached_property
 
 from quire.engine import Engine
 from quire.messages import PER_MESSAGE, Message
 from quire.pages import Form
 from quire.records import PageRecord, page_key
 from quire.search.gathering import likeness_of, memories, words_of
-from quire.search.recalling import Chosen, Recalled, recall
+from quire.search.recalling import Chosen, Ranked, Recalled, ranked
 from quire.search.scope import open_to_agents
 from quire.view.lines import block_head
 from quire.view.maker import Maker
@@ -24,9 +25,7 @@ class Recollection:
         self._engine = engine
         self._maker = maker
         self._most = most
-        self._question = _last_question(engine)
-        self.reasons: dict[int, str] = {}
-        """Why each page was brought back."""
+        self._asked, self._question = _last_question(engine)
 
     def piece(self, visible: Collection[int]) -> list[Volatile]:
         """Something of the size it would have now, so that room is made for it."""
@@ -46,38 +45,39 @@ class Recollection:
             found = self._recalled(left, visible)
             text = head + self._maker.quoting.lines(found.text)
             tokens = self._maker.count(text) + PER_MESSAGE
-        self.reasons = {chosen.key: chosen.reason for chosen in found.pages}
         if not found.pages:
             return None
         return Part("recalled", [Message(role="user", content=text)], tokens, self._shown(found.pages))
 
     def _recalled(self, room: int, visible: Collection[int]) -> Recalled:
-        state, question = self._engine.state, self._question
-        if room <= 0 or not question.strip():
+        if room <= 0 or not self._question.strip():
             return Recalled()
-        scope = open_to_agents(state)
-        return recall(
+        return self._ranked.laid_out(room, self._maker.count, visible)
+
+    @cached_property
+    def _ranked(self) -> Ranked:
+        """What could be brought back, and what it is worth: no fold changes that."""
+        state, question = self._engine.state, self._question
+        known = memories(state, question, open_to_agents(state))
+        return ranked(
             question,
-            memories(state, question, scope),
-            room,
-            self._maker.count,
-            visible=visible,
+            [memory for memory in known if memory.key != self._asked],  # nothing is as like a question as itself
             words=words_of(state),
             likeness=likeness_of(state, question, self._engine.embedder),
         )
 
     def _shown(self, pages: Collection[Chosen]) -> list[Shown]:
         state = self._engine.state
-        found = ((chosen.key, state.page(chosen.key)) for chosen in pages)
+        found = ((chosen, state.page(chosen.key)) for chosen in pages)
         return [
-            Shown(key, state.index(key), "whole", page.header.tokens)
-            for key, page in found
+            Shown(chosen.key, state.index(chosen.key), "whole", page.header.tokens, chosen.reason)
+            for chosen, page in found
             if isinstance(page, PageRecord)
         ]
 
 
-def _last_question(engine: Engine) -> str:
-    """What the user said last."""
+def _last_question(engine: Engine) -> tuple[int, str]:
+    """What the user said last, and the page it stands on."""
     state = engine.state
     conversation = state.conversation()
     stack = [] if conversation is None else [state.members(page_key(conversation, 0), reverse=True)]
@@ -88,5 +88,5 @@ def _last_question(engine: Engine) -> str:
         elif page.header.folder:
             stack.append(state.members(page.key, reverse=True))
         elif page.header.form is Form.USER:
-            return state.message(page.header.numbers[0]).message.text
-    return ""
+            return page.key, state.message(page.header.numbers[0]).message.text
+    return -1, ""

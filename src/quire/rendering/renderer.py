@@ -73,8 +73,6 @@ class Renderer:
         self._sizes = Sizes(engine.counter.count)
         self.after: list[Part] = []
         """The tail of the last view at the context's own budget."""
-        self.reasons: dict[int, str] = {}
-        """Why pages were brought back into it."""
         self.summarising = _summarising(config)
 
     def render(self, options: RenderOptions, budget: int, pieces: Sequence[Volatile] = ()) -> View:
@@ -116,7 +114,6 @@ class Renderer:
             if own:
                 self._previous, self.after = parts, after
                 self._steady, self._reserved, self._sent_at = tokens, options.reserve, self._engine.state.version
-                self.reasons = recollection.reasons if recollection is not None else {}
                 self._sent = tokens + total_tokens(after)
             return View(
                 parts,

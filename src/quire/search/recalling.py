@@ -90,43 +90,40 @@ Likeness = Callable[[Sequence[Memory]], Sequence[float]]
 """How like the question each of them is, by vectors: from 0 to 1."""
 
 
-def recall(
+class Ranked(Struct, frozen=True):
+    """What could be brought back in the order it was spoken, what each is worth, and why."""
+
+    memories: Sequence[Memory]
+    scores: Sequence[float]
+    reasons: Sequence[str]
+    asked: Sequence[str] = ()
+
+    def laid_out(self, room: int, count: Count, visible: Collection[int] = ()) -> Recalled:
+        """The best of them that fit into `room` tokens, as text; never a page in `visible`, never one twice."""
+        best = max(self.scores, default=0.0)
+        if best <= 0 or room <= 0:
+            return Recalled()
+        shown = _Block(room, count, self.asked)
+        least = _LEAST * best
+        usable = [n for n, one in enumerate(self.memories) if one.key not in visible and self.scores[n] > least]
+        for number in nlargest(_MOST_LINES, usable, key=lambda n: (self.scores[n], -n)):
+            if not shown.add(number, self.memories[number]):
+                break
+        return shown.recalled(self.memories, [value / best for value in self.scores], self.reasons)
+
+
+def ranked(
     question: str,
     memories: Sequence[Memory],
-    room: int,
-    count: Count,
     *,
-    visible: Collection[int] = (),
     words: Words | None = None,
     likeness: Sequence[Likeness] = (),
-) -> Recalled:
-    """What to show beside a question within `room` tokens; never a page in `visible`, never one twice."""
+) -> Ranked:
+    """What each of them is worth for a question."""
     ordered = sorted({memory.key: memory for memory in memories}.values(), key=_place)
     asked = asked_words(question)
     scores, reasons = score(asked, ordered, words or Words(), likeness)
-    return laid_out(ordered, scores, reasons, room, count, visible=visible, asked=list(asked))
-
-
-def laid_out(
-    ordered: Sequence[Memory],
-    scores: Sequence[float],
-    reasons: Sequence[str],
-    room: int,
-    count: Count,
-    *,
-    visible: Collection[int] = (),
-    asked: Sequence[str] = (),
-) -> Recalled:
-    """The best of them that fit, as text in the order they stand in."""
-    best = max(scores, default=0.0)
-    if best <= 0 or room <= 0:
-        return Recalled()
-    shown = _Block(room, count, asked)
-    usable = (n for n, memory in enumerate(ordered) if memory.key not in visible and scores[n] > _LEAST * best)
-    for number in nlargest(_MOST_LINES, usable, key=lambda n: (scores[n], -n)):
-        if not shown.add(number, ordered[number]):
-            break
-    return shown.recalled(ordered, [value / best for value in scores], reasons)
+    return Ranked(ordered, scores, reasons, list(asked))
 
 
 def asked_words(question: str) -> dict[str, None]:

@@ -17,15 +17,16 @@ Kind = Literal[
 
 
 class Shown:
-    """One page that a piece shows: which, how much of it, and the tokens that takes."""
+    """One page that a piece shows: which, how much of it, the tokens that takes, and why if that is not plain."""
 
-    __slots__ = ("granularity", "index", "key", "tokens")
+    __slots__ = ("granularity", "index", "key", "reason", "tokens")
 
-    def __init__(self, key: int, index: PageIndex, granularity: Granularity, tokens: int) -> None:
+    def __init__(self, key: int, index: PageIndex, granularity: Granularity, tokens: int, reason: str = "") -> None:
         self.key = key
         self.index = index
         self.granularity = granularity
         self.tokens = tokens
+        self.reason = reason
 
     def __repr__(self) -> str:
         return f"<{self.index} {self.granularity}, {self.tokens} tokens>"

@@ -78,6 +78,10 @@ class Tail:
         pairs = zip(self._pieces, self._parts, strict=True)
         return [(piece.at, part) for piece, part in pairs if part is not None]
 
+    def tokens_of(self, kind: Kind) -> int:
+        """What is shown of one kind takes so many tokens."""
+        return sum(part.tokens for part in self.parts() if part.kind == kind)
+
     def drop_obsolete(self) -> None:
         """Take out what is obsolete."""
         for n, piece in enumerate(self._pieces):
