@@ -44,6 +44,8 @@ WORKING: dict[str, list[str]] = {
     "export": ["export", AT, FRESH],
     "backup": ["backup", AT, FRESH],
     "migrate": ["migrate", AT, FRESH],
+    "doctor": ["doctor", AT],
+    "purge": ["purge", AT, "mem-1", "--yes"],
     "completion": ["completion", "bash"],
 }
 """A call of each command that works. `serve` runs until it is stopped: it has tests of its own."""
@@ -100,6 +102,11 @@ REFUSED: list[list[str]] = [
     ["export", AT, "-"],
     ["backup", AT, FILE],
     ["migrate", AT, "gopher:x"],
+    ["doctor", AT, "--repaired"],
+    ["doctor", AT, "--context", "nobody"],
+    ["purge", AT, "mem-1"],
+    ["purge", AT, "mem-0", "--yes"],
+    ["purge", AT, "mem-99", "--yes"],
     ["completion", "tcsh"],
     ["serve", AT, "--port", "99999"],
     ["serve", AT, "--host", "a/b"],
@@ -108,7 +115,17 @@ REFUSED: list[list[str]] = [
 WITH_CONTEXT = sorted(
     name
     for name in WORKING
-    if name not in ("demo", "new", "import", "replay", "ls", "backup", "completion")  # no context, or one that is made
+    if name
+    not in (
+        "demo",
+        "new",
+        "import",
+        "replay",
+        "ls",
+        "backup",
+        "doctor",
+        "completion",
+    )  # no context, or one that is made
 )
 WITH_STORE = sorted(set(WORKING) - {"demo", "new", "import", "replay", "completion"})
 

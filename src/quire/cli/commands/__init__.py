@@ -75,6 +75,8 @@ GROUPS: tuple[tuple[str, tuple[Row, ...]], ...] = (
             Row("export", "keeping", "write one context to a file"),
             Row("backup", "keeping", "copy a whole store that may be in use"),
             Row("migrate", "keeping", "copy contexts to another store, verified"),
+            Row("doctor", "care", "examine a store, and repair what is safe to repair"),
+            Row("purge", "care", "remove pages and every trace of them, for good"),
             Row("serve", "serving", "serve a store over HTTP, with the inspector"),
             Row("completion", "completion", "print the completion script of a shell"),
         ),

@@ -1,0 +1,251 @@
+"""The frame around the commands: help, misspelt words, colours, interruptions, progress, completion."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.cli import INTERRUPTED, UNREAD, main
+from quire.cli.commands import GROUPS, ROWS, load
+from quire.cli.commands.completion import SHELLS, known_commands
+from quire.cli.opening import masked
+from quire.cli.out import Out
+from quire.cli.progress import Progress
+from quire.cli.visible import visible
+from quire.cli.width import width
+from quire.cli.words import counted
+from quire.storage.base import Commit
+from tests.cli.conftest import NAME, Run
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_help_lists_every_command_once(run: Run) -> None:
+    for words in (["--help"], ["-h"], ["help"]):
+        ended = run(*words)
+        assert (ended.code, ended.err) == (0, "")
+    listed = [line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")]
+    assert listed == [*ROWS] == [row.name for _, rows in GROUPS for row in rows]
+    without = run()
+    assert (without.code, without.out, without.err) == (2, "", ended.out)
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version") == (0, f"quire {quire.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("tre", "tree"), ("rollbak", "rollback"), ("hsitory", "history"), ("serv", "serve"), ("unhide", "hide")],
+)
+def test_a_misspelt_command_is_answered_with_what_was_meant(run: Run, word: str, meant: str) -> None:
+    ended = run(word, "agent.db")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"no command {word!r}. Did you mean" in ended.err
+    assert meant in ended.err
+
+
+def test_a_word_like_no_command_is_answered_with_all_of_them(run: Run) -> None:
+    ended = run("xylophone")
+    assert ended.code == 2
+    assert all(name in ended.err for name in ROWS)
+    assert "options follow the command" in run("--json", "ls").err
+
+
+def test_each_module_holds_the_commands_that_the_table_says() -> None:
+    for row in ROWS.values():
+        assert load(row).examples
+        assert all(example.strip() for example in load(row).examples)
+
+
+def test_colours_are_for_terminals_and_never_for_programs(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = run("ls", store).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[36m" in run("ls", store).out
+    assert "\x1b[" not in run("ls", store, "--json").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run("ls", store).out == bare
+
+
+def test_a_table_stands_in_columns_in_any_language(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    Out().table(("name", "n", "text"), [("退款必须", "1", "x" * 60), ("a", "1,000", "周五之前" * 9)], right=(1,))
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "name          n  text"
+    assert [width(line) for line in lines] == [40, 40]
+    assert [width(line[: line.index("1")]) for line in lines] == [14, 10]
+    assert all(line.endswith("…") for line in lines)
+
+
+def test_ctrl_c_ends_quietly(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(quire.Library, "list", interrupted)
+    assert run("ls", store) == (INTERRUPTED, "", "")
+
+
+def test_whoever_stops_reading_is_not_complained_about(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    assert main(["ls", str(store)]) == UNREAD
+
+
+def test_a_password_is_not_repeated() -> None:
+    assert masked("postgresql://ada:s3cret@db/agents") == "postgresql://ada:…@db/agents"
+    assert masked("s3://bucket/prefix") == "s3://bucket/prefix"
+    assert masked("agent.db") == "agent.db"
+
+
+def test_what_steers_a_terminal_becomes_a_picture() -> None:
+    assert visible("a\tb\nc\x1b[1m\x00\x7f\x9b\u202e") == "a\tb\nc␛[1m␀␡<U+009B><U+202E>"
+
+
+def test_numbers_have_their_words() -> None:
+    assert [counted(1, "page"), counted(0, "page"), counted(2_000, "page")] == ["1 page", "0 pages", "2,000 pages"]
+    assert [counted(1, "entry"), counted(2, "entry")] == ["1 entry", "2 entries"]
+
+
+# Progress
+
+
+def test_progress_is_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    with Progress("Importing", 4) as progress:
+        progress.at(1, "支持" * 40)
+        progress.at(2)  # too soon after
+    drawn = screen.getvalue()
+    assert drawn.startswith("\r\x1b[KImporting ██████░░░░")
+    assert "25 %" in drawn
+    assert "50 %" not in drawn
+    assert drawn.endswith("\r\x1b[K")
+    assert width(drawn.split("\x1b[K")[1].rstrip("\r")) < 60
+
+
+def test_progress_is_silent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    with Progress("Copying") as progress:
+        progress.at(1_000)
+    assert screen.getvalue() == ""
+
+
+# Care
+
+
+def test_a_doctor_says_what_is_not_in_order(run: Run, store: Path) -> None:
+    assert run("doctor", store).out.splitlines()[-1] == "1 context: in order"
+    with quire.Library(store) as library:
+        library.storage.commit("half", Commit(0, -1, b"", ()))
+    ended = run("doctor", store)
+    assert ended.code == 1
+    assert "copy_unfinished" in ended.out
+    assert "not in order" in ended.out
+    value = run("doctor", store, "--json").value()
+    assert (value["healthy"], value["contexts"]) == (False, 2)
+    assert run("doctor", store, "--context", NAME).code == 0
+
+
+@pytest.mark.parametrize(("answer", "code"), [("yes\n", 0), ("no\n", 2), ("", 2)])
+def test_purging_wants_to_be_meant(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    ended = run("purge", store, "mem-2")
+    assert ended.code == code
+    assert "mem-2 Wishes with 1 page in it" in ended.out
+    with quire.open(store, NAME) as context:
+        there = [page.index for page in context.pages.list_pages("mem")]
+        assert ("mem-1" in there) is bool(code)
+
+
+# Completion
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_knows_every_command_and_option(run: Run, shell: str) -> None:
+    script = run("completion", shell).out
+    for known in known_commands():
+        assert known.name in script
+        for option in known.options:
+            for word in option.words:
+                assert (f"-l {word[2:]}" if shell == "fish" and word.startswith("--") else word.lstrip("-")) in script
+            assert all(choice in script for choice in option.choices)
+
+
+def test_bash_completes_commands_options_and_what_they_take(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "quire.bash"
+    script.write_text(run("completion", "bash").out)
+
+    def completed(*words: str) -> set[str]:
+        listed = " ".join(f"'{word}'" for word in words)
+        code = (
+            f"source {script}; COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _quire;"
+            ' printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert done.stderr == ""
+        return set(done.stdout.split())
+
+    assert completed("quire", "ro") == {"rollback"}
+    assert completed("quire", "rollback", "--d") == {"--dry-run"}
+    assert completed("quire", "render", "--format", "") == {"text", "openai", "anthropic", "responses"}
+    assert completed("quire", "tree", "quire") == {"quire.bash"}
+
+
+# Real processes
+
+
+def started(*words: object, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "quire", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_closed_pipe_ends_a_process_quietly(store: Path) -> None:
+    process = started("tree", store)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(30) == UNREAD
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_any_text_is_printed_where_the_locale_knows_none(store: Path) -> None:
+    process = started("tree", store, PYTHONIOENCODING="ascii", LC_ALL="C")
+    said, complaint = process.communicate(timeout=30)
+    assert (process.returncode, complaint) == (0, "")
+    assert "座位" in said
+
+
+def test_help_loads_nothing_of_the_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from quire.cli import main; main(['--help']);"
+        " loaded = {'msgspec', 'apsw', 'argparse', 'quire.context'} & sys.modules.keys();"
+        " sys.exit(', '.join(loaded) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
