@@ -128,7 +128,8 @@ class Books:
         made = self._store(book, draft(standing, revision))
         unanswered: Unanswered | None = None
         for pause in _PAUSES:
-            time.sleep(pause)
+            if pause:
+                time.sleep(pause)
             try:
                 tag = self._write(book, standing, made)
             except Refused:

@@ -16,9 +16,9 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from quire.errors import Corrupt
 from quire.storage.base import CALL
 from quire.storage.s3.entries import PUT, RANKS, SLOTS, Entry, Place, slot_of
+from quire.storage.s3.objects import damaged
 
 BLOCK_BYTES: Final = 64 << 10
 CHUNK_BYTES: Final = 16 << 20
@@ -95,12 +95,12 @@ class Written(Struct, frozen=True):
     data: bytes
 
 
-def write_chunks(entries: Iterable[tuple[Place, Entry]], name: str, size: int = CHUNK_BYTES) -> Iterator[Written]:
+def write_chunks(entries: Iterable[tuple[Place, Entry]], name: str) -> Iterator[Written]:
     """Chunks of sorted entries with the places in groups that follow from them, one after the other.
 
-    `name` begins their ids. Where there is more than `size`, several chunks follow on each other.
+    `name` begins their ids. Where there is much, several chunks follow on each other.
     """
-    chunk = _Chunk(name)
+    chunk, size = _Chunk(name), CHUNK_BYTES
     slots: list[Place] = []
     pending = False
     for place, entry in entries:
@@ -139,6 +139,8 @@ class _Chunk:
         self._calls: list[Place] = []
 
     def add(self, row: Row, place: Place, size: int) -> None:
+        if self._rows and place[0] != self._last[0]:  # blocks of one family: what a chunk has not, its index tells
+            self._flush()
         if not self._rows:
             self._first = place
         self._rows.append(row)
@@ -194,11 +196,6 @@ def read_rows(block: Block, data: bytes, key: str) -> Rows:
         except msgspec.MsgspecError:
             pass
     raise damaged(key, f"bytes {block.at:,} to {block.at + block.size:,}")
-
-
-def damaged(key: str, what: str) -> Corrupt:
-    """The error for an object that is not what was written."""
-    return Corrupt(f"The object {key!r} is damaged: {what} cannot be read. Restore it from a backup or a version.")
 
 
 def settled(entries: Iterable[tuple[Place, Entry]]) -> Iterator[tuple[Place, Entry]]:

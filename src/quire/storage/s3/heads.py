@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from quire.errors import NewerFormat
 from quire.storage.base import Head
-from quire.storage.s3.chunks import damaged
+from quire.storage.s3.objects import damaged
 from quire.storage.s3.runs import Run
 
 FORMAT: Final = 1

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from quire.errors import Busy, QuireError, StorageFailure
+from quire.errors import Busy, Corrupt, QuireError, StorageFailure
 
 if TYPE_CHECKING:
-    from obstore.store import S3Store
+    from obstore.store import ObjectStore
 
 T = TypeVar("T")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+_RANGE: Final = re.compile(r"range (starting|was|that)|invalid range", re.IGNORECASE)
 _PAUSES: Final = (0.05, 0.2, 0.8)
 """How long to wait before each further try."""
 _LISTED: Final = 1_000
@@ -59,7 +60,7 @@ class Listed(NamedTuple):
 class Objects:
     """The objects below one prefix of a bucket. `requests` counts what was sent, by kind."""
 
-    def __init__(self, store: "S3Store", prefix: str, place: str) -> None:
+    def __init__(self, store: "ObjectStore", prefix: str, place: str) -> None:
         self._store = store
         self._prefix = f"{prefix}/" if prefix else ""
         self.place = place
@@ -115,6 +116,8 @@ class Objects:
                 return
             for meta in page:
                 yield Listed(meta["path"].removeprefix(self._prefix), meta["size"], meta["last_modified"])
+            if len(page) < _LISTED:
+                return
 
     def copy(self, key: str, target: str) -> None:
         """Copy an object on the server. Raises `Missing`."""
@@ -184,6 +187,8 @@ class Objects:
         if isinstance(error, FileNotFoundError) or status == 404:
             return Missing(key)
         said = f"{status} {code}".strip()
+        if status == 416 or (not status and _RANGE.search(text)):
+            return damaged(key, "its end")
         if status in (401, 403):
             return StorageFailure(f"{self.place}: access to {key!r} was refused ({said}); check the credentials.")
         if status in (301, 307, 400) or (404 < status < 500 and status not in (408, 409, 425, 429)):
@@ -196,3 +201,8 @@ class Objects:
                 " access_key_id and secret_access_key."
             )
         return Unanswered("the server could not be reached or did not answer")
+
+
+def damaged(key: str, what: str) -> Corrupt:
+    """The error for an object that is not what was written."""
+    return Corrupt(f"The object {key!r} is damaged: {what} cannot be read. Restore it from a backup or a version.")

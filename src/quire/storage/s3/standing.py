@@ -9,7 +9,6 @@ from typing import Protocol
 
 from quire.storage.base import MAX_GROUP, MAX_KEY, PAGE, Family, Record
 from quire.storage.log import read_frames
-from quire.storage.s3.chunks import damaged
 from quire.storage.s3.entries import (
     PATCH,
     RANKS,
@@ -22,6 +21,7 @@ from quire.storage.s3.entries import (
     record_of,
 )
 from quire.storage.s3.heads import HeadObject
+from quire.storage.s3.objects import damaged
 from quire.storage.s3.runs import Chunks, RunReader
 
 

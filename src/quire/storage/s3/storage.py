@@ -31,17 +31,16 @@ from quire.storage.base import (
 )
 from quire.storage.log import encode_frame
 from quire.storage.s3.books import Book, Books, Draft, StillBooks, must_follow
-from quire.storage.s3.chunks import damaged
 from quire.storage.s3.connecting import Connection, connect, parse_url
 from quire.storage.s3.entries import RANKS, Recent, as_write
 from quire.storage.s3.heads import HeadObject
 from quire.storage.s3.names import key_of, name_of
-from quire.storage.s3.objects import Missing
+from quire.storage.s3.objects import Missing, Objects, damaged
 from quire.storage.s3.probing import probe as probe_server
 from quire.storage.s3.runs import Chunks, Run
 from quire.storage.s3.sealing import draft_commit, new_head
 from quire.storage.s3.standing import Standing, standing_over
-from quire.storage.s3.upkeep import Upkeep
+from quire.storage.s3.upkeep import MAKING_SECONDS, Upkeep
 
 T = TypeVar("T")
 UpkeepMode = Literal["background", "inline", "off"]
@@ -76,9 +75,6 @@ class S3Storage:
         probe: bool = True,
         durability: Durability = "normal",
     ) -> None:
-        self.durability = check_durability(durability)
-        if upkeep not in ("background", "inline", "off"):
-            raise InvalidValue(f"upkeep is {shown(upkeep)}; use 'background', 'inline' or 'off'.")
         connection = Connection(
             bucket=bucket,
             prefix=prefix,
@@ -91,16 +87,39 @@ class S3Storage:
             credential_provider=credential_provider,
             timeout_seconds=timeout_seconds,
         )
-        self.objects = connect(connection)
-        """The seam to the server; `objects.requests` counts what was sent."""
+        objects = connect(connection)
+        self._begin(objects, cache_bytes, grace_seconds, upkeep, durability)
         if probe:
-            probe_server(self.objects, connection.address, bucket)
-        self._chunks = Chunks(self.objects, cache_bytes)
-        self._books = Books(self.objects, self._chunks)
+            probe_server(objects, connection.address, bucket)
+
+    def _begin(
+        self, objects: Objects, cache_bytes: int, grace_seconds: float, upkeep: UpkeepMode, durability: Durability
+    ) -> None:
+        self.durability = check_durability(durability)
+        if upkeep not in ("background", "inline", "off"):
+            raise InvalidValue(f"upkeep is {shown(upkeep)}; use 'background', 'inline' or 'off'.")
+        self.objects = objects
+        """The seam to the server; `objects.requests` counts what was sent."""
+        self._chunks = Chunks(objects, cache_bytes)
+        self._books = Books(objects, self._chunks)
         self._mode = upkeep
         self._upkeep = Upkeep(self._books, grace_seconds)
         self._grace = grace_seconds
         self._closed = False
+
+    @classmethod
+    def over(
+        cls,
+        objects: Objects,
+        *,
+        cache_bytes: int = 64 << 20,
+        grace_seconds: float = 3_600.0,
+        upkeep: UpkeepMode = "background",
+    ) -> "S3Storage":
+        """A storage over objects that are there already: any store of obstore with conditional writes will do."""
+        storage = cls.__new__(cls)
+        storage._begin(objects, cache_bytes, grace_seconds, upkeep, "full")
+        return storage
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "normal", create: bool = True) -> "S3Storage":
@@ -290,7 +309,7 @@ class S3Storage:
                 self.objects.copy(source.folder(standing.head.incarnation) + chunk.id, folder + copy.id)
             limits = {rank: min(bounds.get(rank, MAX_KEY + 1), limit) for rank, limit in run.below.items()}
             copies.append(Run(tuple(chunks), bounds | limits))
-        if time.monotonic() - started > self._grace / 2:
+        if time.monotonic() - started > MAKING_SECONDS / 2:
             raise StorageFailure(f"{self.objects.place}: forking {source.name!r} took too long: retry.")
         empty = replace(empty, runs=tuple(copies), seals=standing.head.seals)
         kept = [
@@ -319,14 +338,9 @@ class Still(S3Storage):
     """A storage whose contexts stay as they were when they were first looked at."""
 
     def __init__(self, storage: S3Storage) -> None:
-        self.durability = storage.durability
-        self.objects = storage.objects
+        self._begin(storage.objects, 0, storage._grace, "off", storage.durability)
         self._chunks = storage._chunks
         self._books = StillBooks(self.objects, self._chunks)
-        self._mode = "off"
-        self._grace = storage._grace
-        self._upkeep = Upkeep(self._books, self._grace)
-        self._closed = False
 
     def _again(self, book: Book, standing: Standing | None, missing: Missing) -> Standing | None:
         raise Conflict(f"What was read of {book.name!r} was replaced long ago: begin again.")

@@ -31,6 +31,9 @@ _MOST_RUNS: Final = 24
 _READ_BYTES: Final = 24 << 20
 """Merging reads through a cache of its own, so that it does not push out what is read often."""
 _IDLE_SECONDS: Final = 5.0
+_CLOCK: Final = "probes/clock"
+MAKING_SECONDS: Final = 3_600.0
+"""What nothing names yet may be in the making for so long; who makes it gives up after half of that."""
 
 
 class Upkeep:
@@ -40,7 +43,7 @@ class Upkeep:
         self._books = books
         self._objects = books.objects
         self._grace = grace_seconds
-        self._due: SimpleQueue[tuple[Book, Standing]] = SimpleQueue()
+        self._due: SimpleQueue[tuple[Book, Standing] | None] = SimpleQueue()
         self._queued: set[str] = set()
         self._thread: Thread | None = None
         self._stopping = Event()
@@ -65,8 +68,10 @@ class Upkeep:
 
     def stop(self) -> None:
         """End the thread; what it was doing is left and can be done again."""
-        self._stopping.set()
-        thread = self._thread
+        with self._lock:
+            self._stopping.set()
+            self._due.put(None)
+            thread = self._thread
         if thread is not None:
             thread.join()
 
@@ -93,13 +98,16 @@ class Upkeep:
     def _work(self) -> None:
         while not self._stopping.is_set():
             try:
-                book, standing = self._due.get(timeout=_IDLE_SECONDS)
+                due = self._due.get(timeout=_IDLE_SECONDS)
             except Empty:
                 with self._lock:
                     if self._due.empty():
                         self._thread = None
                         return
                 continue
+            if due is None:
+                return
+            book, standing = due
             with self._lock:
                 self._queued.discard(book.name)
             self.after_seal(book, book.standing or standing)
@@ -129,7 +137,7 @@ class Upkeep:
                 return False
             self._objects.put(folder + chunk.ref.id, chunk.data)
             refs.append(chunk.ref)
-        if time.monotonic() - started > self._grace / 2:
+        if time.monotonic() - started > MAKING_SECONDS / 2:
             raise StorageFailure(f"{self._objects.place}: merging {book.name!r} took too long.")
         merge = _Merge(head, old, Run(tuple(refs)) if refs else None, head.log if whole else b"")
         with book.writing:
@@ -148,12 +156,12 @@ class Upkeep:
         listed = list(self._objects.list(book.shelf.rstrip("/")))
         if not listed:
             return 0
-        standing = self._fenced(book) if grace <= 0 else self._books.look(book)
-        return self._sweep(book.shelf, listed, standing.head if standing else None, self._now(grace), grace)
+        standing = self._fenced(book) if grace < MAKING_SECONDS else self._books.look(book)
+        return self._sweep(book.shelf, listed, standing.head if standing else None, self._now(), grace)
 
     def collect_all(self, names: Iterable[str], grace: float) -> int:
         """The same for all contexts, and for what is left of those that are gone."""
-        now = self._now(grace)
+        now = self._now()
         shelves: dict[str, list[Listed]] = {}
         for listed in self._objects.list("data"):
             shelves.setdefault(f"{'/'.join(listed.key.split('/')[:2])}/", []).append(listed)
@@ -162,11 +170,12 @@ class Upkeep:
             found = shelves.pop(f"data/{sha256(name.encode()).hexdigest()[:32]}/", None)
             if found:
                 book = self._books.book(name)
-                standing = self._fenced(book) if grace <= 0 else self._books.look(book)
+                standing = self._fenced(book) if grace < MAKING_SECONDS else self._books.look(book)
                 removed += self._sweep(book.shelf, found, standing.head if standing else None, now, grace)
         for shelf, found in shelves.items():
             removed += self._sweep(shelf, found, None, now, grace)
-        old = [each.key for each in self._objects.list("probes") if _is_older(each.modified, now, max(grace, 60.0))]
+        probes = [each for each in self._objects.list("probes") if each.key != _CLOCK]
+        old = [each.key for each in probes if _is_older(each.modified, now, MAKING_SECONDS)]
         self._objects.delete(old)
         return removed + len(old)
 
@@ -177,7 +186,7 @@ class Upkeep:
         covered = [(_covers(each), each.modified) for each in mine.values()]
         gone = [each for key, each in mine.items() if key.removeprefix(making or "") not in needed]
         doomed = [each.key for each in gone if _is_over(each, covered, head, now, grace)]
-        lost = max(grace, 60.0)  # of another making: perhaps one that is just being made
+        lost = max(grace, MAKING_SECONDS)  # of another making: perhaps one that is just being made
         doomed += [each.key for each in listed if each.key not in mine and _is_older(each.modified, now, lost)]
         self._objects.delete(doomed)
         return len(doomed)
@@ -198,11 +207,11 @@ class Upkeep:
             standing = self._books.look(book)
             return standing and self._books.move(book, standing, draft)
 
-    def _now(self, grace: float) -> datetime:
+    def _now(self) -> datetime:
         """The time of the server: clocks of machines differ."""
-        self._objects.put("probes/clock", b"")
+        self._objects.put(_CLOCK, b"")
         for listed in self._objects.list("probes"):
-            if listed.key == "probes/clock":
+            if listed.key == _CLOCK:
                 return listed.modified
         raise StorageFailure(f"{self._objects.place}: what was written just now is not listed.")
 

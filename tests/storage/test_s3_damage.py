@@ -1,0 +1,134 @@
+"""Objects that are not what was written: named and refused, never skipped."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from quire import Corrupt, NewerFormat, QuireError
+from quire.storage.base import BODY, JOURNAL, Put
+from quire.storage.s3 import heads
+from quire.testing.case import contents, write
+from tests.storage.s3engine import Watched, objects, opened, tiny
+
+__all__ = ["objects", "tiny"]
+Change = Callable[[bytes], bytes]
+CHANGES: dict[str, Change] = {
+    "a bit at the front": lambda data: bytes([data[0] ^ 1]) + data[1:],
+    "a bit in the middle": lambda data: (
+        data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 8]) + data[len(data) // 2 + 1 :]
+    ),
+    "a bit at the end": lambda data: data[:-1] + bytes([data[-1] ^ 128]),
+    "cut": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+def filled(objects: Watched) -> str:
+    """A context with a head, a log and chunks; the key of its head."""
+    storage = opened(objects)
+    write(storage, "书", *(Put(BODY, key, b"%d" % key * 60) for key in range(9)))
+    write(storage, "书", Put(JOURNAL, 1, b"x"))
+    return objects.keys("heads")[0]
+
+
+def spoil(objects: Watched, key: str, change: Change) -> bool:
+    """Change an object; False if that changes nothing."""
+    found = objects.get(key)
+    assert found is not None
+    objects.put(key, change(found.data))
+    return change(found.data) != found.data
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_damaged_head_is_named(objects: Watched, what: str) -> None:
+    key = filled(objects)
+    assert spoil(objects, key, CHANGES[what])
+    with pytest.raises(Corrupt) as error:
+        opened(objects.beside()).head("书")
+    assert key in str(error.value)
+    assert error.value.code == "corrupt"
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_damaged_chunk_is_named(objects: Watched, what: str) -> None:
+    filled(objects)
+    storage = opened(objects.beside())
+    before = contents(storage, "书")
+    for key in objects.keys():  # noqa: SIM118 - not a mapping
+        found = objects.get(key)
+        assert found is not None
+        assert spoil(objects, key, CHANGES[what])
+        if what == "a bit at the front":  # of the title, which nobody reads
+            assert contents(opened(objects.beside()), "书") == before
+        else:
+            with pytest.raises(Corrupt) as error:
+                contents(opened(objects.beside()), "书")
+            assert key in str(error.value)
+        objects.put(key, found.data)
+    assert contents(opened(objects.beside()), "书") == before
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_missing_chunk_is_named(objects: Watched) -> None:
+    filled(objects)
+    storage = opened(objects.beside())
+    storage.head("书")
+    lost = objects.keys()[0]
+    objects.delete([lost])
+    for read in (lambda: storage.get("书", BODY, 0), lambda: list(storage.scan("书", BODY))):
+        with pytest.raises(Corrupt, match="missing") as error:
+            read()
+        assert lost in str(error.value)
+
+
+def test_a_head_under_another_name_is_refused(objects: Watched) -> None:
+    key = filled(objects)
+    found = objects.get(key)
+    assert found is not None
+    objects.put("heads/other!", found.data)
+    with pytest.raises(Corrupt, match="belongs to context '书'"):
+        opened(objects.beside()).head("other")
+
+
+def test_a_newer_format_is_refused_with_the_version_to_install(
+    objects: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(heads, "FORMAT", 7)
+        newer.setattr(heads, "_version", "9.8.7")
+        write(opened(objects), "c", Put(BODY, 1, b"x"))
+    storage = opened(objects.beside())
+    with pytest.raises(NewerFormat, match=r"format 7; .* up to 1. Install quire 9\.8\.7"):
+        storage.head("c")
+    with pytest.raises(NewerFormat):
+        write(storage, "c", Put(BODY, 2, b"y"))
+
+
+def test_an_object_that_is_no_head_builds_values_only(objects: Watched) -> None:
+    for data in (b"quire head\n", b"quire head\n" + msgspec.msgpack.encode((1, "x", 0, b"")), b"\x80\x04cos\nsystem\n"):
+        objects.put("heads/c!", data)
+        with pytest.raises(QuireError, match="heads/c!"):
+            opened(objects.beside()).head("c")
+
+
+def test_objects_of_others_among_the_heads_are_no_contexts(objects: Watched) -> None:
+    write(opened(objects), "c", Put(BODY, 1, b"x"))
+    for key in ("heads/README", "heads/z", "heads/-z!", "heads/c", "heads/zz!", "heads/notes/a.txt"):
+        objects.put(key, b"")
+    assert list(opened(objects.beside()).contexts()) == ["c"]
+
+
+def test_two_heads_never_have_the_same_bytes(objects: Watched) -> None:
+    storage = opened(objects)
+    seen = set()
+    for _ in range(5):
+        write(storage, "c", Put(BODY, 1, b"the same"))
+        found = objects.get("heads/c!")
+        assert found is not None
+        seen.add(found.data)
+        storage.drop("c")
+    assert len(seen) == 5

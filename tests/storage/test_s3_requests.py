@@ -1,0 +1,160 @@
+"""How many requests each operation sends: the table in docs/s3.md, counted at the seam."""
+
+from collections.abc import Callable
+
+import pytest
+
+import quire
+from quire import Context, EstimateCounter, ToolCall
+from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, SEGMENT, Commit, Put
+from quire.storage.s3 import S3Storage
+from quire.storage.s3.names import key_of
+from quire.testing.case import HEAD, keys_of, pages, write
+from tests.storage.s3engine import Watched, objects, opened
+
+__all__ = ["objects"]
+
+
+def sent(objects: Watched, action: Callable[[], object]) -> int:
+    with objects.counted() as counted:
+        action()
+    return counted["total"]
+
+
+def book(storage: S3Storage) -> Context:
+    return quire.open(storage, "agent", counter=EstimateCounter())
+
+
+def talk(ctx: Context, turn: int) -> None:
+    """One message, of some kind and length."""
+    match turn % 5:
+        case 0:
+            ctx.user("水泵把水抽过阀门。" * (turn % 40))
+        case 1:
+            ctx.assistant("looking", [ToolCall(f"call {turn}", "look")])
+        case 2:
+            ctx.tool_result(f"call {turn - 1}", "found " * (turn % 300))
+        case 3:
+            ctx.assistant("so it is " * (turn % 90))
+        case _:
+            ctx.pages.create_detail_page(f"Note {turn}", "", "kept " * (turn % 70), "mem-0")
+
+
+def test_an_operation_in_steady_state_is_one_request_or_two(objects: Watched) -> None:
+    storage = opened(objects)
+    ctx = book(storage)
+    for turn in range(10):
+        talk(ctx, turn)
+    costs = [sent(objects, lambda turn=turn: talk(ctx, turn)) for turn in range(10, 1_200)]  # type: ignore[misc]
+    assert max(costs) == 2
+    assert sum(cost == 2 for cost in costs) < 40, "sealing is rare"
+    assert storage._books.book("agent").standing is not None
+
+
+def test_a_large_commit_is_two_requests(objects: Watched) -> None:
+    storage = opened(objects)
+    write(storage, "c", Put(JOURNAL, 1, b"x"))
+    for turn in range(2, 12):
+        head = storage.head("c")
+        assert head is not None
+        commit = Commit(head.version, turn, HEAD, [Put(BODY, turn, bytes(1_000_000)), Put(JOURNAL, turn, b"x")])
+        assert sent(objects, lambda commit=commit: storage.commit("c", commit)) == 2  # type: ignore[misc]
+
+
+def test_opening_takes_few_requests_however_many_commits_there_were(objects: Watched) -> None:
+    ctx = book(opened(objects))
+    for turn in range(1_000):
+        talk(ctx, turn)
+    assert isinstance(ctx.pages.storage, S3Storage)
+    ctx.pages.storage.compact("agent")
+    again = objects.beside()
+    with again.counted() as opening:
+        later = book(opened(again))
+    assert opening["total"] <= 3
+    with again.counted() as rendering:
+        later.render()
+    assert rendering["total"] <= 10
+    with again.counted() as adding:
+        talk(later, 1_000)
+    assert adding["total"] <= 2
+    assert len(later.messages(all=True)) == len(ctx.messages(all=True)) + 1
+
+
+def test_one_page_of_a_large_context_reads_a_block_and_not_the_context(objects: Watched) -> None:
+    storage = opened(objects)
+    for start in range(0, 8_000, 1_000):
+        values = (Put(BODY, key, b"%d " % key * 300) for key in range(start, start + 1_000))
+        write(storage, "c", *values, *pages(range(start, start + 1_000), group=1))
+    storage.compact("c")
+    size = sum(listed.size for listed in objects.list("data"))
+    assert size > 8_000_000
+    for key in (0, 4_321, 7_999):
+        other = objects.beside()
+        fresh = opened(other)
+        with other.counted() as reading:
+            record = fresh.get("c", BODY, key)
+        assert record is not None
+        assert record.value == b"%d " % key * 300
+        assert reading["total"] <= 3, "the head, the index, a block"
+        assert reading["read"] < 1_000_000
+        with other.counted() as listing:
+            assert next(fresh.members("c", PAGE, 1, reverse=True)).key == 7_999
+        assert listing["total"] <= 3
+        with other.counted() as missing:
+            assert fresh.get("c", SEGMENT, 5) is None
+            assert fresh.get("c", MESSAGE, 5) is None
+        assert missing["total"] == 0
+    with other.counted() as scanning:
+        assert len(list(fresh.scan("c", BODY))) == 8_000
+    assert scanning["total"] <= 12, "scans read ahead"
+
+
+def test_a_cold_read_takes_at_most_two_requests_a_run(objects: Watched) -> None:
+    storage = opened(objects)
+    for turn in range(200):
+        write(storage, "c", Put(BODY, turn, bytes(40_000)), Put(JOURNAL, turn, b"%d" % turn))
+    other = objects.beside()
+    fresh = opened(other)
+    fresh.head("c")
+    standing = fresh._books.book("c").standing
+    assert standing is not None
+    assert 1 < len(standing.head.runs) <= 12
+    assert sent(other, lambda: fresh.get("c", JOURNAL, 0)) <= 2 * len(standing.head.runs)
+    assert sent(other, lambda: fresh.get("c", JOURNAL, 0)) == 0
+
+
+def test_the_cache_is_bounded(objects: Watched) -> None:
+    storage = opened(objects)
+    for start in range(0, 6_000, 500):
+        write(storage, "c", *(Put(BODY, key, bytes(1_000)) for key in range(start, start + 500)))
+    storage.compact("c")
+    small = opened(objects.beside(), cache_bytes=1 << 20)
+    assert keys_of(small.scan("c", BODY)) == list(range(6_000))
+    assert 0 < small._chunks._blocks.size <= 1 << 20
+
+
+def test_looking_listing_and_dropping(objects: Watched) -> None:
+    storage = opened(objects)
+    assert sent(objects, lambda: storage.head("c")) == 1
+    assert sent(objects, lambda: storage.commit("c", Commit(0, 1, HEAD, [Put(BODY, 1, bytes(900_000))]))) == 2
+    assert sent(objects, lambda: storage.head("c")) == 1
+    assert sent(objects, lambda: storage.commit("c", Commit(1, 2, HEAD, ()))) == 1
+    assert sent(objects, lambda: storage.fork("c", "f", Commit(2, 3, HEAD, (), HEAD), {})) == 4
+    assert sent(objects, lambda: storage.drop("f")) <= 4
+    assert sent(objects, lambda: storage.drop("f")) == 1
+    assert list(storage.contexts()) == ["c"]
+
+
+@pytest.mark.parametrize("count", [10, 12_000])
+def test_contexts_are_listed_without_being_opened(objects: Watched, count: int) -> None:
+    names = [f"context {number:06}" for number in range(count)]
+    for name in names:
+        objects.put(f"heads/{key_of(name)}", b"")
+    storage = opened(objects)
+    with objects.counted() as listing:
+        assert list(storage.contexts()) == names
+    assert listing.keys() == {"list", "total", "read"}
+    assert listing["list"] <= count // 1_000 + 2
+    with objects.counted() as rest:
+        assert list(storage.contexts(names[-3])) == names[-2:]
+    assert rest["total"] <= 2

@@ -1,0 +1,246 @@
+"""Merging and removing while others write and read: nothing is lost, and what nobody needs goes."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+
+from quire import Busy, StorageFailure
+from quire.storage.base import BODY, JOURNAL, PAGE, Put
+from quire.storage.s3.heads import HeadObject
+from quire.storage.s3.objects import Listed
+from quire.storage.s3.upkeep import _is_over
+from quire.testing.case import contents, keys_of, pages, write
+from tests.storage.s3engine import Watched, objects, opened, tiny
+
+__all__ = ["objects", "tiny"]
+pytestmark = pytest.mark.usefixtures("tiny")
+MOMENT = 1e-9
+
+
+class Interrupted(Exception):
+    """The process dies here."""
+
+
+def at_put(objects: Watched, prefix: str, action: Callable[[], object]) -> None:
+    """Do something once, just before the next object below a prefix is written."""
+    waiting = [action]
+
+    def hooked(name: str) -> None:
+        original = getattr(objects, name)
+
+        def call(key: str, *arguments: Any) -> Any:
+            if key.startswith(prefix) and waiting:
+                waiting.pop()()
+            return original(key, *arguments)
+
+        setattr(objects, name, call)
+
+    for name in ("put", "create", "replace"):
+        hooked(name)
+
+
+def die() -> None:
+    raise Interrupted
+
+
+def bodies(start: int, stop: int) -> list[Put]:
+    return [Put(BODY, key, bytes(300)) for key in range(start, stop)]
+
+
+def test_a_chunk_that_a_writer_is_about_to_name_is_never_removed(objects: Watched) -> None:
+    other = opened(objects)
+    write(other, "c", *bodies(0, 4))
+    mine = objects.beside()
+    storage = opened(mine)
+    storage.head("c")
+    at_put(mine, "heads", lambda: other.collect("c", grace_seconds=MOMENT))
+    write(storage, "c", *bodies(4, 9))
+    assert keys_of(opened(objects.beside()).scan("c", BODY)) == list(range(9))
+
+
+def test_removing_at_once_makes_a_writer_under_way_begin_again(objects: Watched) -> None:
+    other = opened(objects)
+    write(other, "c", *bodies(0, 4))
+    mine = objects.beside()
+    storage = opened(mine)
+    storage.head("c")
+    at_put(mine, "heads", lambda: other.collect("c", grace_seconds=0))
+    write(storage, "c", *bodies(4, 9))
+    assert keys_of(opened(objects.beside()).scan("c", BODY)) == list(range(9))
+
+
+def test_a_merge_that_outlived_a_removal_is_given_up(objects: Watched) -> None:
+    other = opened(objects)
+    for key in range(6):
+        write(other, "c", *bodies(key * 5, key * 5 + 5))
+    before = contents(other, "c")
+    mine = objects.beside()
+    at_put(mine, "heads", lambda: other.collect("c", grace_seconds=0))
+    with pytest.raises(Busy, match="changed while it was compacted"):
+        opened(mine).compact("c")
+    assert contents(opened(objects.beside()), "c") == before
+
+
+def test_commits_during_a_merge_are_kept(objects: Watched) -> None:
+    other = opened(objects, upkeep="off")
+    write(other, "c", *bodies(0, 5))
+    write(other, "c", Put(JOURNAL, 1, b"before"))
+    mine = objects.beside()
+    at_put(mine, "heads", lambda: write(other, "c", Put(JOURNAL, 2, b"meanwhile")))
+    storage = opened(mine)
+    storage.compact("c")
+    standing = storage._books.book("c").standing
+    assert standing is not None
+    assert len(standing.head.runs) == 1
+    assert standing.head.version == 3
+    assert [record.value for record in storage.scan("c", JOURNAL)] == [b"before", b"meanwhile"]
+    assert contents(opened(objects.beside()), "c") == contents(storage, "c")
+
+
+def test_a_seal_during_a_merge_of_everything_makes_it_too_late(objects: Watched) -> None:
+    other = opened(objects, upkeep="off")
+    write(other, "c", *bodies(0, 5))
+    write(other, "c", Put(JOURNAL, 1, b"before"))
+    mine = objects.beside()
+    at_put(mine, "heads", lambda: write(other, "c", *bodies(5, 12)))
+    with pytest.raises(Busy):
+        opened(mine).compact("c")
+    assert keys_of(opened(objects.beside()).scan("c", BODY)) == list(range(12))
+
+
+def test_a_merge_of_a_context_that_is_dropped_changes_nothing(objects: Watched) -> None:
+    other = opened(objects)
+    write(other, "c", *bodies(0, 9))
+    mine = objects.beside()
+    at_put(mine, "heads", lambda: other.drop("c"))
+    with pytest.raises(Busy):
+        opened(mine).compact("c")
+    assert opened(objects.beside()).head("c") is None
+
+
+def test_what_a_crash_left_is_removed_once_it_is_old(objects: Watched) -> None:
+    storage = opened(objects)
+    write(storage, "c", *bodies(0, 4))
+    dying = objects.beside()
+    at_put(dying, "heads", die)
+    with pytest.raises(Interrupted):
+        write(opened(dying), "c", *bodies(4, 9))
+    left = set(objects.keys())
+    write(storage, "c", *bodies(20, 25))
+    assert storage.collect("c", grace_seconds=3_600) == 0
+    assert left <= set(objects.keys())
+    assert storage.collect("c", grace_seconds=MOMENT) > 0
+    standing = storage._books.book("c").standing
+    assert standing is not None
+    assert {key.rpartition("/")[2] for key in objects.keys()} == standing.head.ids()  # noqa: SIM118 - not a mapping
+    assert keys_of(storage.scan("c", BODY)) == [*range(4), *range(20, 25)]
+
+
+def test_a_reader_with_an_older_head_reads_on_within_the_grace(objects: Watched) -> None:
+    storage = opened(objects)
+    write(storage, "c", *bodies(0, 9))
+    reader = opened(objects.beside(), cache_bytes=0)
+    reader.head("c")
+    write(storage, "c", *bodies(9, 20))
+    storage.compact("c")
+    assert storage.collect("c") == 0
+    assert keys_of(reader.scan("c", BODY)) == list(range(9))
+    assert storage.collect("c", grace_seconds=0) > 0
+    assert reader.get("c", BODY, 3) is not None
+    assert keys_of(reader.scan("c", BODY)) == list(range(20))
+
+
+def test_removing_leaves_everything_readable(objects: Watched) -> None:
+    storage = opened(objects, grace_seconds=MOMENT)
+    for turn in range(70):
+        write(storage, "c", *pages([turn], group=1), *bodies(turn * 3, turn * 3 + 3))
+        write(storage, "d", *bodies(turn, turn + 2))
+    storage.fork("c", "f", _fork_of(storage, "c"), {})
+    before = {name: contents(storage, name) for name in ("c", "d", "f")}
+    assert storage.collect(grace_seconds=MOMENT) > 0
+    again = opened(objects.beside())
+    assert {name: contents(again, name) for name in again.contexts()} == before
+
+
+def _fork_of(storage: Any, name: str) -> Any:
+    from quire.storage.base import Commit
+
+    head = storage.head(name)
+    return Commit(head.version, 9, b"fork", (), head.value)
+
+
+def test_what_is_left_of_a_drop_that_died_is_removed(objects: Watched) -> None:
+    storage = opened(objects)
+    write(storage, "c", *bodies(0, 9))
+    write(storage, "d", *bodies(0, 9))
+    objects.delete(["heads/c!"])  # and then it died
+    assert list(storage.contexts()) == ["d"]
+    assert storage.collect(grace_seconds=3_600) == 0
+    assert storage.collect(grace_seconds=0) == 0, "it may be just being made"
+    left = objects.keys()
+    now = datetime.now(UTC) + timedelta(hours=2)
+    storage._upkeep._now = lambda: now  # type: ignore[method-assign]
+    assert storage.collect() == len(left) // 2
+    assert keys_of(opened(objects.beside()).scan("d", BODY)) == list(range(9))
+
+
+def test_a_drop_removes_its_chunks_at_once(objects: Watched) -> None:
+    storage = opened(objects)
+    write(storage, "c", *bodies(0, 9))
+    storage.drop("c")
+    assert objects.keys() == []
+    assert objects.keys("heads") == []
+
+
+def test_how_long_a_chunk_was_replaced_tells_the_one_that_covers_it() -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    head = HeadObject("c", "x", 1, b"", b"", b"", (), 9)
+
+    def over(name: str, minutes: int, *others: tuple[tuple[int, int], int], grace: float = 3_600) -> bool:
+        listed = Listed(f"data/x/{name}", 1, now - timedelta(minutes=minutes))
+        covered = [(seals, now - timedelta(minutes=ago)) for seals, ago in others]
+        return _is_over(listed, [*covered], head, now, grace)
+
+    old = 60 * 24
+    assert over("00000001-00000002-aa", old, ((1, 5), 70))
+    assert not over("00000001-00000002-aa", old, ((1, 5), 50)), "replaced less than an hour ago"
+    assert not over("00000001-00000002-aa", 10), "written less than an hour ago"
+    assert over("00000001-00000002-aa", old), "nothing replaced it: a crash left it"
+    assert over("00000001-00000002-aa", old, ((3, 5), 10)), "what covers other seals says nothing"
+    assert not over("00000009-0000000a-aa", old), "the head has not come so far"
+    assert over("00000001-00000009-aa", 0, grace=0)
+
+
+def test_upkeep_in_a_thread_merges_and_ends_with_the_handle(objects: Watched) -> None:
+    storage = opened(objects, upkeep="background")
+    done = Event()
+    merge = storage._upkeep.after_seal
+
+    def watched(*arguments: Any) -> None:
+        merge(*arguments)
+        done.set()
+
+    storage._upkeep.after_seal = watched  # type: ignore[method-assign, assignment]
+    turn = 0
+    while not done.is_set():
+        write(storage, "c", *bodies(turn * 9, turn * 9 + 9))
+        turn += 1
+        assert turn < 2_000, "no merge was made"
+    storage.close()
+    assert storage._upkeep._thread is None or not storage._upkeep._thread.is_alive()
+    assert keys_of(opened(objects.beside()).scan("c", BODY)) == list(range(turn * 9))
+
+
+def test_upkeep_that_fails_costs_no_commit(objects: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = opened(objects)
+
+    def fail(*arguments: object, **options: object) -> bool:
+        raise StorageFailure("away")
+
+    monkeypatch.setattr(storage._upkeep, "_merge_runs", fail)
+    for turn in range(60):
+        write(storage, "c", *bodies(turn * 9, turn * 9 + 9), Put(PAGE, turn, b"x"))
+    assert keys_of(storage.scan("c", PAGE)) == list(range(60))
