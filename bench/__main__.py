@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import agent, book, conversation, postgres, search, server, view, windows
+from bench import agent, book, cli, conversation, postgres, search, server, view, windows
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +32,7 @@ TOPICS: dict[str, Topic] = {
     "windows": windows.run,
     "agent": agent.run,
     "search": search.run,
+    "cli": cli.run,
     "server": server.run,
     "postgres": postgres.run,
 }
