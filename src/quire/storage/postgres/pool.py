@@ -29,6 +29,8 @@ _DEFAULTS = {
 """A peer that vanished without a word is noticed in about half a minute. What the URL says counts more."""
 _IDLE_SECONDS = 300.0
 _PAUSE = 0.02
+_PREPARE_AFTER = 3
+_AWAY = ("refused", "No such file", "reset by peer", "closed the connection", "timeout expired", "recovery mode")
 _inherited: list[Any] = []
 """Connections of a parent process: ending them here would end them there."""
 
@@ -40,6 +42,7 @@ class Pool:
         self._name = name
         self._most = most
         self._settings = _settings(url)
+        self._met = False
         self._changed = Condition()
         self._forget()
 
@@ -71,9 +74,11 @@ class Pool:
         pause = _PAUSE
         while True:
             try:
-                return psycopg.connect(**self._settings, autocommit=True, prepare_threshold=None)
+                made = _ready(psycopg.connect(**self._settings, autocommit=True, prepare_threshold=None))
+                self._met = True
+                return made
             except psycopg.Error as error:
-                if not _may_pass(error) or monotonic() + pause > deadline:
+                if not _may_pass(error, self._met) or monotonic() + pause > deadline:
                     raise
                 sleep(pause)
                 pause = min(2 * pause, 0.5)
@@ -143,6 +148,22 @@ class Pool:
         self._closed = closed
 
 
+def _ready(connection: Connection[Any]) -> Connection[Any]:
+    """The connection, with statements prepared if it leads straight to one server process.
+
+    A statement prepared by name is a session's: behind a proxy that lends a session for one transaction, the name may
+    mean another's statement. Such a proxy cannot tell a client the number of the process it will talk to.
+    """
+    try:
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    if row is not None and row[0] == connection.info.backend_pid:
+        connection.prepare_threshold = _PREPARE_AFTER
+    return connection
+
+
 def _settings(url: str) -> dict[str, Any]:
     try:
         given = psycopg.conninfo.conninfo_to_dict(url)
@@ -153,10 +174,9 @@ def _settings(url: str) -> dict[str, Any]:
     return {**_DEFAULTS, **given}
 
 
-def _may_pass(error: psycopg.Error) -> bool:
-    """Whether the server may take a connection in a moment: it is starting, restarting or full."""
+def _may_pass(error: psycopg.Error, met: bool) -> bool:
+    """Whether the server may take a connection in a moment: it is starting or full, or it was there before."""
     if isinstance(error, LATER):
         return True
-    text = str(error)
-    refused = ("refused", "No such file", "reset by peer", "closed the connection", "starting up", "shutting down")
-    return isinstance(error, psycopg.OperationalError) and any(sign in text for sign in (*refused, "too many"))
+    signs = ("starting up", "shutting down", "too many", "not yet accepting", *(_AWAY if met else ()))
+    return isinstance(error, psycopg.OperationalError) and any(sign in str(error) for sign in signs)

@@ -110,11 +110,14 @@ class Session:
         """Do it, again if the connection is lost or the server undid it, until patience ends."""
         deadline, pause = monotonic() + self.patience, _PAUSE
         while True:
+            connected = False
             try:
                 with self._pool.connection(deadline) as db:
+                    connected = True
                     return work(db)
             except psycopg.Error as error:
-                if not (is_lost(error) or isinstance(error, AGAIN)) or monotonic() + pause > deadline:
+                is_passing = connected and (is_lost(error) or isinstance(error, AGAIN))  # the pool waited already
+                if not is_passing or monotonic() + pause > deadline:
                     raise
             sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -127,8 +127,8 @@ class Shares:
             if origin is None:
                 return
             number = origin[0]
+            db.execute(self._sql(LOCK_LINE), (number,))  # before the look: whoever drops it now is through, or will see
             if db.execute(self._sql(IS_NAMED), (number,)).fetchone():
-                db.execute(self._sql(LOCK_LINE), (number,))
                 self._sweep(db, number)
                 return
 

@@ -1,0 +1,194 @@
+"""What may stand between a client and its server: a wire that is cut at random, and a proxy that lends sessions.
+
+Both listen on a port of this machine and talk to PostgreSQL through its socket.
+"""
+
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Self
+
+_AT_ONCE = 1 << 16
+_TLS = (80_877_103, 80_877_104)
+
+
+class Wire:
+    """Listens, and handles every client in a thread of its own. A context manager."""
+
+    def __init__(self, server: Path) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self._lock = Lock()
+
+    def url(self, **options: str) -> str:
+        """What to give to the client."""
+        port = self._listener.getsockname()[1]
+        more = "".join(f"&{name}={value}" for name, value in options.items())
+        return f"postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable&gssencmode=disable{more}"
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            open_now = list(self._open)
+        self._end(*open_now)
+
+    def handle(self, client: socket.socket) -> None:
+        """Serve one client until it goes."""
+        raise NotImplementedError
+
+    def connected(self) -> socket.socket:
+        """A new connection to the server."""
+        there = socket.socket(socket.AF_UNIX)
+        there.connect(str(self._server))
+        with self._lock:
+            self._open.append(there)
+        return there
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                with self._lock:
+                    self._open.append(client)
+                self._start(self._handle_quietly, client)
+
+    def _handle_quietly(self, client: socket.socket) -> None:
+        with suppress(OSError, EOFError):
+            self.handle(client)
+        self._end(client)
+
+    def _start(self, work: Callable[..., None], *values: object) -> None:
+        Thread(target=work, args=values, daemon=True).start()
+
+    def _end(self, *sockets: socket.socket) -> None:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+class CuttingWire(Wire):
+    """Cuts every connection at a random moment: before a message is passed on, in the middle of it, or after it."""
+
+    def __init__(self, server: Path, seed: int, longest: int = 40) -> None:
+        super().__init__(server)
+        self._random = Random(seed)
+        self._longest = longest
+        self.cuts = 0
+
+    def handle(self, client: socket.socket) -> None:
+        with suppress(OSError):
+            server = self.connected()
+        with self._lock:
+            life = [self._random.randint(1, self._longest)]
+            how = self._random.random()
+        self._start(self._pass_on, server, client, life, how)
+        self._pass_on(client, server, life, how)
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, life: list[int], how: float) -> None:
+        with suppress(OSError):
+            while data := source.recv(_AT_ONCE):
+                life[0] -= 1
+                if life[0] <= 0:
+                    self.cuts += 1
+                    target.sendall(data[: int(len(data) * (how * 2 - 0.5))] if how > 0.25 else b"")
+                    break
+                target.sendall(data)
+        self._end(source, target)
+
+
+class LendingProxy(Wire):
+    """Lends one of a few sessions for the time of one transaction, as pooling proxies do.
+
+    Whoever relies on what a session remembers meets another client's.
+    """
+
+    def __init__(self, server: Path, sessions: int, seed: int = 1) -> None:
+        super().__init__(server)
+        self._random = Random(seed)
+        self._greeting = b""
+        self._free = [self._session() for _ in range(sessions)]
+        self._lent = Lock()
+        self.used: set[int] = set()
+
+    def handle(self, client: socket.socket) -> None:
+        self._greet(client)
+        while True:
+            session = None
+            message = _message(client)
+            if message[:1] == b"X":
+                return
+            while session is None:
+                with self._lent:
+                    if self._free:
+                        session = self._free.pop(self._random.randrange(len(self._free)))
+            self.used.add(id(session))
+            self._transaction(client, session, message)
+            with self._lent:
+                self._free.append(session)
+
+    def _transaction(self, client: socket.socket, session: socket.socket, message: bytes) -> None:
+        """Pass on requests and answers until the session is out of a transaction."""
+        while True:
+            session.sendall(message)
+            while message[:1] not in (b"S", b"Q"):
+                message = _message(client)
+                session.sendall(message)
+            while True:
+                answer = _message(session)
+                client.sendall(answer)
+                if answer[:1] == b"Z":
+                    break
+            if answer[5:6] == b"I":
+                return
+            message = _message(client)
+
+    def _greet(self, client: socket.socket) -> None:
+        """Let a client in, with a key that names no process."""
+        while True:
+            (length,) = struct.unpack("!I", _exactly(client, 4))
+            (code,) = struct.unpack("!I", _exactly(client, length - 4)[:4])
+            if code not in _TLS:
+                break
+            client.sendall(b"N")
+        key = b"K" + struct.pack("!III", 12, self._random.getrandbits(31), self._random.getrandbits(31))
+        client.sendall(self._greeting + key + b"Z\0\0\0\5I")
+
+    def _session(self) -> socket.socket:
+        server = self.connected()
+        words = b"user\0postgres\0database\0postgres\0client_encoding\0utf8\0\0"
+        server.sendall(struct.pack("!II", len(words) + 8, 196_608) + words)
+        greeting = b""
+        while (message := _message(server))[:1] != b"Z":
+            if message[:1] in (b"R", b"S"):
+                greeting += message
+        self._greeting = greeting
+        return server
+
+
+def _message(source: socket.socket) -> bytes:
+    head = _exactly(source, 5)
+    return head + _exactly(source, struct.unpack("!I", head[1:])[0] - 4)
+
+
+def _exactly(source: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = source.recv(count - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
