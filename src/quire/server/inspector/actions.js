@@ -30,7 +30,12 @@ function askMove(session, page) {
     title: t("move.title", { page: page.index }),
     lead: page.name,
     fields: [
-      { name: "target", label: t("move.target"), hint: t("move.target.hint"), suggestions: (session.info.segments ?? []).map((segment) => segment.root) },
+      {
+        name: "target",
+        label: t("move.target"),
+        hint: t("move.target.hint"),
+        suggestions: (session.info.segments ?? []).map((segment) => segment.root),
+      },
       { name: "before", label: t("move.before"), hint: t("move.before.hint") },
     ],
     confirm: t("op.move"),

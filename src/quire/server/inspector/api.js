@@ -61,7 +61,9 @@ async function failure(response) {
 }
 
 function asQuery(query) {
-  const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const given = Object.entries(query ?? {}).filter(
+    ([, value]) => value !== undefined && value !== null && value !== "",
+  );
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 

@@ -34,7 +34,13 @@ function skip(event) {
 function askForToken(wrong = false) {
   shown?.close?.();
   shown = null;
-  const field = el("input", { type: "password", class: "field", autocomplete: "off", name: "token", "aria-label": t("token.label") });
+  const field = el("input", {
+    type: "password",
+    class: "field",
+    autocomplete: "off",
+    name: "token",
+    "aria-label": t("token.label"),
+  });
   const enter = (event) => {
     event.preventDefault();
     if (!field.value.trim()) return;
@@ -49,7 +55,12 @@ function askForToken(wrong = false) {
       { class: "main gate" },
       el("h1", { class: "title" }, t("token.title")),
       el("p", { class: "lead" }, wrong ? t("token.wrong") : t("token.lead")),
-      el("form", { class: "inline-form", onsubmit: enter }, field, button(t("token.enter"), enter, { type: "submit", class: "button primary" })),
+      el(
+        "form",
+        { class: "inline-form", onsubmit: enter },
+        field,
+        button(t("token.enter"), enter, { type: "submit", class: "button primary" }),
+      ),
     ),
   );
   field.focus();

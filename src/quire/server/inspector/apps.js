@@ -19,9 +19,15 @@ class AppsScreen {
   async changed() {
     try {
       const { windows } = await this.session.api.windows();
-      replace(this.body, windows.length ? windows.map((window) => this.card(window)) : el("p", { class: "empty" }, t("apps.none")));
+      replace(
+        this.body,
+        windows.length ? windows.map((window) => this.card(window)) : el("p", { class: "empty" }, t("apps.none")),
+      );
     } catch (error) {
-      replace(this.body, problem(error, () => this.changed()));
+      replace(
+        this.body,
+        problem(error, () => this.changed()),
+      );
     }
   }
 
@@ -42,12 +48,23 @@ class AppsScreen {
       ),
       window.error ? el("div", { class: "problem" }, el("p", {}, window.error)) : null,
       window.items?.length
-        ? el("dl", { class: "window-items" }, window.items.map(({ id, text }) => el("div", {}, el("dt", { class: "mono" }, id), el("dd", {}, text))))
+        ? el(
+            "dl",
+            { class: "window-items" },
+            window.items.map(({ id, text }) => el("div", {}, el("dt", { class: "mono" }, id), el("dd", {}, text))),
+          )
         : window.content
           ? el("pre", { class: "text" }, window.content)
           : null,
       window.summary ? el("p", { class: "dim" }, window.summary) : null,
-      window.obsolete ? null : el("div", { class: "actions" }, window.actions.map((action) => this.action(window, action, wrong)), button(t("apps.page"), () => this.session.select(window.page), { class: "button small quiet" })),
+      window.obsolete
+        ? null
+        : el(
+            "div",
+            { class: "actions" },
+            window.actions.map((action) => this.action(window, action, wrong)),
+            button(t("apps.page"), () => this.session.select(window.page), { class: "button small quiet" }),
+          ),
       wrong,
     );
   }
@@ -65,7 +82,11 @@ class AppsScreen {
       ask({
         title: `${window.title || window.app}: ${action.name}`,
         lead: action.description,
-        fields: Object.entries(schema).map(([name, one]) => ({ name, label: name, hint: [one.type, one.description].filter(Boolean).join(" · ") })),
+        fields: Object.entries(schema).map(([name, one]) => ({
+          name,
+          label: name,
+          hint: [one.type, one.description].filter(Boolean).join(" · "),
+        })),
         confirm: action.name,
         act: (values) => run(typed(values, schema)),
       });
@@ -77,7 +98,9 @@ class AppsScreen {
 /** What was typed, as the schema wants it; an empty field is not given. */
 function typed(values, schema) {
   const given = Object.entries(values).filter(([, value]) => value !== "");
-  return Object.fromEntries(given.map(([name, value]) => [name, schema[name]?.type === "string" ? value : parsed(value)]));
+  return Object.fromEntries(
+    given.map(([name, value]) => [name, schema[name]?.type === "string" ? value : parsed(value)]),
+  );
 }
 
 function parsed(value) {

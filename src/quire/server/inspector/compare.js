@@ -36,7 +36,14 @@ class CompareScreen {
 
   side(name, seq) {
     const field = (what, value) =>
-      el("input", { class: "field num", type: "number", min: "1", name: `${name}-${what}`, value: String(value), "aria-label": `${t(`compare.${name}`)}: ${t(what)}` });
+      el("input", {
+        class: "field num",
+        type: "number",
+        min: "1",
+        name: `${name}-${what}`,
+        value: String(value),
+        "aria-label": `${t(`compare.${name}`)}: ${t(what)}`,
+      });
     const at = field("seq", seq);
     const budget = field("budget", this.session.info.budget);
     const element = el(
@@ -50,7 +57,12 @@ class CompareScreen {
   }
 
   shown(given) {
-    for (const [side, what, key] of [["left", "at", "ls"], ["left", "budget", "lb"], ["right", "at", "rs"], ["right", "budget", "rb"]]) {
+    for (const [side, what, key] of [
+      ["left", "at", "ls"],
+      ["left", "budget", "lb"],
+      ["right", "at", "rs"],
+      ["right", "budget", "rb"],
+    ]) {
       if (given.get(key)) this[side][what].value = given.get(key);
     }
     if (!this.loaded || given.get("ls")) this.load();
@@ -73,7 +85,10 @@ class CompareScreen {
       });
       if (asked === this.asked) this.draw(answer);
     } catch (error) {
-      replace(this.result, problem(error, () => this.load()));
+      replace(
+        this.result,
+        problem(error, () => this.load()),
+      );
     }
   }
 
@@ -91,7 +106,11 @@ class CompareScreen {
         el("span", { class: "dim" }, t("compare.shared", { n: shared })),
       ),
       pages?.length ? this.pageChanges(pages) : null,
-      el("ol", { class: "changes-list" }, runs(changes).map((run) => (run.same ? this.sameRun(run.same) : this.change(run)))),
+      el(
+        "ol",
+        { class: "changes-list" },
+        runs(changes).map((run) => (run.same ? this.sameRun(run.same) : this.change(run))),
+      ),
     );
   }
 
@@ -116,7 +135,22 @@ class CompareScreen {
 
   sameRun(changes) {
     const row = el("li", { class: "same-run" });
-    const open = () => replace(row, el("ol", {}, changes.map(({ right }) => el("li", { class: "same-line" }, el("b", { class: "role" }, named("role", speakerOf(right))), el("span", {}, lineOf(right))))));
+    const open = () =>
+      replace(
+        row,
+        el(
+          "ol",
+          {},
+          changes.map(({ right }) =>
+            el(
+              "li",
+              { class: "same-line" },
+              el("b", { class: "role" }, named("role", speakerOf(right))),
+              el("span", {}, lineOf(right)),
+            ),
+          ),
+        ),
+      );
     row.append(button(t("compare.run.same", { n: changes.length }), open, { class: "button small quiet" }));
     return row;
   }
@@ -126,17 +160,29 @@ class CompareScreen {
     return el(
       "li",
       { class: `change ${op}` },
-      el("div", { class: "message-top" }, el("span", { class: "op" }, t(`diff.${op}`)), el("b", { class: "role" }, named("role", speakerOf(message)))),
+      el(
+        "div",
+        { class: "message-top" },
+        el("span", { class: "op" }, t(`diff.${op}`)),
+        el("b", { class: "role" }, named("role", speakerOf(message))),
+      ),
       op === "changed" ? this.lines(left, right) : el("pre", { class: "text" }, textOf(message)),
     );
   }
 
   lines(left, right) {
-    return el("pre", { class: "text lines" }, lineChanges(textOf(left), textOf(right)).map(({ op, text }) => el("span", { class: `line ${op}` }, text)));
+    return el(
+      "pre",
+      { class: "text lines" },
+      lineChanges(textOf(left), textOf(right)).map(({ op, text }) => el("span", { class: `line ${op}` }, text)),
+    );
   }
 }
 
-const textOf = (message) => blocksOf(message).map(({ kind, label, text }) => (kind === "call" ? `${label}(${text})` : text)).join("\n");
+const textOf = (message) =>
+  blocksOf(message)
+    .map(({ kind, label, text }) => (kind === "call" ? `${label}(${text})` : text))
+    .join("\n");
 
 /** Changes with the same ones that stand in a row taken together. */
 function runs(changes) {

@@ -39,7 +39,11 @@ class Frame {
     this.screens = new Map(); // tab -> { element, screen, stale }
     this.tab = null;
     this.figures = el("p", { class: "figures" });
-    this.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": t("tabs") }, TABS.map((tab, place) => this.makeTab(tab, place)));
+    this.tabs = el(
+      "div",
+      { class: "tabs", role: "tablist", "aria-label": t("tabs") },
+      TABS.map((tab, place) => this.makeTab(tab, place)),
+    );
     this.stage = el("div", { class: "stage" });
     this.aside = el("aside", { class: "panel", "aria-label": t("panel"), hidden: true });
     this.panel = openPanel(this.aside, session);
@@ -116,7 +120,12 @@ class Frame {
   }
 
   make(tab) {
-    const element = el("section", { class: `screen screen-${tab}`, id: `screen-${tab}`, role: "tabpanel", "aria-labelledby": `tab-${tab}` });
+    const element = el("section", {
+      class: `screen screen-${tab}`,
+      id: `screen-${tab}`,
+      role: "tabpanel",
+      "aria-labelledby": `tab-${tab}`,
+    });
     this.stage.append(element);
     this.screens.set(tab, { element, screen: SCREENS[tab](element, this.session), stale: null });
   }
@@ -126,9 +135,11 @@ class Frame {
     const { info } = this.session;
     replace(
       this.figures,
-      [t("figures.pages", { n: total(info, "pages") }), t("figures.tokens", { n: total(info, "tokens") }), t("figures.budget", { n: info.budget })].map((words) =>
-        el("span", {}, words),
-      ),
+      [
+        t("figures.pages", { n: total(info, "pages") }),
+        t("figures.tokens", { n: total(info, "tokens") }),
+        t("figures.budget", { n: info.budget }),
+      ].map((words) => el("span", {}, words)),
       el("span", { class: "seq" }, `${t("seq")} ${number(info.seq)}`),
     );
     if (change.before === change.seq) return;
@@ -140,8 +151,15 @@ class Frame {
   }
 
   failed(error) {
-    if (this.session.info) return replace(this.figures, problem(error, () => this.session.refresh()));
-    replace(this.stage, problem(error, () => location.reload()));
+    if (this.session.info)
+      return replace(
+        this.figures,
+        problem(error, () => this.session.refresh()),
+      );
+    replace(
+      this.stage,
+      problem(error, () => location.reload()),
+    );
   }
 
   find() {
@@ -159,6 +177,7 @@ class Frame {
   close() {
     this.listeners.abort();
     for (const { screen } of this.screens.values()) screen.close?.();
+    this.panel.close();
     this.session.close();
   }
 }

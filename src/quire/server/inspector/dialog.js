@@ -50,7 +50,12 @@ export function ask({ title, lead, body, fields = [], confirm, danger = false, a
     body,
     inputs.map(({ row }) => row),
     wrong,
-    el("div", { class: "sheet-end" }, button(t("cancel"), () => box.close()), submit),
+    el(
+      "div",
+      { class: "sheet-end" },
+      button(t("cancel"), () => box.close()),
+      submit,
+    ),
   );
   const box = sheet(title, form);
   (inputs[0]?.input ?? submit).focus();
@@ -58,11 +63,24 @@ export function ask({ title, lead, body, fields = [], confirm, danger = false, a
 
 function makeField({ name, label, value = "", type = "text", hint, rows, suggestions }) {
   const props = { class: "field", name, value, id: `field-${name}` };
-  const list = suggestions?.length ? el("datalist", { id: `list-${name}` }, suggestions.map((one) => el("option", { value: one }))) : null;
+  const list = suggestions?.length
+    ? el(
+        "datalist",
+        { id: `list-${name}` },
+        suggestions.map((one) => el("option", { value: one })),
+      )
+    : null;
   const input = rows
     ? el("textarea", { ...props, rows })
     : el("input", { ...props, type, autocomplete: "off", list: list ? `list-${name}` : null });
-  const row = el("div", { class: "form-row" }, el("label", { for: props.id }, label), input, list, hint ? el("small", {}, hint) : null);
+  const row = el(
+    "div",
+    { class: "form-row" },
+    el("label", { for: props.id }, label),
+    input,
+    list,
+    hint ? el("small", {}, hint) : null,
+  );
   return { name, input, row };
 }
 
@@ -72,7 +90,12 @@ export function problem(error, again) {
     "div",
     { class: "problem", role: "alert" },
     el("p", {}, error.message),
-    el("div", { class: "problem-end" }, error.code ? el("code", {}, error.code) : null, again ? button(t("again"), again, { class: "button small" }) : null),
+    el(
+      "div",
+      { class: "problem-end" },
+      error.code ? el("code", {}, error.code) : null,
+      again ? button(t("again"), again, { class: "button small" }) : null,
+    ),
   );
 }
 

@@ -22,7 +22,8 @@ function pressed(key) {
   if (context === null) return false;
   if (/^[1-7]$/.test(key)) return go(address(context, TABS[Number(key) - 1])) ?? true;
   if (key === "/") return dispatchEvent(new Event("quire-find"));
-  if (key === "[" || key === "]") return dispatchEvent(new CustomEvent("quire-budget", { detail: key === "]" ? 1 : -1 }));
+  if (key === "[" || key === "]")
+    return dispatchEvent(new CustomEvent("quire-budget", { detail: key === "]" ? 1 : -1 }));
   if (key === "Escape") return dispatchEvent(new Event("quire-escape"));
   return false;
 }
@@ -46,7 +47,16 @@ const LISTED = [
 /** The list of keys. */
 export function showHelp() {
   const rows = LISTED.map(([keys, words]) =>
-    el("div", {}, el("dt", {}, keys.split("  ").map((key) => el("kbd", {}, key))), el("dd", {}, t(words))),
+    el(
+      "div",
+      {},
+      el(
+        "dt",
+        {},
+        keys.split("  ").map((key) => el("kbd", {}, key)),
+      ),
+      el("dd", {}, t(words)),
+    ),
   );
   sheet(t("keys.title"), el("dl", { class: "keys" }, rows));
 }

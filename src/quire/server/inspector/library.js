@@ -33,27 +33,41 @@ class Shelf {
     });
     this.body = el("div", { class: "shelf", role: "list", "aria-label": t("library") });
     this.wrong = el("div", {});
-    this.list = new VirtualList(this.body, { height: ROW, draw: (place) => this.row(place), near: (last) => this.more(last) });
+    this.list = new VirtualList(this.body, {
+      height: ROW,
+      draw: (place) => this.row(place),
+      near: (last) => this.more(last),
+    });
     replace(
       host,
       el("div", { class: "heading" }, el("h1", { class: "title" }, t("library")), this.count, this.filter),
       this.wrong,
       this.body,
     );
-    this.stop = follow("/api/events", settled(() => this.load(), 200), () => {});
+    this.stop = follow(
+      "/api/events",
+      settled(() => this.load(), 200),
+      () => {},
+    );
   }
 
   async load() {
     const asked = (this.asked += 1);
     try {
-      const answer = await listContexts({ limit: Math.max(PAGE, Math.min(1000, this.rows.length)), prefix: this.filter.value });
+      const answer = await listContexts({
+        limit: Math.max(PAGE, Math.min(1000, this.rows.length)),
+        prefix: this.filter.value,
+      });
       if (asked !== this.asked) return;
       this.rows = answer.contexts;
       this.next = answer.next;
       replace(this.wrong);
       this.show();
     } catch (error) {
-      replace(this.wrong, problem(error, () => this.load()));
+      replace(
+        this.wrong,
+        problem(error, () => this.load()),
+      );
     }
   }
 
@@ -69,9 +83,13 @@ class Shelf {
 
   show() {
     this.most = this.rows.reduce((most, row) => Math.max(most, row.tokens ?? 0), 1);
-    replace(this.count, el("span", {}, `${t("library.count", { n: this.rows.length })}${this.next === null ? "" : "+"}`));
+    replace(
+      this.count,
+      el("span", {}, `${t("library.count", { n: this.rows.length })}${this.next === null ? "" : "+"}`),
+    );
     this.list.setCount(this.rows.length);
-    if (!this.rows.length) replace(this.wrong, el("p", { class: "empty" }, this.filter.value ? t("library.none") : t("library.empty")));
+    if (!this.rows.length)
+      replace(this.wrong, el("p", { class: "empty" }, this.filter.value ? t("library.none") : t("library.empty")));
   }
 
   row(place) {
@@ -80,7 +98,11 @@ class Shelf {
       "a",
       { class: "shelf-row", role: "listitem", href: address(row.name) },
       el("span", { class: "shelf-name" }, row.name),
-      el("span", { class: "shelf-size" }, el("i", { class: "spine", style: { width: `${Math.max(2, (100 * (row.tokens ?? 0)) / this.most)}%` } })),
+      el(
+        "span",
+        { class: "shelf-size" },
+        el("i", { class: "spine", style: { width: `${Math.max(2, (100 * (row.tokens ?? 0)) / this.most)}%` } }),
+      ),
       el("span", { class: "num shelf-tokens" }, t("n.tokens", { n: row.tokens ?? 0 })),
       el("span", { class: "num shelf-pages" }, t("n.pages", { n: row.pages ?? 0 })),
       el("span", { class: "num shelf-messages" }, t("n.messages", { n: row.messages ?? 0 })),

@@ -23,7 +23,8 @@ function shortened(lines, keep) {
 }
 
 function between(old, now) {
-  if (old.length * now.length > MOST) return [...old.map((text) => ({ op: "removed", text })), ...now.map((text) => ({ op: "added", text }))];
+  if (old.length * now.length > MOST)
+    return [...old.map((text) => ({ op: "removed", text })), ...now.map((text) => ({ op: "added", text }))];
   const lengths = table(old, now);
   const found = [];
   let left = 0;
@@ -49,7 +50,10 @@ function table(old, now) {
   const lengths = Array.from({ length: old.length + 1 }, () => new Uint32Array(now.length + 1));
   for (let left = old.length - 1; left >= 0; left -= 1) {
     for (let right = now.length - 1; right >= 0; right -= 1) {
-      lengths[left][right] = old[left] === now[right] ? lengths[left + 1][right + 1] + 1 : Math.max(lengths[left + 1][right], lengths[left][right + 1]);
+      lengths[left][right] =
+        old[left] === now[right]
+          ? lengths[left + 1][right + 1] + 1
+          : Math.max(lengths[left + 1][right], lengths[left][right + 1]);
     }
   }
   return lengths;

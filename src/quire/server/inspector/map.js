@@ -47,7 +47,13 @@ export class WindowMap {
     this.groups = layOut(this.view.items, this.frame, this.rows, 3 / width);
     this.sheet.style.setProperty("height", `${this.rows * (this.rowHeight + GAP) - GAP + 4}px`);
     this.cells = [];
-    replace(this.sheet, this.lanes(), this.groups.flatMap((group, place) => this.cellsOf(group, place)), this.cacheLines(), this.breakMark());
+    replace(
+      this.sheet,
+      this.lanes(),
+      this.groups.flatMap((group, place) => this.cellsOf(group, place)),
+      this.cacheLines(),
+      this.breakMark(),
+    );
     this.mark();
   }
 
@@ -75,11 +81,20 @@ export class WindowMap {
   cellsOf(group, place) {
     const [item] = group.items;
     const label = labelOf(group.items);
-    const widest = group.bars.reduce((best, bar) => (bar.to - bar.from > best.to - best.from ? bar : best), group.bars[0]);
+    const widest = group.bars.reduce(
+      (best, bar) => (bar.to - bar.from > best.to - best.from ? bar : best),
+      group.bars[0],
+    );
     const cells = group.bars.map((bar) =>
       el(
         "div",
-        { class: "cell", "data-place": place, "data-c": this.session.colour(segmentOf(item)), "data-how": item.how, style: this.box(bar, this.rowHeight, 0) },
+        {
+          class: "cell",
+          "data-place": place,
+          "data-c": this.session.colour(segmentOf(item)),
+          "data-how": item.how,
+          style: this.box(bar, this.rowHeight, 0),
+        },
         bar === widest && (bar.to - bar.from) * this.sheet.clientWidth > 46 ? el("span", {}, label) : null,
       ),
     );
@@ -97,7 +112,9 @@ export class WindowMap {
   /** A line under what the provider still has in its cache. */
   cacheLines() {
     const cached = this.view.prefix?.tokens ?? 0;
-    return barsOf(0, (cached * this.rows) / this.frame, this.rows).map((bar) => this.bar("cached", bar, 3, this.rowHeight + 1));
+    return barsOf(0, (cached * this.rows) / this.frame, this.rows).map((bar) =>
+      this.bar("cached", bar, 3, this.rowHeight + 1),
+    );
   }
 
   breakMark() {
@@ -108,7 +125,11 @@ export class WindowMap {
     return el("div", {
       class: "break-mark",
       "aria-hidden": "true",
-      style: { left: `${100 * (at - row)}%`, top: `${row * (this.rowHeight + GAP)}px`, height: `${this.rowHeight + 4}px` },
+      style: {
+        left: `${100 * (at - row)}%`,
+        top: `${row * (this.rowHeight + GAP)}px`,
+        height: `${this.rowHeight + 4}px`,
+      },
     });
   }
 
@@ -172,7 +193,11 @@ export class WindowMap {
 
   /** Words for who cannot see the map. */
   describe() {
-    return t("map.words", { used: number(this.view.tokens), budget: number(this.budget), share: percent(this.view.tokens, this.budget) });
+    return t("map.words", {
+      used: number(this.view.tokens),
+      budget: number(this.budget),
+      share: percent(this.view.tokens, this.budget),
+    });
   }
 
   close() {

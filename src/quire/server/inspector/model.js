@@ -25,7 +25,10 @@ class ModelScreen {
     this.end = el("div", { class: "list-end" });
     this.body = el("div", { class: "scroll", tabindex: "0", "aria-label": t("tab.model") }, this.list, this.end);
     replace(host, this.bar(), this.wrong, this.body);
-    this.watch = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.drawOn(), { root: this.body, rootMargin: "800px" });
+    this.watch = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.drawOn(), {
+      root: this.body,
+      rootMargin: "800px",
+    });
     this.watch.observe(this.end);
     this.listen = () => this.load();
     session.addEventListener("budget", this.listen);
@@ -46,7 +49,8 @@ class ModelScreen {
               "aria-pressed": String(value === chosen),
               "data-value": String(value),
               onclick: (event) => {
-                for (const one of event.currentTarget.parentElement.children) one.setAttribute("aria-pressed", String(one === event.currentTarget));
+                for (const one of event.currentTarget.parentElement.children)
+                  one.setAttribute("aria-pressed", String(one === event.currentTarget));
                 choose(value);
               },
             },
@@ -57,14 +61,27 @@ class ModelScreen {
     return el(
       "div",
       { class: "screen-bar" },
-      group(t("model.form"), FORMATS.map((format) => [format, FORMAT_NAMES[format]]), this.format, (format) => {
-        this.format = format;
-        this.load();
-      }),
-      group(t("model.as"), [[false, t("model.read")], [true, "JSON"]], this.raw, (raw) => {
-        this.raw = raw;
-        this.draw();
-      }),
+      group(
+        t("model.form"),
+        FORMATS.map((format) => [format, FORMAT_NAMES[format]]),
+        this.format,
+        (format) => {
+          this.format = format;
+          this.load();
+        },
+      ),
+      group(
+        t("model.as"),
+        [
+          [false, t("model.read")],
+          [true, "JSON"],
+        ],
+        this.raw,
+        (raw) => {
+          this.raw = raw;
+          this.draw();
+        },
+      ),
       button(t("copy"), () => this.copy(), { class: "button small quiet" }),
       this.summary,
     );
@@ -84,7 +101,10 @@ class ModelScreen {
       replace(this.wrong);
       this.draw();
     } catch (error) {
-      replace(this.wrong, problem(error, () => this.load()));
+      replace(
+        this.wrong,
+        problem(error, () => this.load()),
+      );
     }
   }
 
@@ -93,14 +113,24 @@ class ModelScreen {
     if (!view) return;
     const { prefix } = view;
     this.pages = pagesByMessage(view.items);
-    this.sent = [...(view.system ? [{ apart: true, value: view.system }] : []), ...view.messages.map((value, number) => ({ value, number }))];
+    this.sent = [
+      ...(view.system ? [{ apart: true, value: view.system }] : []),
+      ...view.messages.map((value, number) => ({ value, number })),
+    ];
     this.drawn = 0;
     this.stopAt = prefix?.messages ?? 0;
     replace(
       this.summary,
       el("span", { class: "num" }, t("n.messages", { n: view.messages.length })),
       el("span", { class: "num" }, t("gauge.sum", { n: view.tokens, budget: number(view.budget) })),
-      prefix ? el("span", { class: "num cached-words" }, el("i", { class: "key-cached" }), t("model.cached", { share: percent(prefix.tokens, view.tokens) })) : null,
+      prefix
+        ? el(
+            "span",
+            { class: "num cached-words" },
+            el("i", { class: "key-cached" }),
+            t("model.cached", { share: percent(prefix.tokens, view.tokens) }),
+          )
+        : null,
     );
     replace(this.list);
     this.drawOn();
@@ -114,14 +144,23 @@ class ModelScreen {
       if (entry.number === this.stopAt) this.list.append(this.breakLine());
       this.list.append(this.message(entry));
     }
-    if (this.drawn === this.sent.length && this.stopAt >= this.view.messages.length && !this.list.querySelector(".break")) this.list.append(this.breakLine());
+    if (
+      this.drawn === this.sent.length &&
+      this.stopAt >= this.view.messages.length &&
+      !this.list.querySelector(".break")
+    )
+      this.list.append(this.breakLine());
   }
 
   breakLine() {
     const { prefix } = this.view;
     const whole = this.stopAt >= this.view.messages.length;
     const words = prefix?.broke ? prefix.broke.why : whole ? t("break.none") : t("break.first");
-    return el("li", { class: `break${whole ? " whole" : ""}`, role: "note" }, el("span", {}, el("b", {}, whole ? t("break.all") : t("break")), " ", words));
+    return el(
+      "li",
+      { class: `break${whole ? " whole" : ""}`, role: "note" },
+      el("span", {}, el("b", {}, whole ? t("break.all") : t("break")), " ", words),
+    );
   }
 
   message({ value, number: place, apart }) {
@@ -138,7 +177,11 @@ class ModelScreen {
         { class: "message-top" },
         el("b", { class: "role" }, named("role", speaker)),
         el("span", { class: "mono dim" }, apart ? "system" : String(place)),
-        el("span", { class: "message-pages" }, (this.pages.get(apart ? -1 : place) ?? []).map((item) => this.pageLink(item))),
+        el(
+          "span",
+          { class: "message-pages" },
+          (this.pages.get(apart ? -1 : place) ?? []).map((item) => this.pageLink(item)),
+        ),
       ),
       shown,
     );
@@ -147,7 +190,13 @@ class ModelScreen {
   pageLink(item) {
     return el(
       "button",
-      { type: "button", class: "link mono page-link", "data-c": this.session.colour(segmentOf(item)), title: `${item.name}  ${named("how", item.how)}, ${t("n.tokens", { n: item.tokens })}`, onclick: () => this.session.select(item.page) },
+      {
+        type: "button",
+        class: "link mono page-link",
+        "data-c": this.session.colour(segmentOf(item)),
+        title: `${item.name}  ${named("how", item.how)}, ${t("n.tokens", { n: item.tokens })}`,
+        onclick: () => this.session.select(item.page),
+      },
       item.page,
     );
   }

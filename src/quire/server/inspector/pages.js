@@ -29,7 +29,11 @@ class PagesScreen {
       onclick: (event) => this.click(event),
     });
     const height = matchMedia("(max-width: 640px)").matches ? 54 : 36;
-    this.list = new VirtualList(this.body, { height, draw: (place) => this.row(place), near: (last) => this.near(last) });
+    this.list = new VirtualList(this.body, {
+      height,
+      draw: (place) => this.row(place),
+      near: (last) => this.near(last),
+    });
     replace(host, this.bar(), this.wrong, this.body);
     this.onPage = () => this.list.redraw();
     session.addEventListener("page", this.onPage);
@@ -37,8 +41,17 @@ class PagesScreen {
   }
 
   bar() {
-    const cold = el("input", { type: "checkbox", id: "cold", onchange: () => this.work(() => this.tree.setCold(cold.checked)) });
-    return el("div", { class: "screen-bar" }, el("label", { class: "check" }, cold, t("pages.cold")), el("span", { class: "dim hint" }, t("pages.hint")));
+    const cold = el("input", {
+      type: "checkbox",
+      id: "cold",
+      onchange: () => this.work(() => this.tree.setCold(cold.checked)),
+    });
+    return el(
+      "div",
+      { class: "screen-bar" },
+      el("label", { class: "check" }, cold, t("pages.cold")),
+      el("span", { class: "dim hint" }, t("pages.hint")),
+    );
   }
 
   /** Do something to the tree and draw it; what goes wrong is said above it. */
@@ -47,7 +60,10 @@ class PagesScreen {
       await task();
       replace(this.wrong, this.tree.rows.length ? null : el("p", { class: "empty" }, t("pages.none")));
     } catch (error) {
-      replace(this.wrong, problem(error, () => this.work(task)));
+      replace(
+        this.wrong,
+        problem(error, () => this.work(task)),
+      );
     }
     this.active = Math.min(this.active, Math.max(0, this.tree.rows.length - 1));
     this.list.setCount(this.tree.rows.length);
@@ -101,11 +117,25 @@ class PagesScreen {
         "aria-selected": String(page.index === this.session.page),
         style: indent,
       },
-      el("span", { class: folder ? `twisty${row.open ? " open" : ""}` : "twisty leaf", "aria-hidden": "true" }, folder ? icon("chevron") : el("i", {})),
-      el("span", { class: "tree-text" }, el("span", { class: "tree-name" }, page.name || t("unnamed")), el("span", { class: "tree-words" }, page.description || "")),
+      el(
+        "span",
+        { class: folder ? `twisty${row.open ? " open" : ""}` : "twisty leaf", "aria-hidden": "true" },
+        folder ? icon("chevron") : el("i", {}),
+      ),
+      el(
+        "span",
+        { class: "tree-text" },
+        el("span", { class: "tree-name" }, page.name || t("unnamed")),
+        el("span", { class: "tree-words" }, page.description || ""),
+      ),
       this.marks(row),
       el("span", { class: "mono tree-index" }, page.index),
-      el("span", { class: "tree-size num" }, el("i", { style: { width: `${100 * Math.sqrt(page.tokens / this.tree.most)}%` } }), this.size(row)),
+      el(
+        "span",
+        { class: "tree-size num" },
+        el("i", { style: { width: `${100 * Math.sqrt(page.tokens / this.tree.most)}%` } }),
+        this.size(row),
+      ),
     );
   }
 
@@ -117,7 +147,10 @@ class PagesScreen {
 
   marks({ page, depth }) {
     const chips = [];
-    if (page.pinned) chips.push(el("span", { class: "chip pinned", title: t("pinned") }, icon("pin"), el("span", { class: "sr" }, t("pinned"))));
+    if (page.pinned)
+      chips.push(
+        el("span", { class: "chip pinned", title: t("pinned") }, icon("pin"), el("span", { class: "sr" }, t("pinned"))),
+      );
     if (isCold(page)) chips.push(chip("cold", named("lifecycle", "cold")));
     else if (isHot(page)) chips.push(chip("hot", named("lifecycle", "hot")));
     else if (isHidden(page)) chips.push(chip("hidden", named("visibility", "hidden")));
@@ -158,7 +191,7 @@ class PagesScreen {
     if (key === "ArrowRight") return this.right(row);
     if (key === "ArrowLeft") return this.left(row);
     if (key === "Enter" || key === " ") return this.session.select(row.page.index) ?? true;
-    if (key === "w") return this.session.select(row.page.index) ?? dispatchEvent(new Event("quire-why"));
+    if (key === "w") return this.session.select(row.page.index, { why: true }) ?? true;
     if (key in KEYS) return this.operate(KEYS[key], row.page);
     return false;
   }
@@ -184,7 +217,8 @@ class PagesScreen {
   }
 
   operate(operation, page) {
-    const wanted = operation === "pin" && page.pinned ? "unpin" : operation === "recall" && !isCold(page) ? "restore" : operation;
+    const wanted =
+      operation === "pin" && page.pinned ? "unpin" : operation === "recall" && !isCold(page) ? "restore" : operation;
     runOperation(this.session, page, wanted, (error) => replace(this.wrong, problem(error)));
     return true;
   }

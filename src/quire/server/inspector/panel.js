@@ -20,7 +20,10 @@ class Panel {
     this.host = host;
     this.session = session;
     this.chars = FIRST_CHARS;
-    addEventListener("quire-why", () => this.askWhy());
+  }
+
+  close() {
+    document.body.classList.remove("has-panel");
   }
 
   /** Show a page; null closes the panel. */
@@ -33,6 +36,7 @@ class Panel {
     this.told = null;
     await this.load(index);
     this.host.scrollTop = 0;
+    if (this.session.why) await this.askWhy();
   }
 
   async changed() {
@@ -49,7 +53,11 @@ class Panel {
       this.draw();
     } catch (error) {
       this.page = null;
-      replace(this.host, this.top(index, null), problem(error, () => this.load(index)));
+      replace(
+        this.host,
+        this.top(index, null),
+        problem(error, () => this.load(index)),
+      );
     }
   }
 
@@ -61,7 +69,11 @@ class Panel {
       this.host,
       this.top(span, t("span.title")),
       el("p", { class: "lead" }, t("span.words")),
-      el("div", { class: "actions" }, [first, last].map((index) => button(index, () => this.session.select(index)))),
+      el(
+        "div",
+        { class: "actions" },
+        [first, last].map((index) => button(index, () => this.session.select(index))),
+      ),
     );
   }
 
@@ -69,8 +81,17 @@ class Panel {
     return el(
       "div",
       { class: "panel-top" },
-      el("div", {}, el("span", { class: "mono dim" }, index), name === null ? null : el("h2", { class: "panel-name" }, name)),
-      button(icon("close"), () => this.session.select(null), { class: "icon-button", "aria-label": t("close"), title: `${t("close")}  Esc` }),
+      el(
+        "div",
+        {},
+        el("span", { class: "mono dim" }, index),
+        name === null ? null : el("h2", { class: "panel-name" }, name),
+      ),
+      button(icon("close"), () => this.session.select(null), {
+        class: "icon-button",
+        "aria-label": t("close"),
+        title: `${t("close")}  Esc`,
+      }),
     );
   }
 
@@ -88,14 +109,25 @@ class Panel {
         { class: "actions" },
         operationsFor(page).map((operation, place) =>
           button(t(`op.${operation}`), () => this.operate(operation), {
-            class: operation === "remove" ? "button small danger-quiet" : place === 0 ? "button small primary" : "button small",
+            class:
+              operation === "remove"
+                ? "button small danger-quiet"
+                : place === 0
+                  ? "button small primary"
+                  : "button small",
             "data-operation": operation,
           }),
         ),
       ),
       this.wrong,
       this.facts(),
-      el("div", { class: "actions" }, button(t("why"), () => this.askWhy(), { class: "button small", id: "why" }), button(t("in.tree"), () => this.reveal(), { class: "button small quiet" }), button(t("in.history"), () => this.history(), { class: "button small quiet" })),
+      el(
+        "div",
+        { class: "actions" },
+        button(t("why"), () => this.askWhy(), { class: "button small", id: "why" }),
+        button(t("in.tree"), () => this.reveal(), { class: "button small quiet" }),
+        button(t("in.history"), () => this.history(), { class: "button small quiet" }),
+      ),
       this.reason,
       this.content(),
     );
@@ -108,7 +140,10 @@ class Panel {
     return el(
       "nav",
       { class: "path", "aria-label": t("path") },
-      above.map((index, place) => [place ? el("span", { "aria-hidden": "true" }, "›") : null, el("button", { type: "button", class: "link mono", onclick: () => this.session.select(index) }, index)]),
+      above.map((index, place) => [
+        place ? el("span", { "aria-hidden": "true" }, "›") : null,
+        el("button", { type: "button", class: "link mono", onclick: () => this.session.select(index) }, index),
+      ]),
     );
   }
 
@@ -116,7 +151,13 @@ class Panel {
     const { page } = this;
     const segment = this.session.segment(page.segment);
     const rows = [
-      [t("fact.segment"), [el("i", { class: "swatch", "data-c": this.session.colour(page.segment) }), ` ${segment?.name ?? page.segment}`]],
+      [
+        t("fact.segment"),
+        [
+          el("i", { class: "swatch", "data-c": this.session.colour(page.segment) }),
+          ` ${segment?.name ?? page.segment}`,
+        ],
+      ],
       [t("fact.permission"), named("permission", page.permission ?? segment?.permission)],
       [t("fact.state"), stateWords(page)],
       [t("fact.form"), page.folder && page.form !== "chapter" ? named("kind", page.kind) : named("form", page.form)],
@@ -125,14 +166,23 @@ class Panel {
       [t("fact.created"), el("time", { datetime: page.created, title: exactly(page.created) }, when(page.created))],
       [t("fact.updated"), el("time", { datetime: page.updated, title: exactly(page.updated) }, when(page.updated))],
     ];
-    return el("dl", { class: "facts" }, rows.filter(Boolean).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+    return el(
+      "dl",
+      { class: "facts" },
+      rows.filter(Boolean).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+    );
   }
 
   content() {
     const { page } = this;
     if (page.folder) return null;
     if (page.messages.length) {
-      return el("div", { class: "content" }, el("h3", {}, t("content.messages")), page.messages.map((message) => el("div", { class: "bubble" }, blocksOf(message).map(drawBlock))));
+      return el(
+        "div",
+        { class: "content" },
+        el("h3", {}, t("content.messages")),
+        page.messages.map((message) => el("div", { class: "bubble" }, blocksOf(message).map(drawBlock))),
+      );
     }
     const rest = page.detail_chars - page.detail.length;
     return el(

@@ -25,8 +25,14 @@ class SearchScreen {
       oninput: later,
       onkeydown: (event) => event.key === "ArrowDown" && this.step(event, null, 1),
     });
-    this.segment = this.filter("search.segment", session.info.segments.map((segment) => [segment.id, segment.name]));
-    this.lifecycle = this.filter("search.lifecycle", ["active", "hot", "cold"].map((state) => [state, named("lifecycle", state)]));
+    this.segment = this.filter(
+      "search.segment",
+      session.info.segments.map((segment) => [segment.id, segment.name]),
+    );
+    this.lifecycle = this.filter(
+      "search.lifecycle",
+      ["active", "hot", "cold"].map((state) => [state, named("lifecycle", state)]),
+    );
     this.sum = el("p", { class: "dim search-sum", role: "status" });
     this.hits = el("ol", { class: "hits" });
     replace(
@@ -73,28 +79,49 @@ class SearchScreen {
     const q = this.query.value.trim();
     if (!q) return replace(this.hits) && replace(this.sum);
     try {
-      const answer = await this.session.api.search({ q, limit: MOST, segment: this.segment.value, lifecycle: this.lifecycle.value }, asking.signal);
+      const answer = await this.session.api.search(
+        { q, limit: MOST, segment: this.segment.value, lifecycle: this.lifecycle.value },
+        asking.signal,
+      );
       replace(this.sum, answer.hits.length ? t("search.count", { n: answer.hits.length }) : t("search.none"));
-      replace(this.hits, answer.hits.map((hit) => this.hit(hit)));
+      replace(
+        this.hits,
+        answer.hits.map((hit) => this.hit(hit)),
+      );
     } catch (error) {
       if (error.name === "AbortError") return;
       replace(this.hits);
-      replace(this.sum, problem(error, () => this.run()));
+      replace(
+        this.sum,
+        problem(error, () => this.run()),
+      );
     }
   }
 
   hit(hit) {
     const row = el(
       "button",
-      { type: "button", class: "hit", "data-c": this.session.colour(hit.segment), onclick: () => this.session.select(hit.index), onkeydown: (event) => this.step(event, row.parentElement) },
+      {
+        type: "button",
+        class: "hit",
+        "data-c": this.session.colour(hit.segment),
+        onclick: () => this.session.select(hit.index),
+        onkeydown: (event) => this.step(event, row.parentElement),
+      },
       el(
         "span",
         { class: "hit-top" },
         el("b", {}, hit.name || t("unnamed")),
-        hit.lifecycle === "active" ? null : el("span", { class: `chip ${hit.lifecycle}` }, named("lifecycle", hit.lifecycle)),
+        hit.lifecycle === "active"
+          ? null
+          : el("span", { class: `chip ${hit.lifecycle}` }, named("lifecycle", hit.lifecycle)),
         el("span", { class: "mono dim" }, [...hit.path, hit.index].join(" › ")),
       ),
-      el("span", { class: "snippet" }, hit.snippet.map(({ text, hit: found }) => (found ? el("mark", {}, text) : text))),
+      el(
+        "span",
+        { class: "snippet" },
+        hit.snippet.map(({ text, hit: found }) => (found ? el("mark", {}, text) : text)),
+      ),
     );
     return el("li", {}, row);
   }
@@ -104,7 +131,8 @@ class SearchScreen {
     const down = event.key === "ArrowDown";
     if (!down && event.key !== "ArrowUp") return;
     event.preventDefault();
-    const next = from === null ? this.hits.firstElementChild : down ? from.nextElementSibling : from.previousElementSibling;
+    const next =
+      from === null ? this.hits.firstElementChild : down ? from.nextElementSibling : from.previousElementSibling;
     if (next) next.firstElementChild.focus();
     else if (!down) this.query.focus();
   }

@@ -71,9 +71,10 @@ export class Session extends EventTarget {
     this.dispatchEvent(new Event("budget"));
   }
 
-  /** Show a page in the panel; null closes it. */
-  select(index) {
+  /** Show a page in the panel, and why it is shown as it is if that is asked; null closes it. */
+  select(index, { why = false } = {}) {
     this.page = index;
+    this.why = why;
     this.dispatchEvent(new Event("page"));
   }
 

@@ -18,7 +18,8 @@ export function blocksOf(message) {
   if (message.type === "function_call") return [call(message.name, message.call_id, message.arguments)];
   if (message.type === "function_call_output") return [result(message.call_id, message.output)];
   const blocks = contentBlocks(message.content, message.role === "tool" ? message.tool_call_id : null);
-  for (const one of message.tool_calls ?? []) blocks.push(call(one.function?.name ?? one.name, one.id, one.function?.arguments ?? one.arguments));
+  for (const one of message.tool_calls ?? [])
+    blocks.push(call(one.function?.name ?? one.name, one.id, one.function?.arguments ?? one.arguments));
   if (!blocks.length && message.type && message.type !== "message") return [other(message.type, message)];
   return blocks;
 }
@@ -26,7 +27,9 @@ export function blocksOf(message) {
 function contentBlocks(content, callId) {
   if (content === null || content === undefined) return [];
   if (typeof content === "string") return callId ? [result(callId, content)] : [{ kind: "text", text: content }];
-  return [content].flat().map((block) => (callId && typeof block?.text === "string" ? result(callId, block.text) : contentBlock(block)));
+  return [content]
+    .flat()
+    .map((block) => (callId && typeof block?.text === "string" ? result(callId, block.text) : contentBlock(block)));
 }
 
 function contentBlock(block) {
@@ -38,7 +41,12 @@ function contentBlock(block) {
   return other(block?.type ?? "", block);
 }
 
-const call = (name, id, given) => ({ kind: "call", label: `${name ?? ""}`, id, text: typeof given === "string" ? pretty(given) : JSON.stringify(given ?? {}, null, 2) });
+const call = (name, id, given) => ({
+  kind: "call",
+  label: `${name ?? ""}`,
+  id,
+  text: typeof given === "string" ? pretty(given) : JSON.stringify(given ?? {}, null, 2),
+});
 const result = (id, given) => ({ kind: "result", label: "", id, text: plain(given) });
 const other = (label, value) => ({ kind: "other", label, text: JSON.stringify(value, null, 2) });
 
@@ -54,13 +62,28 @@ function pretty(text) {
 function plain(content) {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return content === undefined || content === null ? "" : JSON.stringify(content, null, 2);
-  return content.map((block) => (typeof block === "string" ? block : (block?.text ?? JSON.stringify(block)))).join("\n");
+  return content
+    .map((block) => (typeof block === "string" ? block : (block?.text ?? JSON.stringify(block))))
+    .join("\n");
 }
 
 /** The element of a block. */
 export function drawBlock({ kind, label, id, text }) {
-  const heading = kind === "text" ? null : el("div", { class: "block-top" }, el("b", {}, [named("block", kind), label].filter(Boolean).join(" ")), id ? el("span", { class: "mono dim" }, id) : null);
-  return el("div", { class: `block ${kind}` }, heading, el("pre", { class: kind === "text" ? "text" : "text mono" }, text));
+  const heading =
+    kind === "text"
+      ? null
+      : el(
+          "div",
+          { class: "block-top" },
+          el("b", {}, [named("block", kind), label].filter(Boolean).join(" ")),
+          id ? el("span", { class: "mono dim" }, id) : null,
+        );
+  return el(
+    "div",
+    { class: `block ${kind}` },
+    heading,
+    el("pre", { class: kind === "text" ? "text" : "text mono" }, text),
+  );
 }
 
 /** A message in one line, for lists. */

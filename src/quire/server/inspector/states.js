@@ -13,7 +13,8 @@ export function segmentOf(item) {
 }
 
 /** What a piece of a view is called: a page by its name or index, anything else by what it is. */
-export const titleOf = (item) => (item.page ? item.name || item.page : named("how", item.how ?? item.after ?? item.before));
+export const titleOf = (item) =>
+  item.page ? item.name || item.page : named("how", item.how ?? item.after ?? item.before);
 
 /** The operations that make sense for a page as it is. What is refused all the same is said by the server. */
 export function operationsFor(page) {

@@ -31,7 +31,11 @@ class TimelineScreen {
       onkeydown: (event) => this.key(event),
       onclick: (event) => this.click(event),
     });
-    this.list = new VirtualList(this.body, { height: ROW, draw: (place) => this.row(place), near: (last) => this.near(last) });
+    this.list = new VirtualList(this.body, {
+      height: ROW,
+      draw: (place) => this.row(place),
+      near: (last) => this.near(last),
+    });
     replace(host, this.bar(), this.wrong, el("div", { class: "timeline-work" }, this.body, this.about));
     this.load();
   }
@@ -65,7 +69,21 @@ class TimelineScreen {
     return el(
       "div",
       { class: "screen-bar" },
-      only("operation", ["fold", "expand", "hide", "move_page", "archive", "undo", "rollback", "batch_start", "batch_end", "checkpoint"].map((one) => [one, named("operation", one)])),
+      only(
+        "operation",
+        [
+          "fold",
+          "expand",
+          "hide",
+          "move_page",
+          "archive",
+          "undo",
+          "rollback",
+          "batch_start",
+          "batch_end",
+          "checkpoint",
+        ].map((one) => [one, named("operation", one)]),
+      ),
       this.of,
       button([icon("flag"), t("checkpoint")], () => this.checkpoint(), { class: "button small" }),
       button([icon("fork"), t("fork")], () => this.fork(null), { class: "button small" }),
@@ -93,7 +111,10 @@ class TimelineScreen {
       this.next = answer.next;
       replace(this.wrong, this.entries.length ? null : el("p", { class: "empty" }, t("timeline.none")));
     } catch (error) {
-      replace(this.wrong, problem(error, () => this.load()));
+      replace(
+        this.wrong,
+        problem(error, () => this.load()),
+      );
     }
     this.show();
   }
@@ -102,7 +123,12 @@ class TimelineScreen {
     if (this.next === null || this.loading || last < this.entries.length - 30) return;
     this.loading = true;
     try {
-      const answer = await this.session.api.history({ ...this.filters, order: "desc", limit: BLOCK, before: this.next });
+      const answer = await this.session.api.history({
+        ...this.filters,
+        order: "desc",
+        limit: BLOCK,
+        before: this.next,
+      });
       this.entries.push(...answer.entries);
       this.next = answer.next;
     } catch (error) {
@@ -144,7 +170,12 @@ class TimelineScreen {
         entry.undone ? el("span", { class: "chip" }, t("undone")) : null,
         entry.undoes ? el("span", { class: "chip" }, `${t("seq")} ${entry.undoes}`) : null,
       ),
-      el("span", { class: "mono entry-pages" }, pages.slice(0, 3).join(" "), pages.length > 3 ? ` +${number(pages.length - 3)}` : ""),
+      el(
+        "span",
+        { class: "mono entry-pages" },
+        pages.slice(0, 3).join(" "),
+        pages.length > 3 ? ` +${number(pages.length - 3)}` : "",
+      ),
       el("span", { class: "entry-actor" }, entry.actor),
       el("time", { class: "num entry-time", datetime: entry.time, title: exactly(entry.time) }, clock(entry.time)),
     );
@@ -164,6 +195,7 @@ class TimelineScreen {
   }
 
   goTo(place) {
+    if (this.session.page) this.session.select(null); // what can be done at an entry stands where the panel does
     const old = this.active;
     this.active = place;
     this.list.redrawRow(old);
@@ -189,9 +221,15 @@ class TimelineScreen {
         "div",
         { class: "actions" },
         button(t("entry.undo"), () => this.undo(entry), { class: "button small", "data-act": "undo" }),
-        head ? null : button(t("entry.rollback"), () => this.rollback(seq), { class: "button small", "data-act": "rollback" }),
+        head
+          ? null
+          : button(t("entry.rollback"), () => this.rollback(seq), { class: "button small", "data-act": "rollback" }),
         button(t("entry.fork"), () => this.fork(seq), { class: "button small", "data-act": "fork" }),
-        seq > 1 ? button(t("entry.compare"), () => go(address(this.session.name, "compare", { ls: seq - 1, rs: seq })), { class: "button small quiet" }) : null,
+        seq > 1
+          ? button(t("entry.compare"), () => go(address(this.session.name, "compare", { ls: seq - 1, rs: seq })), {
+              class: "button small quiet",
+            })
+          : null,
       ),
       this.trouble,
       this.entryPages(entry),
@@ -203,7 +241,13 @@ class TimelineScreen {
     const shown = pages.slice(0, 60);
     return [
       el("h3", {}, t("entry.pages", { n: pages.length })),
-      el("div", { class: "index-list" }, shown.map((index) => el("button", { type: "button", class: "link mono", onclick: () => this.session.select(index) }, index))),
+      el(
+        "div",
+        { class: "index-list" },
+        shown.map((index) =>
+          el("button", { type: "button", class: "link mono", onclick: () => this.session.select(index) }, index),
+        ),
+      ),
       pages.length > shown.length ? el("p", { class: "dim" }, t("more", { n: pages.length - shown.length })) : null,
     ];
   }
@@ -277,7 +321,17 @@ function previewBody({ pages, more = 0, messages_before: before, messages_after:
     el(
       "ul",
       { class: "preview-pages" },
-      pages.slice(0, LISTED).map(({ index, now, then }) => el("li", {}, el("span", { class: "mono" }, index), el("span", {}, (then ?? now)?.name ?? ""), el("span", { class: "dim" }, turned(now, then)))),
+      pages
+        .slice(0, LISTED)
+        .map(({ index, now, then }) =>
+          el(
+            "li",
+            {},
+            el("span", { class: "mono" }, index),
+            el("span", {}, (then ?? now)?.name ?? ""),
+            el("span", { class: "dim" }, turned(now, then)),
+          ),
+        ),
     ),
     pages.length + more > LISTED ? el("p", { class: "dim" }, t("more", { n: pages.length + more - LISTED })) : null,
   );
@@ -286,13 +340,23 @@ function previewBody({ pages, more = 0, messages_before: before, messages_after:
 function turned(now, then) {
   if (!then) return t("rollback.goes");
   if (!now) return t("rollback.comes");
-  if (now.lifecycle !== then.lifecycle) return `${named("lifecycle", now.lifecycle)} → ${named("lifecycle", then.lifecycle)}`;
-  if (now.visibility !== then.visibility) return `${named("visibility", now.visibility)} → ${named("visibility", then.visibility)}`;
+  if (now.lifecycle !== then.lifecycle)
+    return `${named("lifecycle", now.lifecycle)} → ${named("lifecycle", then.lifecycle)}`;
+  if (now.visibility !== then.visibility)
+    return `${named("visibility", now.visibility)} → ${named("visibility", then.visibility)}`;
   if (now.parent !== then.parent) return `${now.parent ?? "–"} → ${then.parent ?? "–"}`;
   return t("rollback.changes");
 }
 
-const KINDS = { fold: "fold", undo: "undo", rollback: "undo", batch_start: "batch", batch_end: "batch", batch_commit: "batch", checkpoint: "checkpoint" };
+const KINDS = {
+  fold: "fold",
+  undo: "undo",
+  rollback: "undo",
+  batch_start: "batch",
+  batch_end: "batch",
+  batch_commit: "batch",
+  checkpoint: "checkpoint",
+};
 
 const kindOf = (operation) => KINDS[operation] ?? "plain";
 

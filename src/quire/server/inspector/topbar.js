@@ -17,7 +17,11 @@ export function topBar(context) {
       { class: "crumbs", "aria-label": t("crumbs") },
       context === null
         ? null
-        : [el("a", { href: "#/" }, t("library")), el("span", { class: "slash", "aria-hidden": "true" }, "/"), el("b", {}, context)],
+        : [
+            el("a", { href: "#/" }, t("library")),
+            el("span", { class: "slash", "aria-hidden": "true" }, "/"),
+            el("b", {}, context),
+          ],
     ),
     state,
     languages(),
@@ -40,13 +44,22 @@ function mark() {
 
 function languages() {
   const one = (code, label) =>
-    button(label, () => chooseLanguage(code), { class: "switch", lang: code, "aria-pressed": String(currentLanguage() === code) });
+    button(label, () => chooseLanguage(code), {
+      class: "switch",
+      lang: code,
+      "aria-pressed": String(currentLanguage() === code),
+    });
   return el("div", { class: "switches", role: "group", "aria-label": t("language") }, one("en", "EN"), one("zh", "中"));
 }
 
 function themeButton() {
   const label = () => t("theme", { value: t(`theme.${currentTheme()}`) });
-  const made = button(icon("half"), () => change(), { class: "icon-button", id: "theme", "aria-label": label(), title: label() });
+  const made = button(icon("half"), () => change(), {
+    class: "icon-button",
+    id: "theme",
+    "aria-label": label(),
+    title: label(),
+  });
   const change = () => {
     nextTheme();
     made.setAttribute("aria-label", label());

@@ -82,7 +82,8 @@ export class Tree {
       next = answer.next;
     } while (next !== null && pages.length < least);
     row.next = next;
-    if (this.cold) pages.push(...(await this.api.pages({ parent: row.page.index, lifecycle: "cold", limit: BLOCK })).pages);
+    if (this.cold)
+      pages.push(...(await this.api.pages({ parent: row.page.index, lifecycle: "cold", limit: BLOCK })).pages);
     row.children = pages.map((page) => {
       const child = held.get(page.index);
       if (!child) return this.row(page, row);

@@ -58,7 +58,10 @@ class WindowScreen {
     const own = session.info.budget;
     const budget = session.budget ?? own;
     try {
-      const [base, view] = await Promise.all([session.view(), session.budget === null ? null : session.view({ budget })]);
+      const [base, view] = await Promise.all([
+        session.view(),
+        session.budget === null ? null : session.view({ budget }),
+      ]);
       const shown = view ?? base;
       replace(this.wrong);
       this.map.element.classList.remove("unreached");
@@ -79,7 +82,11 @@ class WindowScreen {
       this.gauge,
       el("b", { class: "num" }, number(view.tokens)),
       el("span", {}, ` ${t("gauge.of", { n: budget })} `),
-      el("span", { class: "dim num" }, `${percent(view.tokens, budget)} · ${t("gauge.free", { n: Math.max(0, budget - view.tokens) })}`),
+      el(
+        "span",
+        { class: "dim num" },
+        `${percent(view.tokens, budget)} · ${t("gauge.free", { n: Math.max(0, budget - view.tokens) })}`,
+      ),
     );
     this.map.sheet.setAttribute("aria-label", this.map.describe());
   }
@@ -100,7 +107,12 @@ class WindowScreen {
     for (const item of view.items) {
       const segment = segmentOf(item);
       const key = segment ?? item.how;
-      const row = rows.get(key) ?? { segment, label: this.session.segment(segment)?.name ?? named("how", item.how), tokens: 0, by: new Map() };
+      const row = rows.get(key) ?? {
+        segment,
+        label: this.session.segment(segment)?.name ?? named("how", item.how),
+        tokens: 0,
+        by: new Map(),
+      };
       row.tokens += item.tokens;
       row.by.set(item.how, (row.by.get(item.how) ?? 0) + 1);
       rows.set(key, row);
@@ -121,7 +133,8 @@ class WindowScreen {
   }
 
   legendRow(row, budget) {
-    const parts = row.segment === null ? [] : [...row.by].map(([how, count]) => `${number(count)} ${named("how", how)}`);
+    const parts =
+      row.segment === null ? [] : [...row.by].map(([how, count]) => `${number(count)} ${named("how", how)}`);
     return el(
       "div",
       { class: "legend-row" },
@@ -133,8 +146,15 @@ class WindowScreen {
   }
 
   showLargest(view) {
-    const largest = view.items.filter((item) => item.page).sort((one, other) => other.tokens - one.tokens).slice(0, 8);
-    replace(this.side, el("h2", {}, t("largest")), largest.map((item) => this.pageRow(item, named("how", item.how), number(item.tokens))));
+    const largest = view.items
+      .filter((item) => item.page)
+      .sort((one, other) => other.tokens - one.tokens)
+      .slice(0, 8);
+    replace(
+      this.side,
+      el("h2", {}, t("largest")),
+      largest.map((item) => this.pageRow(item, named("how", item.how), number(item.tokens))),
+    );
   }
 
   /** What another budget would change, against the context's own. */
@@ -145,7 +165,11 @@ class WindowScreen {
     replace(
       this.side,
       el("h2", {}, t("changes", { n: budget })),
-      el("p", { class: "dim" }, changes.length ? t("changes.sum", { n: changes.length, tokens: signed(smaller) }) : t("changes.none")),
+      el(
+        "p",
+        { class: "dim" },
+        changes.length ? t("changes.sum", { n: changes.length, tokens: signed(smaller) }) : t("changes.none"),
+      ),
       changes.slice(0, MOST_CHANGES).map((change) => this.pageRow(change, steps(change), signed(change.tokens))),
       changes.length > MOST_CHANGES ? el("p", { class: "dim" }, t("more", { n: changes.length - MOST_CHANGES })) : null,
     );
