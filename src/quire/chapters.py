@@ -21,7 +21,7 @@ def forget_what_left(plan: Plan) -> None:
         if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
             _say_less(plan, now, now.header.name)
         for chapter in list(_chapters_above(plan, page)):
-            _call_anew(plan, chapter.key)
+            call_anew(plan, chapter.key)
 
 
 def bring_back_last_turn(plan: Plan, line: PageRecord) -> None:
@@ -37,7 +37,7 @@ def bring_back_last_turn(plan: Plan, line: PageRecord) -> None:
             page = plan.place(page, root, plan.append_rank(root))
         plan.change(page, visibility=Visibility.EXPANDED)
         for chapter in above:
-            _call_anew(plan, chapter)
+            call_anew(plan, chapter)
 
 
 def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
@@ -76,7 +76,8 @@ def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
         above = plan.page(above.parent)
 
 
-def _call_anew(plan: Plan, key: int) -> None:
+def call_anew(plan: Plan, key: int) -> None:
+    """Call a chapter by what it holds now, and let it say no more until the next fold; an empty one goes."""
     chapter = plan.page(key)
     if not isinstance(chapter, PageRecord):
         return

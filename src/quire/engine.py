@@ -121,6 +121,18 @@ class Engine:
             self._stale = False
             return (self.state.version, self.state.head_value) != before
 
+    def beside(self, context: str) -> "Engine":
+        """An engine for another context of the same storage, with this one's clock, counter and limits."""
+        state = self.state
+        limits = {"max_pages": state.max_pages, "max_bytes": state.max_bytes}
+        return Engine(state.storage, context, clock=self.clock, counter=self.counter, **limits)
+
+    def forget(self) -> None:
+        """Drop everything that is in memory: some of it is no more."""
+        with self.lock:
+            self.state.load()
+            self.turned += 1
+
     def switch(self, storage: Storage) -> None:
         """Go on with the same context in another storage, which must hold this very state of it."""
         with self.lock:
@@ -176,7 +188,8 @@ class Engine:
         changes = _Changes(plan)
         entry = self._entry(plan, "fork", (), 0)
         head = _head(plan, changes, self._handle + self._attempts.to_bytes(4))
-        head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq)
+        family = state.head.family or state.head.identity
+        head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
         ended: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
         commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *ended], state.head_value)
         below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0}
@@ -297,6 +310,7 @@ def _head(plan: Plan, changes: "_Changes", identity: bytes) -> HeadRecord:
         plan.next_message,
         plan.horizon,
         changes.anchors_left,
+        old.family,
     )
 
 
@@ -334,6 +348,7 @@ class _Changes:
             self._note(key, note)
         for number in plan.destroyed:
             self.writes.append(Delete(MESSAGE, number))
+        self.writes += plan.erasures
         self._tallies()
         self._anchor()
 
@@ -365,8 +380,11 @@ class _Changes:
             return
         group, order = place_of(page)
         place = place_of(old)
-        before = encode_record(key, old if isinstance(old, Gone) else old.header)
-        self.touched.append(Touched(PAGE_CODE, key, before, *place))
+        if self._plan.forgets:
+            self.touched.append(Touched(PAGE_CODE, key))
+        else:
+            before = encode_record(key, old if isinstance(old, Gone) else old.header)
+            self.touched.append(Touched(PAGE_CODE, key, before, *place))
         value = encode_record(key, page if isinstance(page, Gone) else page.header)
         if place == (group, order):
             self.writes.append(Patch(PAGE, key, value))

@@ -33,6 +33,7 @@ from quire.records import (
     segment_number,
 )
 from quire.state import State
+from quire.storage.base import Write
 from quire.tokens import TokenCounter
 
 _MOST_CALLERS = 64  # some models use the same few call ids over and over; older exchanges are not asked for again
@@ -50,6 +51,10 @@ class Plan(Reader):
         self.messages: dict[int, MessageRecord] = {}
         self.destroyed: set[int] = set()
         """Numbers of messages that are no more after this plan."""
+        self.erasures: list[Write] = []
+        """What a purge writes into records that no other operation changes."""
+        self.forgets = False
+        """Whether the entry of this plan does not remember what pages were before it."""
         self.calls: dict[int, tuple[int, ...]] = {}
         self.notes: dict[int, NoteRecord] = {}
         self.horizon = state.head.horizon
@@ -241,12 +246,12 @@ class Plan(Reader):
         self._set(key, record)
         return record
 
-    def remove(self, key: int, moved_to: int = -1) -> None:
+    def remove(self, key: int, moved_to: int = -1, *, purged: bool = False) -> None:
         """Leave a `Gone` where the page was."""
         old = self.page(key)
         if isinstance(old, PageRecord) and old.header.pinned:
             self._pins[key] = False
-        self._set(key, Gone(self.seq, moved_to))
+        self._set(key, Gone(self.seq, moved_to, purged))
 
     def restore(self, record: PageRecord) -> PageRecord:
         """Write a page as it was in an earlier state; only its seq and time are new."""

@@ -133,6 +133,8 @@ class Reader(ABC):
             return found
         if found is not None and found.moved_to >= 0:
             raise NoSuchPage(index, moved_to=self.index(self.moved(found.moved_to)))
+        if found is not None and found.purged:
+            raise NoSuchPage(index, "It was purged: nothing of it is left.")
         raise NoSuchPage(index, self._hint(index, removed=found is not None))
 
     def existing(self, key: int, wanted_by: int) -> PageRecord:

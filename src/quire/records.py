@@ -80,10 +80,11 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
 
 
 class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """What is left of a page that was removed by entry `seq`, or moved to another segment."""
+    """What is left of a page that was removed by entry `seq`, or moved to another segment, or purged for good."""
 
     seq: int
     moved_to: int = -1
+    purged: bool = False
 
 
 def page_line(index: PageIndex, header: Header) -> str:
@@ -142,7 +143,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     The number of children of the folder at work, `tally_of`, rides here too, so that appending to one folder writes no
     tally record; the tally record of that folder is out of date until another folder takes its turn. `identity` tells
     a context from another that was made later under its name. `horizon` is the entry that ended undo: nothing before
-    it can be brought back. `anchors` says how many there are: mostly none, and nobody need look.
+    it can be brought back. `anchors` says how many there are: mostly none, and nobody need look. `family` is the
+    identity of the context that this one was forked from, or of the first of a line of them.
     """
 
     format: int
@@ -157,6 +159,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     next_message: int = 0
     horizon: int = 0
     anchors: int = 0
+    family: bytes = b""
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -188,8 +191,8 @@ class Billing(Struct, frozen=True, array_like=True, gc=False):
 
 
 class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A small fact about the whole context: the open batches, the numbers that cleanup took, a checkpoint's name, the
-    pages and bytes that an agent has added, or what models bill."""
+    """A small fact about the whole context: the open batches, the numbers that cleanup or a purge took, a checkpoint's
+    name, the pages and bytes that an agent has added, or what models bill."""
 
     seq: int
     batches: tuple[Batch, ...] = ()
@@ -204,10 +207,11 @@ GAPS: Final = 1
 KEY: Final = 2
 HELD: Final = 3
 USAGE: Final = 4
+PURGED: Final = 5
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
 """Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone, what models bill,
-what agents have added (by their number among the actors), checkpoints (by seq)."""
+the messages that were purged, what agents have added (by their number among the actors), checkpoints (by seq)."""
 
 
 def is_undone(key: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from quire.cache import SizedCache
 from quire.errors import Conflict, Corrupt, InvalidOperation, QuireError
+from quire.messages import Message
 from quire.numbering import Numbering
 from quire.pages import MAX_NUMBER
 from quire.reader import Reader, Slot
@@ -19,6 +20,7 @@ from quire.records import (
     COLD_GROUP,
     FORMAT,
     GAPS,
+    PURGED,
     Anchor,
     Counter,
     Gone,
@@ -40,12 +42,14 @@ from quire.records import (
     page_number,
     segment_number,
 )
-from quire.storage.base import ANCHOR, BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
+from quire.storage.base import ANCHOR, BODY, CALL, MAX_KEY, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
 from quire.storage.overlay import OverlayStorage
 
 _UNKNOWN = -1
 _REMEMBERED = 256
 _WORTH_A_SCAN = 3
+_PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
+"""What stands under the number of a message that was purged: numbers never shift."""
 _MESSAGE_OVERHEAD = 600  # what a decoded message takes beside its texts, measured roughly
 
 
@@ -241,9 +245,15 @@ class State(Reader):
 
     def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
         record = self.storage.get(self.context, MESSAGE, number)
+        if record is None and self._is_purged(number):
+            return _PURGED_MESSAGE, 0
         if record is None:
             raise self.broken(f"message record {number} is missing.")
         return decode_message(number, record.value), len(record.value)
+
+    def _is_purged(self, number: int) -> bool:
+        purged = self.note(PURGED)
+        return purged is not None and any(first <= number <= last for first, last in purged.gaps)
 
     def numbering(self) -> Numbering:
         gaps = self.note(GAPS)

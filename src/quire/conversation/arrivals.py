@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from quire.conversation.standins import remake_summary
+from quire.standins import remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import FORMS, exchange_fields, label
 from quire.messages import Message, ToolCall, message_tokens

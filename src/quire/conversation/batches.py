@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from quire.conversation.results import MarkMap, Modification
-from quire.conversation.standins import behind, remake_summary
+from quire.standins import behind, remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import exchange_fields
 from quire.pages import Form, Lifecycle, Mark, SegmentType

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from quire.conversation.arrivals import Place, place_before, put_in_place, receive, tail
 from quire.conversation.results import Modification
-from quire.conversation.standins import add_summary, remake_summary
+from quire.standins import add_summary, remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.messages import Message
 from quire.pages import Lifecycle, Mark, PageIndex, SegmentType

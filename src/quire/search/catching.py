@@ -11,6 +11,8 @@ from quire.search.texts import document, is_found, saying
 from quire.storage.base import BODY, JOURNAL, MAX_KEY, PAGE, Family, Head, Record, Storage
 from quire.storage.searching import Document, SearchIndex, Standing
 
+PURGE = "purge"
+"""The operation whose entries do not tell what pages said before."""
 _BATCH = 1_024
 _BATCH_TERMS = 1 << 18
 _ENTRIES = 1_024
@@ -42,9 +44,12 @@ def changed(storage: Storage, context: str, since: int, until: int) -> list[int]
     entries = 0
     for record in storage.scan(context, JOURNAL, since + 1, until):
         entries += 1
-        for touched in decode_entry(record.key, record.value).touched:
+        entry = decode_entry(record.key, record.value)
+        for touched in entry.touched:
             if touched.family == PAGE_CODE:
                 said.setdefault(touched.key, set()).add(_said(touched.key, touched.before, touched.group))
+                if entry.operation == PURGE:  # what the page said before is in no entry any more
+                    said[touched.key].add(PURGE)
     if entries != until - since:
         return None
     return [key for key, before in said.items() if len(before) > 1 or _says(storage, context, key) not in before]

@@ -119,7 +119,9 @@ class Storage(Protocol):
     """What every backend offers. All of it is safe to call from several threads.
 
     A backend may offer more, and is asked whether it does: `search(context)` keeps the search index of a context (see
-    `storage.searching`), `snapshot(context)` shows it at one moment while others write.
+    `storage.searching`), `snapshot(context)` shows it at one moment while others write, `scrub(contexts)` clears the
+    store of the bytes of everything that was deleted or overwritten in these contexts and that nobody reads any more,
+    `examine(repair=…)` tells what is wrong with the store itself (`storage.symptoms`).
     """
 
     def head(self, context: str) -> Head | None:

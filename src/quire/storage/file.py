@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
@@ -27,7 +27,9 @@ from quire.storage.base import (
     Durability,
     Family,
     Head,
+    Put,
     Record,
+    Write,
     check_context_name,
     check_durability,
     conflict,
@@ -158,6 +160,23 @@ class FileStorage:
             Symptom(code="no_context", severity="note", where=name, text=text, remedy="Look at it, then remove it.")
             for name in strays
         ]
+
+    def scrub(self, contexts: Sequence[str]) -> None:
+        """Write the logs of these contexts anew with nothing in them but what is there, and the readable files too."""
+        for context in contexts:
+            folder = self._folder(context)
+            with self._lock, _errors(self.path):
+                self._check_open()
+                if folder.exists():
+                    with _file_lock(folder, self._busy_seconds):
+                        log = self._log(context, fresh=True)
+                        if log is not None:
+                            log.rewrite()
+                            log.close()
+                            del self._logs[context]
+                            log = self._log(context)
+                        if log is not None:
+                            log.mirror()
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["FileStorage"]:
@@ -333,6 +352,41 @@ class _Log:
             _sync_folder(self._folder)
             _sync_folder(self._folder.parent)
         self._apply(next(read_frames(frame, start)))
+
+    def rewrite(self) -> None:
+        """Put a log in the place of this one that holds what is there now and no history. The file lock is held."""
+        if self.head is None:
+            return
+        fresh = self._path.with_name("log.new")
+        file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            end = len(self._title)
+            _write(file, self._title, 0)
+            for writes in self._everything():
+                frame = encode_frame(Commit(0, self.head.version, self.head.value, writes))
+                _write(file, frame, end)
+                end += len(frame)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        (self._folder / "stamp.json").unlink(missing_ok=True)  # it speaks of the old log
+        os.replace(fresh, self._path)
+        _sync_folder(self._folder)
+
+    def _everything(self) -> Iterator[list[Write]]:
+        """All records, in parts of about a megabyte."""
+        part: list[Write] = []
+        size = 0
+        for family, key in sorted(self.table.keys()):
+            row = self.table.get(family, key)
+            if row is not None:
+                record = self.record(key, row)
+                part.append(Put(family, key, record.value, record.group, record.order))
+                size += len(record.value)
+                if size > 1 << 20:
+                    yield part
+                    part, size = [], 0
+        yield part
 
     def record(self, key: int, row: Row[Place]) -> Record:
         """A record with its value read from the log."""

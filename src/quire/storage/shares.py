@@ -92,6 +92,29 @@ class Shares:
                 return
             number = origin
 
+    def sweep_unread(self) -> None:
+        """Remove every row of an immutable family that was deleted in all contexts that read it."""
+        named = {row[0] for row in self._db.execute("SELECT id FROM context")}
+        origins: dict[int, int] = {row[0]: row[1] for row in self._db.execute("SELECT id, origin FROM shared")}
+        forks: dict[int, set[int]] = {}
+        for number in named & origins.keys():
+            at = number
+            while at in origins:
+                at = origins[at]
+                forks.setdefault(at, set()).add(number)
+        for family in IMMUTABLE:
+            gone: dict[tuple[int, int], set[int]] = {}
+            rows: list[int] = [row[0] for row in self._db.execute(f"SELECT id FROM gone_{family}")]
+            for row in rows:
+                number, key = row >> KEY_BITS, row & MAX_KEY
+                gone.setdefault((self.owner(number, family, key), key), set()).add(number)
+            for (owner, key), numbers in gone.items():
+                near = forks.get(owner, set()) | ({owner} & named)
+                if all(number in numbers for number in near if self.owner(number, family, key) == owner):
+                    self._db.execute(DELETE[family], (owner << KEY_BITS | key,))
+                    unmark = f"DELETE FROM gone_{family} WHERE id = ?"
+                    self._db.executemany(unmark, [(number << KEY_BITS | key,) for number in numbers])
+
     def _sweep(self, number: int) -> None:
         """Remove the rows that a context had deleted and that no fork reads any more."""
         base = number << KEY_BITS

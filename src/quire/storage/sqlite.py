@@ -4,7 +4,7 @@ Numbers of dropped contexts are not used again: a stale handle can only meet `Co
 what is immutable (see `shares`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -242,6 +242,13 @@ class SQLiteStorage:
 
         with self._guard:
             return examine_file(self._db, self._indexes, repair=repair)
+
+    def scrub(self, contexts: Sequence[str]) -> None:
+        """Rewrite the file, so that nothing is left in it of what was deleted or overwritten in any context."""
+        from quire.storage.upkeep import scrub_file
+
+        with self._guard:
+            scrub_file(self._db, self._shares)
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:

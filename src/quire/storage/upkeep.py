@@ -1,4 +1,4 @@
-"""The upkeep of an SQLite file: copied while it is in use, and examined below the level of contexts."""
+"""The upkeep of an SQLite file: copied while in use, examined below the level of contexts, cleared of old bytes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -10,6 +10,7 @@ import apsw
 from quire.errors import Corrupt
 from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY
 from quire.storage.fts import FtsIndexes
+from quire.storage.shares import Shares
 from quire.storage.symptoms import Symptom
 
 _STEP = 2_000
@@ -49,6 +50,21 @@ def examine_file(db: apsw.Connection, indexes: FtsIndexes, *, repair: bool) -> l
         ]
     except apsw.CorruptError as error:
         return [_damaged(str(error))]
+
+
+def scrub_file(db: apsw.Connection, shares: Shares) -> None:
+    """Take out shared rows that nobody reads any more, then write the whole file anew: freed space keeps old bytes."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        shares.sweep_unread()
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    db.execute("INSERT INTO search (search) VALUES ('optimize')")  # terms of deleted documents go when parts are merged
+    db.execute("VACUUM")
+    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def _integrity(db: apsw.Connection) -> list[str]:

@@ -9,6 +9,7 @@ from quire.storage.base import Storage, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.overlay import OverlayStorage
 from quire.system.editing import Editing
+from quire.system.erasing import Erasing
 from quire.system.journal import Entry
 from quire.system.keeping import Keeping
 from quire.system.reading import Reading
@@ -23,7 +24,7 @@ DEFAULT_MAX_PAGES = 10_000
 DEFAULT_MAX_BYTES = 64 << 20
 
 
-class ContextSystem(Editing, Reading, Timeline, Keeping):
+class ContextSystem(Editing, Reading, Timeline, Keeping, Erasing):
     """One context's pages and segments. Safe to share between threads.
 
     `storage` is any backend (in memory by default), `context` the name of the context in it, created by the first

@@ -46,7 +46,9 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
     record = stored_entry(plan.state, seq)
     try:
         if seq <= plan.horizon:
-            raise InvalidOperation(f"entry {plan.horizon} (a cleanup, or the making of a fork) ended undo up to there.")
+            raise InvalidOperation(
+                f"entry {plan.horizon} (a cleanup, a purge, or the making of a fork) ended undo up to there."
+            )
         if record.operation == "temporary":
             raise InvalidOperation("what a temporary block took back stays away; messages(all=True) still has it.")
         _revert(plan, seq, record)

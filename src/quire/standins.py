@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from quire.conversation.summary import summarise
+from quire.extracts import summarise
 from quire.pages import Form, Mark
 from quire.plan import Plan
 from quire.records import Header, PageRecord, segment_number
