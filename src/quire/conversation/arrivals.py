@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from quire.standins import remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import FORMS, exchange_fields, label
 from quire.messages import Message, ToolCall, message_tokens
@@ -13,6 +12,7 @@ from quire.plan import Plan
 from quire.providers import format_messages, parse
 from quire.reader import Reader, slot
 from quire.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
+from quire.standins import remake_summary
 from quire.text import MAX_NAME, in_one_line
 
 PROMPT = "System prompt"

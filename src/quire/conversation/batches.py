@@ -3,13 +3,13 @@
 from msgspec.structs import replace
 
 from quire.conversation.results import MarkMap, Modification
-from quire.standins import behind, remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.exchanges import exchange_fields
 from quire.pages import Form, Lifecycle, Mark, SegmentType
 from quire.plan import Plan
 from quire.reader import Reader, slot
 from quire.records import BATCHES, PAGE_CODE, Batch, Gone, PageRecord, decode_entry, segment_number
+from quire.standins import behind, remake_summary
 from quire.storage.base import JOURNAL
 from quire.system.journal import page_before
 from quire.system.rules import unpinned

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from quire.conversation.arrivals import Place, place_before, put_in_place, receive, tail
 from quire.conversation.results import Modification
-from quire.standins import add_summary, remake_summary
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.messages import Message
 from quire.pages import Lifecycle, Mark, PageIndex, SegmentType
 from quire.plan import Plan
 from quire.reader import Reader, slot
 from quire.records import PageRecord, segment_number
+from quire.standins import add_summary, remake_summary
 from quire.system.rules import settled, unpinned
 from quire.text import body_text
 
