@@ -7,7 +7,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from quire.errors import Busy, Corrupt, QuireError, StorageFailure
@@ -106,17 +108,22 @@ class Objects:
 
     def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         """What lies below a prefix, by key, from after a key on. Streams, one request a thousand."""
-        import obstore
+        pages: Iterator[Any] | None = None
 
-        offset = self._prefix + after if after else None
-        pages = iter(obstore.list(self._store, prefix=self._prefix + prefix, offset=offset, chunk_size=_LISTED))
+        def page() -> Any:
+            """The next page; where one failed, a new listing begins after what was seen."""
+            nonlocal pages
+            going, pages = pages or self._pages(prefix, after), None
+            found = next(going, None)
+            pages = going
+            return found
+
         while True:
-            page = self._try("list", prefix, lambda: next(pages, None))
-            if page is None:
-                return
-            for meta in page:
-                yield Listed(meta["path"].removeprefix(self._prefix), meta["size"], meta["last_modified"])
-            if len(page) < _LISTED:
+            found = self._patiently("list", prefix, page)
+            for meta in found or ():
+                after = meta["path"].removeprefix(self._prefix)
+                yield Listed(after, meta["size"], meta["last_modified"])
+            if found is None or len(found) < _LISTED:
                 return
 
     def copy(self, key: str, target: str) -> None:
@@ -132,7 +139,8 @@ class Objects:
         for start in range(0, len(keys), _TOGETHER):
             batch = [self._prefix + key for key in keys[start : start + _TOGETHER]]
             one = batch[0] if len(batch) == 1 else batch
-            self._patiently("delete", keys[start], lambda one=one: obstore.delete(self._store, one))  # type: ignore[misc]
+            with suppress(Missing):
+                self._patiently("delete", keys[start], partial(obstore.delete, self._store, one))
 
     def failure(self, error: Unanswered, key: str) -> QuireError:
         """The error to raise when a server did not answer until patience ran out."""
@@ -154,6 +162,12 @@ class Objects:
             return self._try("put", key, write)
         except Missing:  # some servers say so of a replacement
             raise Refused from None
+
+    def _pages(self, prefix: str, after: str) -> Iterator[Any]:
+        import obstore
+
+        offset = self._prefix + after if after else None
+        return iter(obstore.list(self._store, prefix=self._prefix + prefix, offset=offset, chunk_size=_LISTED))
 
     def _patiently(self, kind: str, key: str, action: Callable[[], T]) -> T:
         """Do what can be done again, a few times if need be."""

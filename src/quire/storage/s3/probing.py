@@ -1,9 +1,11 @@
 """Whether a server keeps to conditional writes. One that ignores them would lose commits without a word."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from os import urandom
 from threading import Lock
 
-from quire.errors import StorageFailure
+from quire.errors import QuireError, StorageFailure
 from quire.storage.s3.objects import Objects, Refused, Unanswered
 
 _probed: set[tuple[str, str]] = set()
@@ -38,11 +40,11 @@ def _try(objects: Objects, key: str) -> None:
                 f"{objects.place}: the server refuses a write whose If-Match holds; quire cannot commit there."
             ) from None
     finally:
-        objects.delete([key])
+        with suppress(QuireError):  # `collect` removes what stays
+            objects.delete([key])
 
 
-def _must_refuse(objects: Objects, header: str, write: object) -> None:
-    assert callable(write)
+def _must_refuse(objects: Objects, header: str, write: Callable[[], object]) -> None:
     try:
         write()
     except Refused:

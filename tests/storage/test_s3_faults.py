@@ -1,0 +1,266 @@
+"""A server that loses, cuts, delays and refuses: every commit happens once or not at all, and errors say so."""
+
+import os
+import socket
+from collections.abc import Iterator
+from random import Random, SystemRandom
+from typing import NamedTuple
+
+import pytest
+
+import quire
+from quire import Busy, Conflict, Context, EstimateCounter, InvalidValue, OutcomeUnknown, StorageFailure
+from quire.storage.base import BODY, JOURNAL, Commit, Head, Put
+from quire.storage.s3 import S3Storage, books, objects
+from quire.testing.case import HEAD, keys_of
+from tests.servers.proxy import FAULTS, Careless, Fault, Proxy, serving
+from tests.servers.s3 import fresh_prefix, open_s3, server
+
+SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less before trying again."""
+    monkeypatch.setattr(objects, "_PAUSES", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(books, "_PAUSES", (0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3))
+
+
+class Line(NamedTuple):
+    """A store behind a proxy, and beside it."""
+
+    proxy: Proxy
+    through: S3Storage
+    direct: S3Storage
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    proxy, prefix = Proxy(server().endpoint), fresh_prefix()
+    with serving(proxy) as endpoint:
+        through = open_s3(prefix, endpoint=endpoint, probe=False, timeout_seconds=5.0)
+        yield Line(proxy, through, open_s3(prefix))
+        through.close()
+
+
+def break_next(proxy: Proxy, fault: Fault, method: str = "PUT", part: str = "/heads/") -> list[Fault]:
+    """Let one request of a kind fail so; what is left to fail."""
+    left = [fault]
+    proxy.fault = lambda m, path: left.pop() if left and m == method and part in path else "none"
+    return left
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_commit_without_an_answer_happens_once(line: Line, fault: Fault) -> None:
+    for version in range(4):
+        left = break_next(line.proxy, fault)
+        line.through.commit("c", Commit(version, version + 1, HEAD, [Put(JOURNAL, version + 1, b"%d" % version)]))
+        assert not left
+    for late in line.proxy.late:
+        late.join()
+    assert line.direct.head("c") == Head(4, HEAD)
+    assert [record.value for record in line.direct.scan("c", JOURNAL)] == [b"0", b"1", b"2", b"3"]
+    assert line.through.head("c") == Head(4, HEAD)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seal_without_an_answer_happens_once(line: Line, fault: Fault) -> None:
+    line.through.commit("c", Commit(0, 1, HEAD, [Put(BODY, 0, b"x")]))
+    for part in ("/data/", "/heads/"):
+        left = break_next(line.proxy, fault, part=part)
+        version = 1 if part == "/data/" else 2
+        line.through.commit("c", Commit(version, version + 1, HEAD, [Put(BODY, version, bytes(100_000))]))
+        assert not left
+    assert keys_of(line.direct.scan("c", BODY)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whoever_lost_the_race_meets_conflict_however_the_answer_went(line: Line, fault: Fault) -> None:
+    line.through.commit("c", Commit(0, 1, HEAD, ()))
+    line.direct.commit("c", Commit(1, 2, b"theirs", [Put(JOURNAL, 2, b"theirs")]))
+    break_next(line.proxy, fault)
+    with pytest.raises(Conflict):
+        line.through.commit("c", Commit(1, 2, b"mine", [Put(JOURNAL, 2, b"mine")]))
+    for late in line.proxy.late:
+        late.join()
+    assert [record.value for record in line.direct.scan("c", JOURNAL)] == [b"theirs"]
+
+
+@pytest.mark.parametrize("part", ["/heads/", "/data/", "list-type"])
+@pytest.mark.parametrize("fault", ["silent", "cut", "lost", "error"])
+def test_reading_is_tried_again(line: Line, fault: Fault, part: str) -> None:
+    line.direct.commit("c", Commit(0, 1, HEAD, [Put(BODY, 1, bytes(100_000))]))
+    left = break_next(line.proxy, fault, "GET", part)
+    assert list(line.through.contexts()) == ["c"]
+    assert line.through.get("c", BODY, 1) is not None
+    assert not left
+
+
+def book(storage: S3Storage) -> Context:
+    return quire.open(storage, "book", counter=EstimateCounter())
+
+
+def test_work_goes_on_through_a_bad_line(line: Line, request: pytest.FixtureRequest) -> None:
+    long = bool(request.config.getoption("--long", default=False))
+    random = Random(SEED)
+    ctx = book(line.through)
+    line.proxy.fault = lambda method, path: random.choice(FAULTS) if random.random() < 0.2 else "none"
+    names = [f"页 {number}" for number in range(600 if long else 40)]
+    for name in names:
+        ctx.pages.create_detail_page(name, "", f"text of {name} " * random.choice([1, 40, 4_000]), "mem-0")
+    line.proxy.fault = lambda method, path: "none"
+    for late in line.proxy.late:
+        late.join()
+    found = book(line.direct)
+    assert [page.name for page in found.pages.children("mem-0")] == names, f"QUIRE_SEED={SEED}"
+    assert [entry.seq for entry in found.pages.history()] == list(range(1, found.seq + 1))
+    assert found.check() == []
+
+
+def test_an_outcome_that_cannot_be_had_is_called_unknown_and_found_later(line: Line) -> None:
+    ctx = book(line.through)
+    ctx.pages.create_detail_page("first", "", "x", "mem-0")
+    gone: list[str] = []
+
+    def away(method: str, path: str) -> Fault:
+        """The write arrives, and from then on nothing does."""
+        if gone:
+            return "lost"
+        gone.append(path)
+        return "silent"
+
+    line.proxy.fault = away
+    with pytest.raises(OutcomeUnknown):
+        ctx.pages.create_detail_page("second", "", "x", "mem-0")
+    with pytest.raises(StorageFailure):
+        ctx.pages.create_detail_page("third", "", "x", "mem-0")
+    line.proxy.fault = lambda method, path: "none"
+    ctx.pages.create_detail_page("fourth", "", "x", "mem-0")
+    assert [page.name for page in book(line.direct).pages.children("mem-0")] == ["first", "second", "fourth"]
+
+
+def test_an_overloaded_server_is_busy(line: Line) -> None:
+    line.through.commit("c", Commit(0, 1, HEAD, ()))
+    line.proxy.fault = lambda method, path: "busy"
+    with pytest.raises(Busy, match="overloaded"):
+        line.through.head("c")
+    line.proxy.fault = lambda method, path: "busy" if "/data/" in path else "none"
+    with pytest.raises(Busy, match="503"):
+        line.through.commit("c", Commit(1, 2, HEAD, [Put(BODY, 1, bytes(100_000))]))
+    line.proxy.fault = lambda method, path: "none"
+    assert line.through.head("c") == Head(1, HEAD)
+
+
+def test_the_requests_counted_are_the_requests_sent(line: Line) -> None:
+    ctx = book(line.through)
+    for number in range(30):
+        ctx.user(f"消息 {number} " * (number * 40))
+    storage = line.through
+    storage.compact("book")
+    storage.collect("book", grace_seconds=0)
+    assert list(storage.contexts()) == ["book"]
+    storage.fork("book", "copy", Commit(ctx.seq, 9, HEAD, ()), {})
+    storage.drop("copy")
+    assert sum(storage.objects.requests.values()) == len(line.proxy.seen)
+
+
+def test_a_server_that_is_away_is_named_without_the_credentials() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+    storage = S3Storage(
+        "bucket", "team", endpoint=endpoint, probe=False, access_key_id="AKIASECRET", secret_access_key="HUSH"
+    )
+    for call in (lambda: storage.head("c"), lambda: list(storage.contexts()), lambda: storage.drop("c")):
+        with pytest.raises(StorageFailure, match="s3://bucket/team: the server could not be reached") as error:
+            call()
+        assert not any(word in str(error.value) for word in ("HUSH", "AKIASECRET"))
+        assert error.value.__cause__ is None
+        assert error.value.__suppress_context__
+    with pytest.raises(StorageFailure):
+        storage.commit("c", Commit(0, 1, HEAD, ()))
+    assert "HUSH" not in f"{storage!r}{storage.objects!r}{vars(storage)!r}"
+
+
+def test_wrong_credentials_are_said_to_be_wrong_and_not_shown() -> None:
+    with pytest.raises(StorageFailure, match=r"refused \(403 SignatureDoesNotMatch\); check the credentials") as error:
+        open_s3(fresh_prefix(), secret_access_key="WRONG-SECRET", probe=False).head("c")
+    assert "WRONG-SECRET" not in str(error.value)
+
+
+# The probe
+
+
+@pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match"])
+def test_a_server_that_ignores_conditions_is_refused(ignored: str) -> None:
+    with serving(Careless(ignored)) as endpoint, pytest.raises(StorageFailure, match=f"ignores {ignored}"):
+        S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b")
+
+
+def test_a_server_that_refuses_every_replacement_is_refused() -> None:
+    with serving(Careless("refuses all")) as endpoint, pytest.raises(StorageFailure, match="whose If-Match holds"):
+        S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b")
+
+
+def test_a_server_is_tried_once_a_process_and_bucket() -> None:
+    proxy = Proxy(server().endpoint)
+    with serving(proxy) as endpoint:
+        sent = []
+        for prefix in (fresh_prefix(), fresh_prefix()):
+            before = len(proxy.seen)
+            open_s3(prefix, endpoint=endpoint).close()
+            sent.append(len(proxy.seen) - before)
+            assert not list(open_s3(prefix).objects.list("probes"))
+    assert sent == [5, 0]
+
+
+def test_a_careful_server_of_ones_own_is_accepted() -> None:
+    with serving(Careless()) as endpoint:
+        S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b").close()
+
+
+# URLs
+
+
+def test_a_url_opens_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = server()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", there.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", there.secret_access_key)
+    url = f"s3://{there.bucket}/{fresh_prefix()}/队".replace("/队", "/team-1")
+    url = f"{url}?endpoint={there.endpoint}&region=us-east-1"
+    with pytest.raises(StorageFailure, match="There is no store at"):
+        quire.open_storage(url, create=False)
+    with quire.open(url, "代理") as ctx:
+        ctx.user("你好")
+    with quire.Library(url, create=False) as library:
+        assert list(library.list()) == ["代理"]
+        assert [message.text for message in library.open("代理").messages()] == ["你好"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", there.endpoint)
+    with quire.Library(url.partition("?")[0]) as library:
+        assert library.exists("代理")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://", "no name of a bucket"),
+        ("s3:bucket", "no name of a bucket"),
+        ("s3://UPPER/x", "no name of a bucket"),
+        ("s3://bucket/a//b", "Prefix"),
+        ("s3://bucket/../b", "Prefix"),
+        ("s3://bucket/中文", "Prefix"),
+        (f"s3://bucket/{'x' * 200}", "Prefix"),
+        ("s3://bucket/x?colour=red", "Option 'colour' is unknown"),
+        ("s3://bucket/x?endpoint=ftp://host", "endpoint must be"),
+        ("s3://bucket/x?grace_seconds=soon", "grace_seconds is 'soon'"),
+        ("s3://bucket/x?upkeep=never", "upkeep is 'never'"),
+        ("s3://bucket/x?timeout_seconds=0", "timeout_seconds is 0"),
+        ("s3://AKIAX:HUSH@bucket/x", "no place for credentials"),
+        ("s3://bucket/x?secret_access_key=HUSH", "no place for credentials"),
+        ("s3://bucket/x?endpoint=http://u:HUSH@host", "without credentials"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_and_no_secret_is_quoted(url: str, told: str) -> None:
+    with pytest.raises(InvalidValue, match=told) as error:
+        quire.open_storage(url)
+    assert "HUSH" not in str(error.value)
