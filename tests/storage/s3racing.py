@@ -1,0 +1,142 @@
+"""Processes that race for one context on S3 while some are killed. Run by `test_s3_race.py` as a program of its own.
+
+The program itself speaks to no server, so it can fork: each child opens the store, adds pages and acknowledges every
+one through a pipe until it is done or killed; a killed one is replaced. Then one more child looks at what is there.
+Prints what it did as JSON.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from random import Random
+from typing import Any, NoReturn
+
+import quire
+from quire import Busy, Conflict, EstimateCounter
+from quire.storage.s3 import S3Storage, sealing
+
+
+def open_book(place: dict[str, Any]) -> quire.Context:
+    sealing.LOG_BYTES, sealing.MERGE_BYTES = 4_000, 60_000  # type: ignore[misc]
+    storage = S3Storage(**place, probe=False)
+    return quire.open(storage, "book", counter=EstimateCounter())
+
+
+def write(place: dict[str, Any], pipe: int, life: int, count: int) -> None:
+    """Add pages, acknowledging each; whoever is second refreshes and tries again."""
+    book, random = open_book(place), Random(life)
+    for number in range(count):
+        name = f"{life}-{number}"
+        text = f"text of {name} " * random.choice([1, 1, 10, 300])
+        while True:
+            try:
+                book.pages.create_detail_page(name, "", text, "mem-0")
+            except (Conflict, Busy):
+                book.refresh()
+                continue
+            break
+        os.write(pipe, f"{name}\n".encode())
+
+
+def look(place: dict[str, Any], pipe: int) -> None:
+    """Say what is there: pages that appear, problems, gaps."""
+    book = open_book(place)
+    pages = book.pages
+    names = [page.name for page in pages.children("mem-0")]
+    torn = [
+        page.name
+        for page in pages.children("mem-0")
+        if not pages.detail(page.index).startswith(f"text of {page.name} ")
+    ]
+    seqs = [entry.seq for entry in pages.history()]
+    told = {
+        "names": names,
+        "torn": torn,
+        "problems": [str(p) for p in pages.check()],
+        "gaps": seqs != list(range(1, pages.seq + 1)),
+    }
+    os.write(pipe, json.dumps(told).encode())
+
+
+def start(work: Callable[[int], None]) -> tuple[int, int]:
+    """A child that does the work: its process and the pipe it speaks through."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _finish(work, writing)
+    os.close(writing)
+    return child, reading
+
+
+def _finish(work: Callable[[int], None], pipe: int) -> NoReturn:
+    try:
+        work(pipe)
+    except BaseException:
+        os.write(pipe, b"!" + traceback.format_exc().encode())
+    os._exit(0)
+
+
+class Race:
+    """So many writers at once, so many kills."""
+
+    def __init__(self, place: dict[str, Any], seed: int) -> None:
+        self.place = place
+        self.random = Random(seed)
+        self.lives = 0
+        self.heard: dict[int, bytes] = {}
+        self._running: dict[int, tuple[int, int]] = {}
+        """By pipe: the child and which life it is."""
+
+    def run(self, writers: int, each: int, kills: int) -> int:
+        for _ in range(writers):
+            self._start(each)
+        killed = 0
+        while self._running:
+            for pipe in select.select(list(self._running), [], [])[0]:
+                heard = self._hear(pipe)
+                if heard and killed < kills and self.random.random() < 0.4:
+                    killed += 1
+                    os.kill(self._running[pipe][0], signal.SIGKILL)  # in the middle of whatever it does next
+                    self._start(each)
+        return killed
+
+    def _start(self, each: int) -> None:
+        self.lives += 1
+        life = self.lives
+        child, pipe = start(lambda pipe: write(self.place, pipe, life, each))
+        self._running[pipe] = (child, life)
+        self.heard[life] = b""
+
+    def _hear(self, pipe: int) -> bool:
+        """Take in what a child says; False if it is done, or was killed."""
+        child, life = self._running[pipe]
+        data = os.read(pipe, 65_536)
+        self.heard[life] += data
+        if not data:
+            os.close(pipe)
+            os.waitpid(child, 0)
+            del self._running[pipe]
+        return bool(data)
+
+
+def main(place: str, writers: str, each: str, kills: str, seed: str) -> None:
+    race = Race(json.loads(place), int(seed))
+    killed = race.run(int(writers), int(each), int(kills))
+    for life, heard in race.heard.items():
+        if b"!" in heard:
+            raise AssertionError(f"writer {life} failed by itself:\n{heard.decode()}")
+    promised = {life: heard.decode().split("\n")[:-1] for life, heard in race.heard.items()}
+    child, pipe = start(lambda pipe: look(race.place, pipe))
+    with os.fdopen(pipe, "rb") as found:
+        told = json.loads(found.read().decode().partition("!")[0] or "{}")
+    os.waitpid(child, 0)
+    sys.stdout.write(json.dumps({"killed": killed, "promised": promised, **told}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,48 @@
+"""Processes that race for one context and are killed at random: none lost, none doubled, no gaps."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.servers.s3 import fresh_prefix, server
+
+PROGRAM = Path(__file__).with_name("s3racing.py")
+SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
+
+
+def race(writers: int, each: int, kills: int) -> None:
+    there = server()
+    place = {"bucket": there.bucket, "prefix": fresh_prefix(), **there.options()}
+    command = [sys.executable, str(PROGRAM), json.dumps(place), str(writers), str(each), str(kills), str(SEED)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"QUIRE_SEED={SEED}\n{done.stderr}"
+    told = json.loads(done.stdout)
+    assert (told["problems"], told["torn"], told["gaps"]) == ([], [], False), f"QUIRE_SEED={SEED}"
+    times = Counter(told["names"])
+    assert set(times.values()) == {1}, f"doubled: {[name for name, count in times.items() if count > 1]}"
+    unheard = set(times)
+    for names in told["promised"].values():
+        assert set(names) <= unheard, f"lost: {set(names) - set(times)}, QUIRE_SEED={SEED}"
+        unheard -= set(names)
+    assert len(unheard) <= told["killed"], "more than the one that each was killed at"
+    assert told["killed"] >= kills // 2, "the writers were done before they could be killed"
+    in_order = {life: [n for n in told["names"] if n.startswith(f"{life}-")] for life in told["promised"]}
+    for names in in_order.values():
+        assert names == sorted(names, key=lambda name: int(name.partition("-")[2]))
+
+
+@pytest.mark.parametrize(("writers", "each", "kills"), [(2, 25, 3), (8, 5, 5)])
+def test_racing_processes_lose_and_double_nothing(writers: int, each: int, kills: int) -> None:
+    race(writers, each, kills)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("writers", "each", "kills"), [(2, 1_000, 100), (8, 200, 200), (32, 100, 200)])
+def test_racing_processes_lose_and_double_nothing_for_long(writers: int, each: int, kills: int) -> None:
+    race(writers, each, kills)
