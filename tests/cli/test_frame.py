@@ -108,6 +108,8 @@ def test_whoever_stops_reading_is_not_complained_about(store: Path, monkeypatch:
 
 def test_a_password_is_not_repeated() -> None:
     assert masked("postgresql://ada:s3cret@db/agents") == "postgresql://ada:…@db/agents"
+    assert masked("postgresql://ada:s3/c@r:et@db/agents") == "postgresql://ada:…@db/agents"
+    assert masked("postgresql://db/agents?user=ada&password=s3cret&tenant=x").endswith("?user=ada&password=…&tenant=x")
     assert masked("s3://bucket/prefix") == "s3://bucket/prefix"
     assert masked("agent.db") == "agent.db"
 
@@ -128,6 +130,10 @@ def test_progress_is_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch: pytest
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("COLUMNS", "60")
+    with Progress("Importing", 4) as progress:
+        progress.at(1)  # too soon to be worth a word
+    assert screen.getvalue() == ""
+    monkeypatch.setattr("quire.cli.progress._WAIT", 0)
     with Progress("Importing", 4) as progress:
         progress.at(1, "支持" * 40)
         progress.at(2)  # too soon after

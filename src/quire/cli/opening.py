@@ -10,7 +10,7 @@ from quire.errors import NoSuchContext
 
 WHERE = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT = "default"
-_SECRET = re.compile(r"(://[^/@:]*):[^/@]*@")
+_SECRETS = re.compile(r"(?<=://)([^/@:]*):.*@|(?<=password=)[^&]+")
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -84,4 +84,4 @@ def _first_names(library: quire.Library) -> list[str]:
 
 def masked(where: str) -> str:
     """A store's address as it may be shown: without a password."""
-    return _SECRET.sub(r"\1:…@", where)
+    return _SECRETS.sub(lambda found: "…" if found[1] is None else f"{found[1]}:…@", where)

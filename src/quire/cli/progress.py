@@ -7,6 +7,8 @@ from typing import Self
 
 from quire.cli.width import cut, terminal_width
 
+_WAIT = 0.3
+"""Seconds that work may take before anybody is told of it."""
 _EVERY = 0.1
 _BAR = 24
 
@@ -18,13 +20,15 @@ class Progress:
         self._title = title
         self._total = total
         self._shown = sys.stderr.isatty()
-        self._next = 0.0
+        self._next = monotonic() + _WAIT
+        self._drawn = False
 
     def at(self, done: int, what: str = "") -> None:
         """Show how much is done; often called, seldom drawn."""
         if not self._shown or monotonic() < self._next:
             return
         self._next = monotonic() + _EVERY
+        self._drawn = True
         words = f"{self._title} {_bar(done, self._total)} {what}".rstrip()
         print(f"\r\x1b[K{cut(words, terminal_width() - 1)}", end="", file=sys.stderr, flush=True)
 
@@ -34,7 +38,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._next:
+        if self._drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,7 @@
 """How wide text is on a terminal: a Chinese character takes two columns, a combining mark none."""
 
 import shutil
+from functools import lru_cache
 from unicodedata import category, east_asian_width
 
 DEFAULT_WIDTH = 100
@@ -36,6 +37,7 @@ def pad(text: str, room: int, *, right: bool = False) -> str:
     return filling + text if right else text + filling
 
 
+@lru_cache(maxsize=8_192)
 def _columns(character: str) -> int:
     if category(character) in ("Mn", "Me", "Cf", "Cc"):
         return 0

@@ -1,0 +1,52 @@
+"""The command line on every kind of store: the same commands, the same output."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import NAME, Run
+from tests.cli.sessions import CLAUDE_CODE, write_lines
+from tests.servers import postgres, s3
+
+KINDS = ("file", "postgres", "s3")
+
+
+def url_of(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store that nobody used before."""
+    if kind == "file":
+        return f"file:{tmp_path / 'pages'}"
+    if kind == "postgres":
+        return postgres.postgres_url()
+    server = s3.server()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
+    return f"s3://{server.bucket}/{s3.fresh_prefix()}?endpoint={server.endpoint}&region=us-east-1"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_commands_say_the_same_on_every_store(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    there = url_of(kind, tmp_path, monkeypatch)
+    assert run("migrate", store, there).code == 0
+    for words in (["tree"], ["find", "座位"], ["show", "usr-2"], ["history", "--all"], ["render"], ["stats"]):
+        assert run(words[0], there, *words[1:]) == run(words[0], store, *words[1:])
+    assert run("hide", there, "mem-1").code == 0
+    assert run("undo", there, run("history", there, "-n", 1, "--json").value()["seq"]).code == 0
+    session = write_lines(tmp_path / "s.jsonl", CLAUDE_CODE)
+    assert run("import", there, session, "--context", "session").code == 0
+    assert [value["name"] for value in run("ls", there, "--json").values()] == ["session", NAME]
+    assert run("doctor", there).code == 0
+    assert run("backup", there, tmp_path / "copy.db").code == 0
+    copied = run("tree", tmp_path / "copy.db", "--context", NAME).out
+    assert copied == run("tree", there, "--context", NAME).out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_is_not_there_is_not_made_anywhere(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    there = url_of(kind, tmp_path, monkeypatch)
+    ended = run("ls", there)
+    assert (ended.code, ended.out) in ((1, ""), (0, "no contexts\n"))  # a database may be there, and empty
+    assert "Traceback" not in ended.err
