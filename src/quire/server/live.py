@@ -67,6 +67,7 @@ class Hub:
         self._heartbeat = heartbeat
         self._most = most
         self._listeners: set[Listener] = set()
+        self._coming = 0
         self._limiter: CapacityLimiter | None = None
         self._task: asyncio.Task[None] | None = None
         self._nudged = asyncio.Event()
@@ -81,19 +82,21 @@ class Hub:
 
     async def listen(self, context: str | None, after: int | None) -> Listener:
         """Begin to listen, after an entry or from now on. Raises `NoSuchContext`, or `Busy` if too many do."""
-        if self._closed or len(self._listeners) >= self._most:
-            raise Busy(f"{len(self._listeners)} listen already: retry later.")
-        listener = Listener(context, {})
-        self._listeners.add(listener)  # it counts while its beginning is looked up
+        if self._closed or len(self._listeners) + self._coming >= self._most:
+            raise Busy(f"{self._most} listen already: retry later.")
+        self._coming += 1
         try:
-            listener.seen = await self._in_thread(partial(_heads, self._library, context))
-            if context is not None:
-                if context not in listener.seen:
-                    raise NoSuchContext(f"No context {context!r} here; GET /api/contexts lists what is there.")
-                listener.seen[context] = listener.seen[context] if after is None else after
-        except BaseException:
-            self._listeners.discard(listener)
-            raise
+            seen = await self._in_thread(partial(_heads, self._library, context))
+        finally:
+            self._coming -= 1
+        if self._closed:
+            raise Busy("The server is about to end: retry later.")
+        if context is not None and context not in seen:
+            raise NoSuchContext(f"No context {context!r} here; GET /api/contexts lists what is there.")
+        if context is not None and after is not None:
+            seen[context] = after
+        listener = Listener(context, seen)
+        self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.create_task(self._watch())
         self.nudge()

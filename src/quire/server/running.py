@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.errors import InvalidValue, QuireError, StorageFailure, shown
 from quire.library import Library
@@ -93,6 +94,14 @@ class Running:
         self.stop()
 
 
+class _Protocol(H11Protocol):
+    """HTTP without uvicorn's own access log, whatever a program's logging says: addresses may hold secrets."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.access_log = False  # the gate logs, by route
+
+
 class _Server(uvicorn.Server):
     """uvicorn, with live streams ended before it waits for connections."""
 
@@ -101,11 +110,10 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 service.app,
                 loop="asyncio",
-                http="h11",
+                http=_Protocol,
                 ws="none",
                 lifespan="on",
                 log_config=None,  # logging is the program's own to set up
-                access_log=False,  # the gate logs, without what could be a secret
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=30,

@@ -1,0 +1,128 @@
+"""Live changes: whoever writes, whoever listens, and nobody left behind."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import quire
+from quire.server.running import Running
+from tests.server.conftest import Api, Talk, check_headers
+
+_WRITE = """
+import sys, quire
+quire.open(sys.argv[1], sys.argv[2]).user("from another process")
+"""
+
+
+class Stream:
+    """What a listener hears, line by line."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._lines = response.iter_lines()
+        self.first = next(self._lines)
+
+    def next(self) -> dict[str, Any]:
+        """The next change; signs of life are passed over."""
+        for line in self._lines:
+            if line.startswith("data: "):
+                found: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                return found
+        raise EOFError
+
+    def comment(self) -> str:
+        return next(line for line in self._lines if line.startswith(":"))
+
+    def ended(self) -> bool:
+        return all(not line.startswith("data") for line in self._lines)
+
+
+@contextmanager
+def events(api: Api, path: str, **query: Any) -> Iterator[Stream]:
+    with api.client.stream("GET", path, params=query) as response:
+        assert response.status_code == 200
+        check_headers(response)
+        yield Stream(response)
+
+
+def eventually(look: Callable[[], bool]) -> bool:
+    for _ in range(500):
+        if look():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_change_by_another_process_is_heard(api: Api, talk: Talk, store: Path) -> None:
+    with events(api, f"{talk.path}/events") as one, events(api, "/api/events") as everything:
+        subprocess.run([sys.executable, "-c", _WRITE, str(store), talk.context.name], check=True, timeout=60)
+        heard = {"context": talk.context.name, "seq": talk.context.seq + 1, "operation": "user", "actor": "developer"}
+        assert one.next() == heard
+        while (change := everything.next())["context"] != talk.context.name:
+            pass  # other tests write too
+        assert change == heard
+
+
+def test_a_change_over_http_is_heard_and_those_of_other_contexts_are_not(api: Api, talk: Talk) -> None:
+    with events(api, f"{talk.path}/events") as stream:
+        other = api.post("/api/contexts", {"name": f"beside {talk.context.name}"}, 201)
+        assert other["seq"] == 1
+        api.post(f"{talk.path}/pages/mem-2/hide")
+        change = stream.next()
+        assert (change["context"], change["operation"]) == (talk.context.name, "hide")
+
+
+def test_who_comes_again_hears_what_was_missed(api: Api, talk: Talk) -> None:
+    with events(api, f"{talk.path}/events", after=talk.context.seq - 2) as stream:
+        assert [stream.next()["seq"] for _ in range(2)] == [talk.context.seq - 1, talk.context.seq]
+
+
+def test_a_context_that_goes_and_comes_again_is_heard(api: Api, talk: Talk, library: quire.Library) -> None:
+    with events(api, f"{talk.path}/events") as stream:
+        api.ask("DELETE", talk.path, 200)
+        assert stream.next() == {"context": talk.context.name, "seq": 0, "operation": "delete", "actor": ""}
+        library.open(talk.context.name)
+        assert stream.next()["operation"] == "create"
+
+
+def test_a_silent_stream_shows_that_it_lives(api: Api, talk: Talk) -> None:
+    with events(api, f"{talk.path}/events") as stream:
+        assert stream.comment() == ": still here"
+
+
+def test_a_listener_who_goes_is_forgotten(api: Api, talk: Talk, running: Running) -> None:
+    hub = running.service.hub
+    assert eventually(lambda: len(hub) == 0)
+    with events(api, f"{talk.path}/events") as one, events(api, "/api/events") as other:
+        assert len(hub) == 2
+        assert one.first == other.first
+    assert eventually(lambda: len(hub) == 0)
+    assert eventually(lambda: hub._task is None)
+
+
+def test_not_more_may_listen_than_are_let_in(talk: Talk, store: Path) -> None:
+    with quire.server.start(store, port=0, token="x" * 20, listeners=1) as running:
+        api = Api(running.address, "x" * 20)
+        with events(api, f"{talk.path}/events") as stream:
+            api.refused("GET", f"{talk.path}/events", 503, "busy")
+            assert stream.first == ": listening"
+        assert eventually(lambda: len(running.service.hub) == 0)
+        with events(api, f"{talk.path}/events") as stream:
+            assert stream.first == ": listening"
+        api.client.close()
+
+
+def test_a_listener_that_does_not_read_is_let_go(talk: Talk) -> None:
+    from quire.server.live import Change, Listener
+
+    listener = Listener(talk.context.name, {})
+    listener.tell(Change("c", n, "user", "x") for n in range(2_000))
+    heard = [listener.queue.get_nowait() for _ in range(listener.queue.qsize())]
+    assert len(heard) == 1_001
+    assert heard[-1] is None
