@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, NamedTuple
 
 import pytest
@@ -51,9 +52,15 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path: Path, written: Path) -> Path:
     """A store with one context: notes in a folder, a cold one, a conversation with a tool call, and a checkpoint."""
-    file = tmp_path / "agent.db"
+    return Path(copyfile(written, tmp_path / "agent.db"))
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `store` is a copy of."""
+    file = tmp_path_factory.mktemp("written") / "agent.db"
     with quire.open(file, NAME) as context:
         pages = context.pages
         context.system("You are a careful travel agent.")
