@@ -59,6 +59,14 @@ def test_a_word_like_no_command_is_answered_with_all_of_them(run: Run) -> None:
     assert "options follow the command" in run("--json", "ls").err
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_options_may_stand_anywhere_after_the_command(run: Run, store: Path, place: int) -> None:
+    words = [str(store), "mem-2"]
+    words[place:place] = ["--context", NAME, "--depth", "1"]
+    ended = run("tree", *words)
+    assert (ended.code, len(ended.out.splitlines())) == (0, 2)
+
+
 def test_each_module_holds_the_commands_that_the_table_says() -> None:
     for row in ROWS.values():
         assert load(row).examples

@@ -59,7 +59,7 @@ def _command(row: Row, words: list[str]) -> int:
     from quire.cli.out import Out
 
     command = load(row)
-    options = parser_of(row.name, row.summary, command).parse_args(words)
+    options = parser_of(row.name, row.summary, command).parse_intermixed_args(words)
     _speak_utf8()
     try:
         return command.run(options, Out(json=options.json)) or 0
