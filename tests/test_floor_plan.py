@@ -238,6 +238,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.records",
         "testing.sharing",
     ),
+    ("aio.lanes", "aio.faces", "aio.doors", "aio"),
     ("",),
     (
         "server.asked",

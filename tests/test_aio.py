@@ -1,0 +1,359 @@
+"""quire.aio: the same faces awaited; the loop never waits, order is kept, and what is cancelled was done or was not."""
+
+import ast
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import quire
+from quire import InvalidOperation, InvalidValue, MemoryStorage, NoSuchPage, aio
+from quire.aio.doors import Opening
+from quire.aio.faces import FACES, Faced
+from quire.aio.lanes import Lane
+from quire.storage.base import Commit
+from tests import aio_stub
+from tests.talks import new_talk
+
+LONG = 30.0  # seconds until something that should have happened counts as never happening
+
+
+def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that runs in an event loop of its own."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def limited() -> None:
+            async with asyncio.timeout(LONG):
+                await test(*args, **kwargs)
+
+        asyncio.run(limited())
+
+    return run
+
+
+class Gated(MemoryStorage):
+    """A storage whose commits wait at a gate once it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.reached = threading.Event()
+
+    def commit(self, context: str, commit: Commit) -> None:
+        self.reached.set()
+        assert self.gate.wait(LONG)
+        super().commit(context, commit)
+
+
+async def until(event: threading.Event) -> None:
+    """Go round the loop until something happened in another thread."""
+    while not event.is_set():
+        await asyncio.sleep(0.001)
+
+
+# The faces
+
+
+def test_every_public_member_of_a_face_has_its_awaited_one() -> None:
+    for of, kind in FACES.items():
+        public = {name for name, value in inspect.getmembers(of) if not name.startswith("_")}
+        plain = {name for name in public if not isinstance(inspect.getattr_static(of, name), classmethod)}
+        assert plain - set(dir(kind)) == set(), of
+
+
+def test_the_stub_says_what_the_faces_say() -> None:
+    def told(text: str) -> list[str]:
+        kept = (node for node in ast.parse(text).body if not isinstance(node, ast.Import | ast.ImportFrom))
+        return [ast.dump(node) for node in kept]
+
+    assert told(aio_stub.PATH.read_text()) == told(aio_stub.stub()), "run: python -m tests.aio_stub"
+
+
+@awaited
+async def test_a_whole_turn() -> None:
+    async with aio.open(MemoryStorage(), "c", budget=4_000) as ctx:
+        assert (ctx.name, ctx.budget) == ("c", 4_000)
+        await ctx.system("You are careful.")
+        assert await ctx.user("去西雅图") == 1
+        await ctx.assistant(None, [{"id": "a", "function": {"name": "find", "arguments": '{"query": "西雅图"}'}}])
+        for call in await ctx.pending_calls():
+            assert await ctx.tools.has(call.name)
+            await ctx.tool_result(call.id, await ctx.tools.call(call))
+        view = await ctx.render()
+        assert view.tokens <= 4_000
+        assert [message.role for message in await ctx.messages()] == ["system", "user", "assistant", "tool"]
+        assert [message.index async for message in ctx.messages()] == [0, 1, 2, 3]
+        index = await ctx.pages.create_detail_page("note", "", "a text", "mem-0")
+        assert await ctx.agent.read_page(index) == "a text"
+        assert (await ctx.conversation.delete(1)).covered == (1,)
+        await ctx.undo(await ctx.seq)
+        assert [entry.operation async for entry in ctx.history()][-1] == "undo"
+        assert list(await ctx.windows.list()) == []
+        ctx.budget = 500
+        assert ctx.budget == 500
+        fork = await ctx.fork("fork")
+        assert (fork.name, fork.budget) == ("fork", 500)
+        bob = await ctx.tools_of(await ctx.acting("bob"))
+        assert "find" in await bob.names()
+        assert await ctx.check() == []
+
+
+@awaited
+async def test_what_is_raised_passes_through() -> None:
+    ctx = await aio.open("memory:")
+    with pytest.raises(NoSuchPage, match="mem-99"):
+        await ctx.pages.detail("mem-99")
+    with pytest.raises(TypeError):
+        await ctx.user()  # type: ignore[call-arg]
+    with pytest.raises(InvalidValue):
+        await aio.open("memory:", "")
+    with pytest.raises(InvalidValue):
+        async for _ in ctx.history(operation=3):  # type: ignore[arg-type]
+            pass
+
+    def broken(plan: object) -> None:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        await ctx.pages.run("x", broken)
+    assert await ctx.check() == []
+
+
+@awaited
+async def test_streams_are_read_as_they_are_needed() -> None:
+    ctx = await aio.open("memory:")
+    for number in range(600):
+        await ctx.pages.create_detail_page(f"{number}", "", "", "mem-0")
+    names = []
+    async for page in ctx.pages.list_pages("mem"):
+        names.append(page.name)
+        if len(names) == 300:
+            break
+    assert names[-1] == "298"
+    assert len(await ctx.pages.list_pages("mem")) == 601
+    stream = ctx.pages.list_pages("mem")
+    assert [page async for page in stream] == [page async for page in stream] == await stream
+
+
+@awaited
+async def test_a_temporary_block_is_gone_when_it_ends_however_it_ends() -> None:
+    ctx = await aio.open("memory:")
+    await ctx.user("kept")
+
+    async def block() -> None:
+        async with ctx.temporary():
+            await ctx.user("gone")
+            assert len(await ctx.messages()) == 2
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await block()
+    assert [message.content for message in await ctx.messages()] == ["kept"]
+
+
+@awaited
+async def test_a_library(tmp_path: Path) -> None:
+    async with aio.Library(tmp_path / "x.db") as library:
+        async with library.open("a") as ctx:
+            await ctx.user("hello")
+        await library.create("b")
+        assert await library.list() == ["a", "b"]
+        assert [name async for name in library.list(prefix="b")] == ["b"]
+        assert (await library.info("a")).messages == 1
+        await library.export("a", tmp_path / "a.quire")
+        assert await library.import_(tmp_path / "a.quire", "again") == "again"
+        with pytest.raises(InvalidOperation):
+            await library.create("a")
+        await library.delete("a")
+        assert not await library.exists("a")
+    with pytest.raises(quire.StorageClosed):
+        await library.exists("b")
+
+
+# The loop, the order, the threads
+
+
+@awaited
+async def test_the_loop_goes_on_while_a_call_is_made_and_while_others_wait() -> None:
+    storage = Gated()
+    ctx = await aio.open(storage, "c")
+    storage.gate.clear()
+    storage.reached.clear()
+    tasks = [asyncio.create_task(ctx.user(f"{number}")) for number in range(20)]
+    await until(storage.reached)
+    assert not any(task.done() for task in tasks)
+    other = await aio.open("memory:")  # another context does not wait for this one
+    assert await other.user("hello") == 0
+    storage.gate.set()
+    assert await asyncio.gather(*tasks) == list(range(20))
+
+
+@awaited
+async def test_calls_are_made_in_the_order_they_were_asked_for() -> None:
+    ctx = await aio.open("memory:")
+    numbers = await asyncio.gather(*(ctx.user(f"{number}") for number in range(100)))
+    assert numbers == list(range(100))
+    assert [message.content for message in await ctx.messages()] == [f"{number}" for number in range(100)]
+
+
+@awaited
+async def test_contexts_work_at_the_same_time() -> None:
+    barrier = threading.Barrier(6)
+
+    class Meeting(MemoryStorage):
+        meets = False
+
+        def commit(self, context: str, commit: Commit) -> None:
+            if self.meets:
+                barrier.wait(LONG)  # passes when six commits are under way at once
+            super().commit(context, commit)
+
+    storage = Meeting()
+    contexts = [await aio.open(storage, f"c{number}") for number in range(6)]
+    storage.meets = True
+    assert await asyncio.gather(*(ctx.user("now") for ctx in contexts)) == [0] * 6
+
+
+def test_one_context_serves_several_loops() -> None:
+    storage = MemoryStorage()
+    ctx = asyncio.run(_opened(storage))
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(asyncio.run(_said(ctx)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [0, 1, 2, 3]
+
+
+async def _opened(storage: MemoryStorage) -> aio.Context:
+    return await aio.open(storage, "c")
+
+
+async def _said(ctx: aio.Context) -> int:
+    return await ctx.user("hello")
+
+
+# Cancellation
+
+
+@awaited
+async def test_a_call_that_waits_is_not_made_when_it_is_cancelled_and_one_that_runs_is_finished() -> None:
+    storage = Gated()
+    ctx = await aio.open(storage, "c")
+    storage.gate.clear()
+    storage.reached.clear()
+    running, waiting, third = (asyncio.create_task(ctx.user(text)) for text in ("runs", "waits", "third"))
+    await until(storage.reached)
+    for task in (running, waiting):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    storage.gate.set()
+    await third
+    assert [message.content for message in await ctx.messages()] == ["runs", "third"]
+
+
+@awaited
+async def test_a_block_that_is_cancelled_leaves_nothing() -> None:
+    storage = Gated()
+    ctx = await aio.open(storage, "c")
+
+    async def block() -> None:
+        async with ctx.temporary():
+            await ctx.user("inside")
+            await asyncio.sleep(LONG)
+
+    task = asyncio.create_task(block())
+    while len(await ctx.messages()) == 0:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await ctx.messages() == []
+    assert await ctx.user("after") == 1  # what was said inside keeps its number
+    assert await ctx.check() == []
+
+
+@awaited
+async def test_what_was_opened_for_nobody_is_closed() -> None:
+    gate, reached, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Opened:
+        def close(self) -> None:
+            closed.set()
+
+    def make() -> Opened:
+        reached.set()
+        assert gate.wait(LONG)
+        return Opened()
+
+    async def use() -> None:
+        await Opening[Any](Lane(), make)
+
+    task = asyncio.create_task(use())
+    await until(reached)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not closed.is_set()
+    gate.set()
+    await until(closed)
+
+
+def test_cancelled_at_any_moment_every_operation_is_whole(request: pytest.FixtureRequest) -> None:
+    seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
+    rounds = 400 if request.config.getoption("--long") else 25
+    try:
+        asyncio.run(_storm(Random(seed), rounds))
+    except BaseException as error:
+        error.add_note(f"replay it as far as threads allow: QUIRE_SEED={seed}")
+        raise
+
+
+async def _storm(random: Random, rounds: int) -> None:
+    storage = MemoryStorage()
+    ctx = await aio.open(storage, "c", budget=2_000)
+    heard = 0
+
+    async def talk() -> None:
+        nonlocal heard
+        for _ in range(6):
+            await ctx.user("a question " * 8)
+            heard += 1
+            await ctx.render()
+            async with ctx.temporary():
+                await ctx.assistant("thinking " * 5)
+            await ctx.conversation.modify(
+                [{"operation": "insert", "data": {"role": "user", "content": text}} for text in ("one", "two")]
+            )
+            [entry async for entry in ctx.history()]
+
+    for _ in range(rounds):
+        task = asyncio.create_task(talk())
+        for _ in range(random.randrange(60)):
+            await asyncio.sleep(0 if random.random() < 0.9 else 0.001)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert await ctx.check() == []
+        said = [message.content for message in await ctx.messages()]
+        assert said.count("one") == said.count("two")
+        assert not any("thinking" in str(text) for text in said)
+        assert said.count("a question " * 8) >= heard
+        assert new_talk(storage, "c").check() == []
+
+
+def test_faces_tell_what_they_are() -> None:
+    assert issubclass(aio.Context, Faced)
+    assert repr(asyncio.run(_opened(MemoryStorage()))) == "<awaited Context>"
