@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import agent, book, cli, conversation, postgres, search, server, view, windows
+from bench import agent, book, cli, conversation, postgres, s3, search, server, view, windows
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +35,7 @@ TOPICS: dict[str, Topic] = {
     "cli": cli.run,
     "server": server.run,
     "postgres": postgres.run,
+    "s3": s3.run,
 }
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 

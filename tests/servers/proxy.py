@@ -14,11 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Fault = Literal["none", "lost", "silent", "cut", "error", "error after", "busy", "late"]
+Fault = Literal["none", "lost", "silent", "cut", "error", "error after", "busy", "late", "slow"]
 FAULTS: tuple[Fault, ...] = ("lost", "silent", "cut", "error", "error after", "busy", "late")
 """lost: not forwarded, no answer. silent: forwarded, no answer. cut: half an answer. error, busy: 500 and 503 instead
-of forwarding. error after: 500 although it was done. late: no answer, and forwarded a little later."""
+of forwarding. error after: 500 although it was done. late: no answer, and forwarded a little later.
+Not among them, slow: the answer comes after SLOW_SECONDS."""
 LATE_SECONDS = 0.15
+SLOW_SECONDS = 1.2
 
 
 class Proxy:
@@ -44,6 +46,8 @@ class Proxy:
             _send(handler, 500 if fault == "error" else 503, {}, b"")
             return
         status, headers, data = self._forward(handler, body)
+        if fault == "slow":
+            time.sleep(SLOW_SECONDS)
         if fault == "silent":
             handler.close_connection = True
         elif fault == "cut":

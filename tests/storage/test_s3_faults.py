@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from random import Random, SystemRandom
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 import quire
-from quire import Busy, Conflict, Context, EstimateCounter, InvalidValue, OutcomeUnknown, StorageFailure
+from quire import Busy, Conflict, Context, EstimateCounter, InvalidValue, OutcomeUnknown, QuireError, StorageFailure
 from quire.storage.base import BODY, JOURNAL, Commit, Head, Put
 from quire.storage.s3 import S3Storage, books, objects
 from quire.testing.case import HEAD, keys_of
@@ -32,6 +33,8 @@ class Line(NamedTuple):
     proxy: Proxy
     through: S3Storage
     direct: S3Storage
+    prefix: str
+    endpoint: str
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def line() -> Iterator[Line]:
     proxy, prefix = Proxy(server().endpoint), fresh_prefix()
     with serving(proxy) as endpoint:
         through = open_s3(prefix, endpoint=endpoint, probe=False, timeout_seconds=5.0)
-        yield Line(proxy, through, open_s3(prefix))
+        yield Line(proxy, through, open_s3(prefix), prefix, endpoint)
         through.close()
 
 
@@ -61,6 +64,15 @@ def test_a_commit_without_an_answer_happens_once(line: Line, fault: Fault) -> No
     assert line.direct.head("c") == Head(4, HEAD)
     assert [record.value for record in line.direct.scan("c", JOURNAL)] == [b"0", b"1", b"2", b"3"]
     assert line.through.head("c") == Head(4, HEAD)
+
+
+def test_a_commit_whose_answer_took_too_long_happens_once(line: Line) -> None:
+    hasty = open_s3(line.prefix, endpoint=line.endpoint, probe=False, timeout_seconds=0.6)
+    hasty.commit("c", Commit(0, 1, HEAD, ()))
+    left = break_next(line.proxy, "slow")
+    hasty.commit("c", Commit(1, 2, HEAD, [Put(JOURNAL, 1, b"x")]))
+    assert not left
+    assert hasty.head("c") == line.direct.head("c") == Head(2, HEAD)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -219,7 +231,13 @@ def test_a_careful_server_of_ones_own_is_accepted() -> None:
         S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b").close()
 
 
-# URLs
+# URLs and the extra
+
+
+def test_without_the_extra_the_error_is_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(QuireError, match=r"pip install 'quire\[s3\]'"):
+        quire.open_storage("s3://bucket/prefix")
 
 
 def test_a_url_opens_a_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ LOG_BYTES: Final = 64 << 10
 MERGE_BYTES: Final = 4 << 20
 """The most that a commit rewrites; larger merges are made apart."""
 RATIO: Final = 3
+MOST_RUNS: Final = 24
+"""A commit that leaves so many runs waits for a merge, so that reading never takes more requests than that."""
 FIRST: Final[Place] = (0,)
 LAST: Final[Place] = (1 << 30,)
 
@@ -73,15 +75,16 @@ def foldable(runs: Sequence[Run], size: int, merging: Set[str] = frozenset()) ->
     return count
 
 
-def mergeable(runs: Sequence[Run]) -> int:
-    """How many of the newest runs are worth a merge of their own; 0 for none."""
-    count = size = 0
-    for run in reversed(runs):
-        if count and run.size > RATIO * size:
-            break
-        size += run.size
-        count += 1
-    return count if count >= 4 else 0
+def mergeable(runs: Sequence[Run]) -> range | None:
+    """Which runs in a row are worth a merge of their own, if any: the newest four or more of like size."""
+    for end in range(len(runs), 3, -1):
+        start, size = end - 1, runs[end - 1].size
+        while start and runs[start - 1].size <= RATIO * size:
+            start -= 1
+            size += runs[start].size
+        if end - start >= 4:
+            return range(start, end)
+    return range(len(runs) // 2, len(runs)) if len(runs) >= MOST_RUNS else None
 
 
 def chunk_name(runs: Sequence[Run], seal: int) -> str:

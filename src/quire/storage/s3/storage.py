@@ -8,15 +8,15 @@ A commit replaces the head under the condition that it is the one that was read.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import urandom
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
-from quire.errors import Conflict, InvalidValue, StorageClosed, StorageFailure, shown
+from quire.errors import Busy, Conflict, InvalidValue, StorageClosed, StorageFailure, shown
 from quire.storage.base import (
     JOURNAL,
     MAX_KEY,
@@ -41,6 +41,9 @@ from quire.storage.s3.runs import Chunks, Run
 from quire.storage.s3.sealing import draft_commit, new_head
 from quire.storage.s3.standing import Standing, standing_over
 from quire.storage.s3.upkeep import MAKING_SECONDS, Upkeep
+
+if TYPE_CHECKING:
+    from quire.storage.symptoms import Symptom
 
 T = TypeVar("T")
 UpkeepMode = Literal["background", "inline", "off"]
@@ -217,9 +220,12 @@ class S3Storage:
         self._upkeep.stop()
 
     def compact(self, context: str) -> None:
-        """Make one run of everything in a context, without what was replaced or deleted. Raises `Busy`, `Conflict`."""
+        """Make one run of everything in a context, without what was replaced or deleted. Raises `Busy`."""
         book = self._book(context)
-        self._whole(book, lambda: self._upkeep.compact(book))
+        for _ in range(_LOOKS):
+            if self._whole(book, lambda: self._upkeep.compact(book)):
+                return
+        raise Busy(f"Context {context!r} changed each time it was compacted: retry.")
 
     def collect(self, context: str | None = None, *, grace_seconds: float | None = None) -> int:
         """Remove objects that nothing needs any more, of one context or of all; how many.
@@ -231,6 +237,35 @@ class S3Storage:
         if context is None:
             return self._upkeep.collect_all(self.contexts(), grace)
         return self._upkeep.collect(self._book(context), grace)
+
+    def scrub(self, contexts: Sequence[str]) -> None:
+        """Leave nothing in the bucket of what was deleted or overwritten in these contexts. Raises `Busy`.
+
+        A bucket that keeps versions keeps them.
+        """
+        for context in contexts:
+            self.compact(context)
+            self.collect(context, grace_seconds=0)
+
+    def examine(self, *, repair: bool = False) -> "list[Symptom]":
+        """What lies in the bucket and belongs to no context; with `repair` it is removed."""
+        from quire.storage.symptoms import Symptom
+
+        self._check_open()
+        keys = self._upkeep.leftovers(self.contexts())
+        if repair:
+            self.collect()
+        return [
+            Symptom(
+                code="leftover",
+                severity="note",
+                where=key,
+                text="No context needs it: a writer that crashed left it, or it was replaced.",
+                remedy="collect() removes it.",
+                repaired=repair,
+            )
+            for key in keys
+        ]
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["S3Storage"]:

@@ -9,25 +9,22 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from hashlib import sha256
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Final
 
 from msgspec.structs import replace
 
-from quire.errors import Busy, Conflict, QuireError, StorageFailure
+from quire.errors import Conflict, QuireError, StorageFailure
 from quire.storage.s3.books import Book, Books, Draft
 from quire.storage.s3.chunks import ChunkRef, settled, write_chunks
 from quire.storage.s3.heads import HeadObject
 from quire.storage.s3.objects import Listed, Missing
 from quire.storage.s3.runs import Chunks, Run, RunReader
-from quire.storage.s3.sealing import FIRST, LAST, chunk_name, covers, mergeable
+from quire.storage.s3.sealing import FIRST, LAST, MOST_RUNS, chunk_name, covers, mergeable
 from quire.storage.s3.standing import Layer, Standing, merged, recent_of
 
 _COLLECT_EVERY: Final = 64
-_MOST_RUNS: Final = 24
-"""A commit that leaves so many runs waits for their merge, so that reading never takes more requests than that."""
 _READ_BYTES: Final = 24 << 20
 """Merging reads through a cache of its own, so that it does not push out what is read often."""
 _IDLE_SECONDS: Final = 5.0
@@ -54,7 +51,7 @@ class Upkeep:
         """Have what a seal made necessary done in a thread of its own."""
         if not self._is_due(standing.head):
             return
-        if len(standing.head.runs) >= _MOST_RUNS:
+        if len(standing.head.runs) >= MOST_RUNS:
             self.after_seal(book, standing)
             return
         with self._lock:
@@ -78,19 +75,16 @@ class Upkeep:
     def after_seal(self, book: Book, standing: Standing) -> None:
         """Do what a seal made necessary. It is a courtesy: that it fails costs nothing that was done."""
         with suppress(QuireError, Missing):
-            count = mergeable(standing.head.runs)
-            if count:
-                self._merge(book, standing, count)
+            which = mergeable(standing.head.runs)
+            if which:
+                self._merge(book, standing, which)
             if standing.head.seals % _COLLECT_EVERY == 0:
                 self.collect(book, self._grace)
 
-    def compact(self, book: Book) -> None:
-        """Make one run of everything. Raises `Busy` if others were quicker each time."""
+    def compact(self, book: Book) -> bool:
+        """Make one run of everything; False if it came too late."""
         standing = self._books.look(book)
-        if standing is None:
-            return
-        if not self._merge(book, standing, len(standing.head.runs), whole=True):
-            raise Busy(f"Context {book.name!r} changed while it was compacted: retry.")
+        return standing is None or self._merge(book, standing, range(len(standing.head.runs)), whole=True)
 
     def _is_due(self, head: HeadObject) -> bool:
         return bool(mergeable(head.runs)) or head.seals % _COLLECT_EVERY == 0
@@ -112,27 +106,26 @@ class Upkeep:
                 self._queued.discard(book.name)
             self.after_seal(book, book.standing or standing)
 
-    def _merge(self, book: Book, standing: Standing, count: int, *, whole: bool = False) -> bool:
-        """Make one run of the newest `count` runs, and with `whole` of the log too; False if it came too late."""
-        old = standing.head.runs[len(standing.head.runs) - count :]
+    def _merge(self, book: Book, standing: Standing, which: range, *, whole: bool = False) -> bool:
+        """Make one run of several in a row, with `whole` of the log too; False if it came too late."""
+        old = standing.head.runs[which.start : which.stop]
         with self._merging:
             book.merging = {each for run in old for each in run.ids}
             try:
-                return self._merge_runs(book, standing, old, whole=whole)
+                return self._merge_runs(book, standing, old, oldest=which.start == 0, whole=whole)
             finally:
                 book.merging = frozenset()
 
-    def _merge_runs(self, book: Book, standing: Standing, old: tuple[Run, ...], *, whole: bool) -> bool:
+    def _merge_runs(self, book: Book, standing: Standing, old: tuple[Run, ...], *, oldest: bool, whole: bool) -> bool:
         started = time.monotonic()
         head, folder = standing.head, book.folder(standing.head.incarnation)
         reading = Chunks(self._objects, _READ_BYTES)
         readers = [RunReader(run, folder, reading) for run in reversed(old)]
         sources: list[Layer] = [standing.recent, *readers] if whole else [*readers]
         entries = merged([layer.between(FIRST, LAST, reverse=False) for layer in sources], reverse=False)
-        everything = len(old) == len(head.runs)
         name = chunk_name(old, head.seals + 1)
         refs: list[ChunkRef] = []
-        for chunk in write_chunks(settled(entries) if everything else entries, name):
+        for chunk in write_chunks(settled(entries) if oldest else entries, name):
             if self._stopping.is_set():
                 return False
             self._objects.put(folder + chunk.ref.id, chunk.data)
@@ -157,21 +150,37 @@ class Upkeep:
         if not listed:
             return 0
         standing = self._fenced(book) if grace < MAKING_SECONDS else self._books.look(book)
-        return self._sweep(book.shelf, listed, standing.head if standing else None, self._now(), grace)
+        return self._sweep(book.shelf, listed, standing, self._now(), grace)
 
-    def collect_all(self, names: Iterable[str], grace: float) -> int:
-        """The same for all contexts, and for what is left of those that are gone."""
-        now = self._now()
+    def leftovers(self, names: Iterable[str]) -> list[str]:
+        """The keys of what crashed writers and half-done drops left, and of what was replaced and not removed yet."""
+        now, shelves = self._now(), self._shelves()
+        found: list[str] = []
+        for name in names:
+            book = self._books.book(name)
+            standing = self._books.look(book)
+            found += self._doomed(book.shelf, shelves.pop(book.shelf, []), standing, now, MAKING_SECONDS)
+        for shelf, listed in shelves.items():
+            found += self._doomed(shelf, listed, None, now, MAKING_SECONDS)
+        return found
+
+    def _shelves(self) -> dict[str, list[Listed]]:
+        """All chunks, by what begins the keys of one context."""
         shelves: dict[str, list[Listed]] = {}
         for listed in self._objects.list("data"):
             shelves.setdefault(f"{'/'.join(listed.key.split('/')[:2])}/", []).append(listed)
+        return shelves
+
+    def collect_all(self, names: Iterable[str], grace: float) -> int:
+        """The same for all contexts, and for what is left of those that are gone."""
+        now, shelves = self._now(), self._shelves()
         removed = 0
         for name in names:
-            found = shelves.pop(f"data/{sha256(name.encode()).hexdigest()[:32]}/", None)
+            book = self._books.book(name)
+            found = shelves.pop(book.shelf, None)
             if found:
-                book = self._books.book(name)
                 standing = self._fenced(book) if grace < MAKING_SECONDS else self._books.look(book)
-                removed += self._sweep(book.shelf, found, standing.head if standing else None, now, grace)
+                removed += self._sweep(book.shelf, found, standing, now, grace)
         for shelf, found in shelves.items():
             removed += self._sweep(shelf, found, None, now, grace)
         probes = [each for each in self._objects.list("probes") if each.key != _CLOCK]
@@ -179,7 +188,16 @@ class Upkeep:
         self._objects.delete(old)
         return removed + len(old)
 
-    def _sweep(self, shelf: str, listed: list[Listed], head: HeadObject | None, now: datetime, grace: float) -> int:
+    def _sweep(self, shelf: str, listed: list[Listed], standing: Standing | None, now: datetime, grace: float) -> int:
+        doomed = self._doomed(shelf, listed, standing, now, grace)
+        self._objects.delete(doomed)
+        return len(doomed)
+
+    def _doomed(
+        self, shelf: str, listed: list[Listed], standing: Standing | None, now: datetime, grace: float
+    ) -> list[str]:
+        """The keys of what nothing needs."""
+        head = standing.head if standing else None
         making = f"{shelf}{head.incarnation}/" if head else None
         needed = head.ids() if head else set()
         mine = {each.key: each for each in listed if making and each.key.startswith(making)}
@@ -187,9 +205,7 @@ class Upkeep:
         gone = [each for key, each in mine.items() if key.removeprefix(making or "") not in needed]
         doomed = [each.key for each in gone if _is_over(each, covered, head, now, grace)]
         lost = max(grace, MAKING_SECONDS)  # of another making: perhaps one that is just being made
-        doomed += [each.key for each in listed if each.key not in mine and _is_older(each.modified, now, lost)]
-        self._objects.delete(doomed)
-        return len(doomed)
+        return doomed + [each.key for each in listed if each.key not in mine and _is_older(each.modified, now, lost)]
 
     def _fenced(self, book: Book) -> Standing | None:
         """Move the head so that no merge under way can name what it wrote before: it may be removed at once."""

@@ -1,0 +1,111 @@
+"""S3: how many requests operations and opening take, and their times beside a bare PUT, on a server of the tests' own.
+
+`QUIRE_TEST_S3_URL` names another server; without any there are no figures.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import quire
+from bench.figures import Figure
+from bench.measure import NoTokens, prose
+from quire import Context, S3Storage, ToolCall
+
+
+def run(folder: Path, size: int) -> list[Figure]:
+    """All figures; the large context has 10,000 commits."""
+    commits = 10_000 if size >= 1_000_000 else 1_500
+    try:
+        from tests.servers.s3 import fresh_prefix, open_s3, server
+
+        server()
+    except BaseException as reason:  # no server: pytest's own way to skip
+        print(f"s3: {reason}")
+        return []
+    prefix = fresh_prefix()
+    storage = open_s3(prefix, upkeep="inline")
+    bare, ours, requests = _write(storage, commits)
+    figures = _operations(storage, bare, ours, requests)
+    figures += _opening(lambda: open_s3(prefix, upkeep="off", probe=False), storage, commits)
+    storage.close()
+    return figures
+
+
+def _book(storage: S3Storage) -> Context:
+    return quire.open(storage, "agent", counter=NoTokens())
+
+
+def _write(storage: S3Storage, commits: int) -> tuple[list[float], list[float], list[int]]:
+    """Commit so often; turn by turn a bare PUT of the same bytes. Times of both, and the requests of each operation."""
+    ctx, chance = _book(storage), Random(7)
+    bare, ours, requests = [], [], []
+    while ctx.seq < commits:
+        before, start = _sent(storage), time.perf_counter()
+        _speak(ctx, chance)
+        ours.append(time.perf_counter() - start)
+        requests.append(_sent(storage) - before)
+        if ctx.seq % 10 == 0:
+            data = storage.objects.get(storage.objects.list("heads").__next__().key)
+            start = time.perf_counter()
+            storage.objects.put("floor", data.data if data else b"")
+            bare.append(time.perf_counter() - start)
+    return bare, ours, requests
+
+
+def _speak(ctx: Context, chance: Random) -> None:
+    """A message as agents have them: a question, a call, its result, an answer."""
+    waiting = ctx.pending_calls()
+    if waiting:
+        ctx.tool_result(waiting[0].id, prose(chance, chance.choice([80, 800, 6_000])))
+    elif chance.random() < 0.4:
+        ctx.assistant("I will look.", [ToolCall(f"call-{ctx.seq}", "look", f'{{"at": {ctx.seq}}}')])
+    elif chance.random() < 0.5:
+        ctx.user(prose(chance, 300))
+    else:
+        ctx.assistant(prose(chance, 900))
+
+
+def _sent(storage: S3Storage) -> int:
+    return sum(storage.objects.requests.values())
+
+
+def _operations(storage: S3Storage, bare: list[float], ours: list[float], requests: list[int]) -> list[Figure]:
+    steady = requests[10:]
+    mine, floor = statistics.median(ours[10:]), statistics.median(bare)
+    sealed = sum(count > 1 for count in steady)
+    note = f"median; {mine * 1e3:.2f} ms against {floor * 1e3:.2f} ms, of the head's bytes"
+    return [
+        Figure("requests of one operation in steady state, at most", max(steady), "", 2),
+        Figure("requests of one operation on average", statistics.mean(steady), "×", note=f"{sealed:,} seals"),
+        Figure("one operation, × a bare PUT", mine / floor, "×", note=note),
+    ]
+
+
+def _opening(opener: Callable[[], S3Storage], storage: S3Storage, commits: int) -> list[Figure]:
+    before, _, _ = _open(opener)
+    start = time.perf_counter()
+    storage.compact("agent")
+    seconds = time.perf_counter() - start
+    opened, took, rendered = _open(opener)
+    return [
+        Figure(f"requests to open a context with {commits:,} commits after compaction", opened, "", 5),
+        Figure("requests to open it before", before, ""),
+        Figure("requests to open it and render the first view", rendered, ""),
+        Figure("opening it, after compaction", took * 1e3, "ms"),
+        Figure("compacting it", seconds * 1e3, "ms"),
+    ]
+
+
+def _open(opener: Callable[[], S3Storage]) -> tuple[int, float, int]:
+    """Requests and time to open the context, and requests up to the first view."""
+    start = time.perf_counter()
+    storage = opener()
+    ctx = _book(storage)
+    took, opened = time.perf_counter() - start, _sent(storage)
+    ctx.render()
+    rendered = _sent(storage)
+    storage.close()
+    return opened, took, rendered
