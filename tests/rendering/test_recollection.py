@@ -83,6 +83,42 @@ def test_the_question_itself_does_not_count_as_an_answer() -> None:
     assert ctx.conversation.page_of(ctx.messages()[-1].index) not in shown
 
 
+MANUAL = {
+    "Which code stops boiler seven?": (
+        "General remarks on the upkeep of machines.\n",
+        "The code that stops boiler 7 is 4471.\n",
+    ),
+    "七号锅炉的停机密码是多少?": ("设备保养的一般说明,没有什么要紧的内容。\n", "七号锅炉的紧急停机密码是4471。\n"),
+}
+
+
+@pytest.mark.parametrize("question", MANUAL)
+@pytest.mark.parametrize(("budget", "share"), [(600, True), (1_000, True), (1_000, 0.5), (8_000, 0.1)])
+def test_of_a_long_page_the_passage_that_answers_comes_back_in_whatever_room_there_is(
+    question: str, budget: int, share: float
+) -> None:
+    filler, answer = MANUAL[question]
+    ctx = quire.open("memory:", budget=budget)
+    page = ctx.pages.create_detail_page("Manual", "", filler * 200 + answer + filler * 200, "mem-0")
+    ctx.pages.archive(page, cold=True)
+    ctx.user(question)
+    view = ctx.render(recall=share)
+    assert "4471" in recalled(view)
+    assert view.by_kind()["recalled"] <= budget * (0.25 if share is True else share)
+    if "锅炉" in question:
+        assert "七号锅炉" in ctx.why(page).rule
+
+
+@pytest.mark.parametrize("said", ["ok", "Thanks!", "go on", "好的,谢谢", "?", "继续"])
+def test_small_talk_brings_nothing_back(said: str) -> None:
+    ctx = quire.open("memory:", budget=700, embedder=lambda texts: [[1.0, len(text)] for text in texts])
+    for turn in range(20):
+        ctx.user(f"Thanks! ok, go on with valve {turn}, 好的,谢谢,继续。 " + "more words here " * 5)
+        ctx.assistant("Fine.")
+    ctx.user(said)
+    assert recalled(ctx.render(recall=True)) == ""
+
+
 def test_a_short_conversation_has_nothing_to_bring_back() -> None:
     ctx = quire.open("memory:")
     ctx.user("My number is XK-77123.")

@@ -10,7 +10,7 @@ Adding scores that were measured against the best kept more evidence on long dia
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from math import log
 
@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from quire.clock import as_datetime
 from quire.search.snippets import CLOSE, OPEN, snippet
-from quire.search.stems import STOP, stem
-from quire.search.words import terms
+from quire.search.stems import SMALL_TALK, STOP, stem
+from quire.search.words import plain, runs, terms
 from quire.text import in_one_line
 
 GAP = 4 * 3_600_000
@@ -30,11 +30,14 @@ SESSION = 0.7
 NEAR, NEXT = 0.2, 0.1
 """What a session counts against an exchange, and what neighbours and theirs give of their score."""
 _K1, _B = 1.2, 0.75
-_LONG = 1_200
-"""Characters beyond which only the passage that answers is shown."""
+_LONG = 2_000
+_MOST, _SHORT, _LEAST_PASSAGE = 300, 120, 40
+"""Of a text of more characters or tokens only the passage that answers is shown. A short one is shown whole or not at
+all, and a passage is not worth showing in fewer tokens."""
 _LEAST = 0.05
 """What counts for less than this share of the best is not shown, however much room there is."""
 _MOST_LINES = 2_000
+_LONGEST_SMALL_TALK = 80
 
 Count = Callable[[str], int]
 
@@ -122,15 +125,27 @@ def ranked(
     """What each of them is worth for a question."""
     ordered = sorted({memory.key: memory for memory in memories}.values(), key=_place)
     asked = asked_words(question)
+    if not asked:
+        return Ranked((), (), ())
     scores, reasons = score(asked, ordered, words or Words(), likeness)
     return Ranked(ordered, scores, reasons, list(asked))
 
 
 def asked_words(question: str) -> dict[str, None]:
-    """What a question is about: its words without endings, once each, and without those that say nothing."""
+    """What a question is about: its words without endings, once each, and without those that say nothing.
+
+    Small talk is about nothing.
+    """
+    if _is_small_talk(question):
+        return {}
     found = dict.fromkeys(terms(question))
     telling = [word for word in found if word not in STOP] or list(found)
     return dict.fromkeys(map(stem, telling[:200]))
+
+
+def _is_small_talk(text: str) -> bool:
+    words = [run for run in runs(plain(text)) if run[0].isalnum()] if len(text) <= _LONGEST_SMALL_TALK else []
+    return any(word in SMALL_TALK for word in words) and all(word in SMALL_TALK or word in STOP for word in words)
 
 
 def score(
@@ -223,8 +238,19 @@ def _shared(total: Sequence[float], memories: Sequence[Memory], groups: Sequence
 
 def _reason(hits: Counter[str], like: float, total: float) -> str:
     if hits:
-        return f"it has {', '.join(sorted(hits))}"
+        return f"it has {', '.join(_runs(hits))}"
     return "it is like the question" if like > total / 2 else "it stands beside what answers the question"
+
+
+def _runs(words: Iterable[str]) -> list[str]:
+    """Words as they stand in the question: of a run without blanks, the pairs that overlap as one."""
+    found: list[str] = []
+    for word in words:
+        if found and not word.isascii() and len(word) == 2 and found[-1][-1] == word[0]:
+            found[-1] += word[1]
+        else:
+            found.append(word)
+    return found
 
 
 def _place(memory: Memory) -> tuple[bool, int, int]:
@@ -237,7 +263,7 @@ class _Block:
     def __init__(self, room: int, count: Count, asked: Sequence[str]) -> None:
         self.room = room
         self._count = count
-        self._asked = asked
+        self._asked = [f"{word}*" if word.isascii() else word for word in asked]  # they have lost their endings
         self._lines: dict[int, str] = {}
         self._days: dict[str, int] = {}
         self.tokens = 0
@@ -245,12 +271,12 @@ class _Block:
     def add(self, number: int, memory: Memory) -> bool:
         """Take a line if it fits; whether it is worth trying another."""
         day = _day(memory)
-        line = f"{in_one_line(memory.speaker)}: {self._said(memory.text)}\n"
-        cost = self._count(line) + (0 if day in self._days else self._count(day))
-        if self.tokens + cost <= self.room:
+        date = 0 if day in self._days else self._count(day)
+        line, tokens = self._line(memory, self.room - self.tokens - date)
+        if line:
             self._days.setdefault(day, number)
             self._lines[number] = line
-            self.tokens += cost
+            self.tokens += tokens + date
         return self.room - self.tokens > _SMALLEST
 
     def recalled(self, memories: Sequence[Memory], scores: Sequence[float], reasons: Sequence[str]) -> Recalled:
@@ -266,10 +292,31 @@ class _Block:
         chosen = tuple(Chosen(memories[n].key, scores[n], reasons[n]) for n in sorted(self._lines))
         return Recalled(chosen, text, self._count(text))
 
-    def _said(self, text: str) -> str:
-        if len(text) <= _LONG:
-            return text.strip()
-        return snippet(text, self._asked, _LONG).replace(OPEN, "").replace(CLOSE, "")
+    def _line(self, memory: Memory, room: int) -> tuple[str, int]:
+        """A line and what it takes: the whole, of a long text the passage that answers; "" if neither fits."""
+        if len(memory.text) <= _LONG:
+            line = _said(memory, memory.text.strip())
+            tokens = self._count(line)
+            if tokens <= min(room, _MOST):
+                return line, tokens
+            if tokens <= _SHORT:
+                return "", 0
+        return self._passage(memory, min(room, _MOST))
+
+    def _passage(self, memory: Memory, room: int) -> tuple[str, int]:
+        sample = memory.text[:_LONG]
+        size = room * len(sample) // max(self._count(sample), 1)
+        while room >= _LEAST_PASSAGE and size > 0:
+            line = _said(memory, snippet(memory.text, self._asked, size).replace(OPEN, "").replace(CLOSE, ""))
+            tokens = self._count(line)
+            if tokens <= room:
+                return line, tokens
+            size = min(size * room // tokens, size * 9 // 10)
+        return "", 0
+
+
+def _said(memory: Memory, text: str) -> str:
+    return f"{in_one_line(memory.speaker)}: {text}\n"
 
 
 _SMALLEST = 12
