@@ -16,8 +16,9 @@ _STOP: Final = (
 STOP: Final = frozenset(_STOP.split())
 """Words that say nothing of what a question is about."""
 _SMALL_TALK: Final = (
-    "alright bye continue cool exactly fine go good goodbye great hello hey hi next nice no ok okay perfect please proceed"
-    " right sure thank thanks yeah yep yes 谢谢 多谢 好的 好吧 好 你好 您好 嗯 是 是的 对 对的 可以 行 没错 继续 下一 一步 请继 再见"
+    "alright bye continue cool exactly fine go good goodbye great hello hey hi next nice no ok okay perfect please"
+    " proceed right sure thank thanks yeah yep yes 谢谢 多谢 好的 好吧 好 你好 您好 嗯 是 是的 对 对的 可以 行 没错"
+    " 继续 请继续 下一步 再见"
 )
 SMALL_TALK: Final = frozenset(_SMALL_TALK.split())
 """A message of nothing but these asks for nothing."""
