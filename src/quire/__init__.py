@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so that a command line starts at once
+    from quire import aio as aio
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
     from quire.context import Context
@@ -33,6 +34,10 @@ if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so
     from quire.legal import IllegalMessage, check_legal
     from quire.library import Library
     from quire.messages import Message, ToolCall
+    from quire.operations.backup import Backup, backup
+    from quire.operations.doctor import Diagnosis, doctor
+    from quire.operations.retention import Expired
+    from quire.operations.usage import ContextInfo, ContextUsage
     from quire.pages import (
         ContentsPage,
         DetailPage,
@@ -50,15 +55,17 @@ if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so
     from quire.rendering.outlook import Outlook
     from quire.schemas import count_tools
     from quire.search.finding import Hit
-    from quire.storage.postgres import PostgresStorage
     from quire.storage.base import Storage
     from quire.storage.file import FileStorage
     from quire.storage.memory import MemoryStorage
     from quire.storage.migrate import Progress, migrate
     from quire.storage.opening import open_storage
+    from quire.storage.postgres import PostgresStorage
     from quire.storage.s3 import S3Storage
     from quire.storage.sqlite import SQLiteStorage
+    from quire.storage.symptoms import Symptom
     from quire.system import Change, ContextSystem, Entry, PageStorage, Problem
+    from quire.system.forgetting import Purged
     from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
     from quire.windows.actions import action
     from quire.windows.app import App, Close, Refresh
@@ -70,6 +77,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "AgentContext",
     "App",
+    "Backup",
     "Bill",
     "Busy",
     "Change",
@@ -79,12 +87,16 @@ __all__ = [
     "Conflict",
     "ContentsPage",
     "Context",
+    "ContextInfo",
     "ContextSystem",
+    "ContextUsage",
     "Conversation",
     "Corrupt",
     "DetailPage",
+    "Diagnosis",
     "Entry",
     "EstimateCounter",
+    "Expired",
     "FileStorage",
     "Finding",
     "Form",
@@ -121,6 +133,7 @@ __all__ = [
     "Price",
     "Problem",
     "Progress",
+    "Purged",
     "QuireError",
     "Quota",
     "QuotaExceeded",
@@ -134,6 +147,7 @@ __all__ = [
     "Storage",
     "StorageClosed",
     "StorageFailure",
+    "Symptom",
     "TokenCounter",
     "ToolCall",
     "Tools",
@@ -146,8 +160,10 @@ __all__ = [
     "WindowEvent",
     "Windows",
     "action",
+    "backup",
     "check_legal",
     "count_tools",
+    "doctor",
     "migrate",
     "open_storage",
 ]
@@ -165,6 +181,10 @@ _PLACES = {
     "quire.legal": "IllegalMessage check_legal",
     "quire.library": "Library",
     "quire.messages": "Message ToolCall",
+    "quire.operations.backup": "Backup backup",
+    "quire.operations.doctor": "Diagnosis doctor",
+    "quire.operations.retention": "Expired",
+    "quire.operations.usage": "ContextInfo ContextUsage",
     "quire.pages": (
         "ContentsPage DetailPage Form Lifecycle Mark Page PageIndex Permission Segment SegmentType Visibility"
     ),
@@ -180,7 +200,9 @@ _PLACES = {
     "quire.storage.postgres": "PostgresStorage",
     "quire.storage.s3": "S3Storage",
     "quire.storage.sqlite": "SQLiteStorage",
+    "quire.storage.symptoms": "Symptom",
     "quire.system": "Change ContextSystem Entry PageStorage Problem",
+    "quire.system.forgetting": "Purged",
     "quire.tokens": "EstimateCounter TokenCounter VocabularyCounter",
     "quire.windows.actions": "action",
     "quire.windows.app": "App Close Refresh",
@@ -192,6 +214,8 @@ _LATE = {name: module for module, names in _PLACES.items() for name in names.spl
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aio":  # a part of the package rather than a name in it
+        return import_module("quire.aio")
     if name not in _LATE:
         raise AttributeError(f"module 'quire' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_LATE[name]), name)
