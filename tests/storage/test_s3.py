@@ -1,16 +1,43 @@
-"""S3Storage over a real server: the contract."""
+"""The contract over S3Storage: a real server; with --long also its engine over objects in memory, in tiny chunks."""
 
 from pathlib import Path
 
+import pytest
+
 from quire import Storage
 from quire.testing import StorageContract
-from tests.servers.s3 import fresh_prefix, open_s3
+from tests.servers.s3 import fresh_prefix, open_s3, server
+from tests.storage.s3engine import Watched, opened, tiny
+
+__all__ = ["tiny"]
 
 
 class TestS3(StorageContract):
     def setup_method(self) -> None:
+        server()
         super().setup_method()
         self._prefixes: dict[Path, str] = {}
 
     def open_storage(self, place: Path) -> Storage:
         return open_s3(self._prefixes.setdefault(place, fresh_prefix()))
+
+    @pytest.mark.slow
+    def test_whatever_is_done_to_a_family_of_forks_memory_agrees(self) -> None:
+        """Thousands of requests: in short runs test_s3_engine.py stands in."""
+        super().test_whatever_is_done_to_a_family_of_forks_memory_agrees()
+
+    @pytest.mark.slow
+    def test_threads_with_a_handle_each_lose_nothing(self) -> None:
+        """As are these; processes race in test_s3_race.py."""
+        super().test_threads_with_a_handle_each_lose_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
+class TestS3Engine(StorageContract):
+    def setup_method(self) -> None:
+        super().setup_method()
+        self._stores: dict[Path, Watched] = {}
+
+    def open_storage(self, place: Path) -> Storage:
+        return opened(self._stores.setdefault(place, Watched()).beside(), cache_bytes=100_000)

@@ -45,9 +45,9 @@ def test_an_operation_in_steady_state_is_one_request_or_two(objects: Watched) ->
     ctx = book(storage)
     for turn in range(10):
         talk(ctx, turn)
-    costs = [sent(objects, lambda turn=turn: talk(ctx, turn)) for turn in range(10, 1_200)]  # type: ignore[misc]
+    costs = [sent(objects, lambda turn=turn: talk(ctx, turn)) for turn in range(10, 500)]  # type: ignore[misc]
     assert max(costs) == 2
-    assert sum(cost == 2 for cost in costs) < 40, "sealing is rare"
+    assert sum(cost == 2 for cost in costs) < 20, "sealing is rare"
     assert storage._books.book("agent").standing is not None
 
 
@@ -63,7 +63,7 @@ def test_a_large_commit_is_two_requests(objects: Watched) -> None:
 
 def test_opening_takes_few_requests_however_many_commits_there_were(objects: Watched) -> None:
     ctx = book(opened(objects))
-    for turn in range(1_000):
+    for turn in range(400):
         talk(ctx, turn)
     assert isinstance(ctx.pages.storage, S3Storage)
     ctx.pages.storage.compact("agent")
@@ -75,43 +75,43 @@ def test_opening_takes_few_requests_however_many_commits_there_were(objects: Wat
         later.render()
     assert rendering["total"] <= 10
     with again.counted() as adding:
-        talk(later, 1_000)
+        talk(later, 400)
     assert adding["total"] <= 2
     assert len(later.messages(all=True)) == len(ctx.messages(all=True)) + 1
 
 
 def test_one_page_of_a_large_context_reads_a_block_and_not_the_context(objects: Watched) -> None:
     storage = opened(objects)
-    for start in range(0, 8_000, 1_000):
-        values = (Put(BODY, key, b"%d " % key * 300) for key in range(start, start + 1_000))
+    for start in range(0, 4_000, 1_000):
+        values = (Put(BODY, key, b"%d " % key * 600) for key in range(start, start + 1_000))
         write(storage, "c", *values, *pages(range(start, start + 1_000), group=1))
     storage.compact("c")
     size = sum(listed.size for listed in objects.list("data"))
     assert size > 8_000_000
-    for key in (0, 4_321, 7_999):
+    for key in (0, 2_321, 3_999):
         other = objects.beside()
         fresh = opened(other)
         with other.counted() as reading:
             record = fresh.get("c", BODY, key)
         assert record is not None
-        assert record.value == b"%d " % key * 300
+        assert record.value == b"%d " % key * 600
         assert reading["total"] <= 3, "the head, the index, a block"
         assert reading["read"] < 1_000_000
         with other.counted() as listing:
-            assert next(fresh.members("c", PAGE, 1, reverse=True)).key == 7_999
+            assert next(fresh.members("c", PAGE, 1, reverse=True)).key == 3_999
         assert listing["total"] <= 3
         with other.counted() as missing:
             assert fresh.get("c", SEGMENT, 5) is None
             assert fresh.get("c", MESSAGE, 5) is None
         assert missing["total"] == 0
     with other.counted() as scanning:
-        assert len(list(fresh.scan("c", BODY))) == 8_000
+        assert len(list(fresh.scan("c", BODY))) == 4_000
     assert scanning["total"] <= 12, "scans read ahead"
 
 
 def test_a_cold_read_takes_at_most_two_requests_a_run(objects: Watched) -> None:
     storage = opened(objects)
-    for turn in range(200):
+    for turn in range(120):
         write(storage, "c", Put(BODY, turn, bytes(40_000)), Put(JOURNAL, turn, b"%d" % turn))
     other = objects.beside()
     fresh = opened(other)
@@ -125,11 +125,11 @@ def test_a_cold_read_takes_at_most_two_requests_a_run(objects: Watched) -> None:
 
 def test_the_cache_is_bounded(objects: Watched) -> None:
     storage = opened(objects)
-    for start in range(0, 6_000, 500):
+    for start in range(0, 3_000, 500):
         write(storage, "c", *(Put(BODY, key, bytes(1_000)) for key in range(start, start + 500)))
     storage.compact("c")
     small = opened(objects.beside(), cache_bytes=1 << 20)
-    assert keys_of(small.scan("c", BODY)) == list(range(6_000))
+    assert keys_of(small.scan("c", BODY)) == list(range(3_000))
     assert 0 < small._chunks._blocks.size <= 1 << 20
 
 
@@ -145,7 +145,7 @@ def test_looking_listing_and_dropping(objects: Watched) -> None:
     assert list(storage.contexts()) == ["c"]
 
 
-@pytest.mark.parametrize("count", [10, 12_000])
+@pytest.mark.parametrize("count", [10, 4_200])
 def test_contexts_are_listed_without_being_opened(objects: Watched, count: int) -> None:
     names = [f"context {number:06}" for number in range(count)]
     for name in names:

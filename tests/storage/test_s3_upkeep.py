@@ -9,6 +9,7 @@ import pytest
 
 from quire import Busy, StorageFailure
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage
+from quire.storage.s3 import books
 from quire.storage.s3.chunks import ChunkRef
 from quire.storage.s3.heads import HeadObject
 from quire.storage.s3.objects import Listed
@@ -103,7 +104,10 @@ def test_commits_during_a_merge_are_kept(objects: Watched) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 99])
-def test_a_seal_during_a_merge_of_everything_makes_it_too_late(objects: Watched, times: int) -> None:
+def test_a_seal_during_a_merge_of_everything_makes_it_too_late(
+    objects: Watched, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(books, "_PAUSES", (0.0,) * 8)
     other = opened(objects, upkeep="off")
     write(other, "c", *bodies(0, 5))
     write(other, "c", Put(JOURNAL, 1, b"before"))
@@ -160,7 +164,7 @@ def test_a_reader_with_an_older_head_reads_on_within_the_grace(objects: Watched)
 
 def test_removing_leaves_everything_readable(objects: Watched) -> None:
     storage = opened(objects, grace_seconds=MOMENT)
-    for turn in range(70):
+    for turn in range(40):
         write(storage, "c", *pages([turn], group=1), *bodies(turn * 3, turn * 3 + 3))
         write(storage, "d", *bodies(turn, turn + 2))
     storage.fork("c", "f", _fork_of(storage, "c"), {})
