@@ -275,6 +275,7 @@ def test_a_fork_can_be_left_as_it_is(shelf: Shelf) -> None:
 def test_an_origin_that_was_dropped_leaves_nothing_behind(shelf: Shelf) -> None:
     talk = shelf.open()
     index = note(talk)
+    talk.pages.set_detail(index, f"another {SECRET}")  # what it said before is only in the history of this one
     talk.user(f"said {中}")
     fork, other = talk.fork("fork"), talk.fork("other")
     shelf.storage.drop("c")

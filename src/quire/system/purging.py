@@ -64,6 +64,11 @@ class Written:
             if anchor.before is not None:
                 self._note(record.key, _page_in(record.key, anchor.before, anchor.group, anchor.order))
 
+    def unreached(self) -> set[int]:
+        """The texts that nothing refers to any more: older ones of pages, whose history went with a fork's origin."""
+        known = {header.body for headers in self.headers.values() for header in headers}
+        return {record.key for record in self.state.storage.scan(self.state.context, BODY)} - known
+
     def is_one_of(self, key: int, *forms: Form) -> bool:
         """Whether a page is, or ever was, of such a form."""
         return any(header.form in forms for header in self.headers.get(key, ()))
@@ -200,7 +205,8 @@ def _erase(plan: Plan, traces: Traces) -> int:
         old = plan.note(PURGED)
         plan.put_note(PURGED, gaps=merge_gaps(old.gaps if old else (), gone))
     kept = {page.header.body for page in plan.pages.values() if isinstance(page, PageRecord)}
-    plan.erasures += [Delete(BODY, body) for body in sorted(traces.bodies - kept)]
+    bodies = traces.bodies | traces.written.unreached()
+    plan.erasures += [Delete(BODY, body) for body in sorted(bodies - kept)]
     plan.erasures += [Delete(VECTOR, key) for key in sorted(traces.keys | traces.tellers)]
     for record in storage.scan(context, CALL):
         pages = decode_call(record.key, record.value)

@@ -40,6 +40,11 @@ _MOST_LINES = 50_000
 _ERASE = """INSERT INTO {q}.gone (context, family, key) SELECT %s, %s, key FROM unnest(%s::bigint[]) AS key
     ON CONFLICT DO NOTHING"""
 _DELETE = "DELETE FROM {q}.record WHERE context = %s AND family = %s AND key = ANY(%s::bigint[])"
+_RELATED = """WITH RECURSIVE related AS (
+        SELECT unnest(%s::bigint[]) AS id UNION SELECT shared.id FROM related JOIN {q}.shared ON origin = related.id)
+    SELECT id, EXISTS (SELECT 1 FROM {q}.context WHERE context.id = related.id) FROM related"""
+_GONE = "SELECT context, family, key FROM {q}.gone WHERE context = ANY(%s::bigint[])"
+_UNERASE = "DELETE FROM {q}.gone WHERE context = ANY(%s::bigint[]) AND family = %s AND key = %s"
 
 Line = tuple[tuple[int, Mapping[Family, int]], ...]
 """The contexts one reads from, nearest first, each with the keys below which it does."""
@@ -131,6 +136,21 @@ class Shares:
             if db.execute(self._sql(IS_NAMED), (number,)).fetchone():
                 self._sweep(db, number)
                 return
+
+    def sweep_unread(self, db: "Db", numbers: Sequence[int]) -> None:
+        """Remove every immutable record that was deleted in all contexts that read it, among those related to these."""
+        roots = [line[-1][0] if (line := self.line(number)) else number for number in numbers]
+        related = db.execute(self._sql(_RELATED), (roots,)).fetchall()
+        named = [number for number, is_named in related if is_named]
+        families = {CODES[family]: family for family in IMMUTABLE}
+        gone: dict[tuple[int, int, int], list[int]] = {}
+        for number, code, key in db.execute(self._sql(_GONE), (named,)).fetchall():
+            gone.setdefault((self.owner(number, families[code], key), code, key), []).append(number)
+        for (owner, code, key), erased in gone.items():
+            if all(number in erased for number in named if self.owner(number, families[code], key) == owner):
+                db.execute(self._sql(LOCK_LINE), (owner,))
+                db.execute(self._sql(_DELETE), (owner, code, [key]))
+                db.execute(self._sql(_UNERASE), (erased, code, key))
 
     def _sweep(self, db: "Db", number: int) -> None:
         """Remove the records that a context had deleted and that no fork reads any more."""

@@ -4,7 +4,7 @@ A commit is one statement: one round trip and one transaction, with the version 
 contexts touch no common row. Numbers of dropped contexts are not used again: a stale handle can only meet `Conflict`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from os import urandom
@@ -231,6 +231,14 @@ class PostgresStorage:
         if self._indexes is None:
             self._indexes = PostgresIndexes(self._session)
         return PostgresIndex(self._indexes, lambda: self._number(context))
+
+    def scrub(self, contexts: Sequence[str]) -> None:
+        """Take out shared records that nobody reads any more: then no row holds what was deleted in these contexts.
+
+        The server writes over the space of old rows in its own time; `VACUUM FULL` by the owner does it at once.
+        """
+        numbers = [number for context in contexts if (number := self._number(context))]
+        self._session.transact(lambda db: self._shares.sweep_unread(db, numbers))
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["PostgresStorage"]:
