@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from threading import Lock, Thread
+from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Self
 
@@ -61,6 +61,7 @@ class Wire:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
                     self._open.append(client)
                 self._start(self._handle_quietly, client)
@@ -121,38 +122,33 @@ class LendingProxy(Wire):
         self._random = Random(seed)
         self._greeting = b""
         self._free = [self._session() for _ in range(sessions)]
-        self._lent = Lock()
+        self._returned = Condition()
         self.used: set[int] = set()
 
     def handle(self, client: socket.socket) -> None:
         self._greet(client)
-        while True:
-            session = None
-            message = _message(client)
-            if message[:1] == b"X":
-                return
-            while session is None:
-                with self._lent:
-                    if self._free:
-                        session = self._free.pop(self._random.randrange(len(self._free)))
+        while (message := _message(client))[:1] != b"X":
+            with self._returned:
+                self._returned.wait_for(lambda: self._free)
+                session = self._free.pop(self._random.randrange(len(self._free)))
             self.used.add(id(session))
             self._transaction(client, session, message)
-            with self._lent:
+            with self._returned:
                 self._free.append(session)
+                self._returned.notify()
 
     def _transaction(self, client: socket.socket, session: socket.socket, message: bytes) -> None:
         """Pass on requests and answers until the session is out of a transaction."""
         while True:
-            session.sendall(message)
-            while message[:1] not in (b"S", b"Q"):
-                message = _message(client)
-                session.sendall(message)
-            while True:
-                answer = _message(session)
-                client.sendall(answer)
-                if answer[:1] == b"Z":
-                    break
-            if answer[5:6] == b"I":
+            asked = [message]
+            while asked[-1][:1] not in (b"S", b"Q"):
+                asked.append(_message(client))
+            session.sendall(b"".join(asked))
+            answers = [_message(session)]
+            while answers[-1][:1] != b"Z":
+                answers.append(_message(session))
+            client.sendall(b"".join(answers))
+            if answers[-1][5:6] == b"I":
                 return
             message = _message(client)
 
