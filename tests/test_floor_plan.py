@@ -91,6 +91,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "search.scoring",
         "search.snippets",
         "search.scope",
+        "search.kept",
         "search.memory",
         "search.layers",
         "search.texts",

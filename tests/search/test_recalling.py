@@ -13,7 +13,7 @@ from quire import InvalidValue, Permission, Segment
 from quire.search.gathering import MOST_WHOLE, likeness_of, memories, words_of
 from quire.search.recalling import GAP, Memory, Recalled, Words, ranked
 from quire.search.scope import everything, open_to_agents
-from quire.search.vectors import vectors_of
+from quire.search.vectors import vectors_and
 
 DAY = 86_400_000
 
@@ -186,4 +186,4 @@ def test_likeness_speaks_for_an_exchange_and_its_neighbours() -> None:
     assert around[0] > 0 < around[2]
     assert around[4] == 0
     assert likeness_of(state, "zz", None) == []
-    assert vectors_of(state.storage, state.context, letters).rows([]).shape[0] == 0
+    assert vectors_and("zz", state.storage, state.context, letters)[0].rows([]).shape[0] == 0

@@ -3,13 +3,13 @@
 Work that is held back (`temporary`) is searched as a thin layer over the index below it.
 """
 
-from threading import Lock
-from typing import cast
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 from quire.errors import Corrupt
 from quire.records import decode_head
 from quire.search.catching import catch_up, changed
+from quire.search.kept import Kept
 from quire.search.layers import LayeredIndex
 from quire.search.memory import MemoryIndex
 from quire.storage.base import Storage
@@ -17,41 +17,44 @@ from quire.storage.overlay import OverlayStorage
 from quire.storage.searching import Index, IndexLost, SearchIndex, Standing
 
 _TRIES = 5
-_indexes: "WeakKeyDictionary[Storage, dict[str, MemoryIndex]]" = WeakKeyDictionary()
-_lock = Lock()
+T = TypeVar("T")
+_indexes: Kept[MemoryIndex] = Kept()
 
 
 def index_of(storage: Storage, context: str) -> Index:
     """The index of a context as it is stored now."""
+    return asked(storage, context, lambda index: index)
+
+
+def asked(storage: Storage, context: str, question: Callable[[Index], T], tries: int = _TRIES) -> T:
+    """What the index of a context as it is stored now answers to a question.
+
+    It is asked again if the index was emptied meanwhile, or if another writer took away a record between two looks.
+    """
+    try:
+        return question(_caught_up(storage, context))
+    except (IndexLost, Corrupt):
+        if tries == 1:
+            raise
+        return asked(storage, context, question, tries - 1)
+
+
+def _caught_up(storage: Storage, context: str) -> Index:
     if isinstance(storage, OverlayStorage) and storage.context == context:
         return _layered(storage, context)
     offered = getattr(storage, "search", None)
     index = cast(SearchIndex, offered(context)) if callable(offered) else _in_memory(storage, context)
-    for attempt in range(_TRIES):
-        head = storage.head(context)
-        try:
-            catch_up(index, storage, context)
-            break
-        except IndexLost:
-            if attempt == _TRIES - 1:
-                raise
-        except Corrupt:  # perhaps only because another writer took a record away between two looks
-            if attempt == _TRIES - 1 or storage.head(context) == head:
-                raise
+    catch_up(index, storage, context)
     return index
 
 
 def _in_memory(storage: Storage, context: str) -> MemoryIndex:
-    """The index kept here for a storage; it goes when the storage does."""
-    with _lock:
-        try:
-            return _indexes.setdefault(storage, {}).setdefault(context, MemoryIndex())
-        except TypeError:  # an object that cannot be watched: a new index every time
-            return MemoryIndex()
+    """The index kept here for a context."""
+    return _indexes.get(storage, context, MemoryIndex)
 
 
 def _layered(storage: OverlayStorage, context: str) -> Index:
-    below = index_of(storage.below, context)
+    below = _caught_up(storage.below, context)
     start, head = storage.start, storage.head(context)
     if head is None or head == start:
         return below

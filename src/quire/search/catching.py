@@ -25,8 +25,9 @@ def catch_up(index: SearchIndex, storage: Storage, context: str) -> None:
         identity = decode_head(head.value).identity
         stands = index.standing()
         if stands is None or stands.identity != identity or stands.version > head.version:
-            index.clear()
-            index.update(None, Standing(head.version, identity, -1), ())
+            if storage.head(context) == head:  # else others went on meanwhile, and the index with them
+                index.clear()
+                index.update(None, Standing(head.version, identity, -1), ())
         elif stands.reached < MAX_KEY:
             _build(index, stands, storage, context)
         elif stands.version < head.version:
@@ -78,18 +79,21 @@ def _follow(index: SearchIndex, stands: Standing, storage: Storage, context: str
     if keys is None:
         index.clear()
         return
-    steps = iter(keys)
-    seen = stands
-    while True:
-        batch = list(islice(steps, _BATCH))
-        last = len(batch) < _BATCH
-        then = Standing(until if last else seen.version, stands.identity)
-        pages = [(key, page_at(storage, context, key)) for key in batch]
-        documents = [document(storage, context, page) for _, page in pages if page is not None and is_found(page)]
-        gone = [key for key, page in pages if page is None or not is_found(page)]
-        if not index.update(seen, then, documents, gone) or last:
-            return
-        seen = then
+    documents: list[Document] = []
+    gone: list[int] = []
+    terms = 0
+    for key in keys:
+        page = page_at(storage, context, key)
+        if page is None or not is_found(page):
+            gone.append(key)
+            continue
+        documents.append(document(storage, context, page))
+        terms += len(documents[-1].body)
+        if len(documents) >= _BATCH or terms > _BATCH_TERMS:
+            if not index.update(stands, stands, documents, gone):
+                return
+            documents, gone, terms = [], [], 0
+    index.update(stands, Standing(until, stands.identity), documents, gone)
 
 
 class Ahead:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -12,16 +11,17 @@ from quire.errors import InvalidValue, NoSuchSegment, shown
 from quire.pages import Form, Lifecycle, PageIndex
 from quire.reader import Reader, Through
 from quire.records import Gone, Header, PageRecord
-from quire.search.catalogue import index_of
+from quire.search.catalogue import asked
 from quire.search.catching import page_at
 from quire.search.query import Query, parse
 from quire.search.ranking import Near, Ranked, rank
 from quire.search.scope import Scope, everything, narrowed
 from quire.search.snippets import OPEN, snippet
 from quire.search.texts import body_of, is_found
-from quire.search.vectors import Embedder, embedded, vectors_of
+from quire.search.vectors import Embedder, vectors_and
 from quire.state import State
-from quire.storage.searching import IndexLost
+from quire.storage.base import MAX_KEY
+from quire.storage.searching import Index
 
 _AGAIN = 8
 _LOOKED_AT = 256
@@ -109,22 +109,18 @@ def find(
     With an embedder, pages that say it in other words are found too. Filters are those of `Filters`. Raises
     `InvalidValue`, or `NoSuchSegment` for a segment outside the scope.
     """
-    asked = parse(query)
+    wanted = parse(query)
     if type(limit) is not int or limit < 0:
         raise InvalidValue(f"limit is {shown(limit)}; a whole number of at least 0 is needed.")
     chosen = Filters(**filters)
     chosen.check()
     seen = everything(state) if scope is None else scope
     within = seen if chosen.segment is None else narrowed(seen, [_segment(state, seen, chosen.segment)])
-    if not limit or not asked.clauses or not state.version:
+    if not limit or not wanted.clauses or not state.version:
         return []
-    search = partial(
-        _hits, state, asked, limit, seen, within, chosen, _meaning(state, query, embedder), _written(query)
-    )
-    try:
-        return search()
-    except IndexLost:  # it was emptied, and is filled again now
-        return search()
+    near, written = _meaning(state, query, embedder), _written(query)
+    search = _Search(state, wanted, min(limit, MAX_KEY), seen, within, chosen, near, written)
+    return asked(state.storage, state.context, search.hits)
 
 
 class Aside(Through):
@@ -145,8 +141,7 @@ def _meaning(state: State, query: str, embedder: Embedder | None) -> Near | None
     """What gives the pages whose vectors are nearest to the query's."""
     if embedder is None:
         return None
-    vectors = vectors_of(state.storage, state.context, embedder)
-    vector = embedded(embedder, [query])[0]
+    vectors, vector = vectors_and(query, state.storage, state.context, embedder)
     return lambda spans, limit: vectors.like(vector, spans, limit)
 
 
@@ -157,33 +152,36 @@ def _written(query: str) -> str | None:
     return text.casefold() if signs and not any(map(str.isspace, text)) else None
 
 
-def _hits(
-    state: State,
-    query: Query,
-    limit: int,
-    seen: Scope,
-    within: Scope,
-    filters: Filters,
-    near: Near | None,
-    written: str | None,
-) -> list[Hit]:
-    index = index_of(state.storage, state.context)
-    aside = Aside(state)
-    wanted = limit * _AGAIN if filters.look_at_pages else limit
-    if written is not None:
-        wanted = max(wanted, _LOOKED_AT)
-    while True:
-        ranked = rank(index, query, seen.spans(), within.spans(), wanted, near)
-        hits = [
-            (entry, page)
-            for entry in ranked
-            if (page := _page(aside, entry.key)) is not None and _passes(state, aside, page, filters)
-        ]
-        if len(hits) >= limit or len(ranked) < wanted:
-            if written is not None:
-                hits = _as_written_first(state, hits, written)
-            return [_hit(state, aside, entry, page, query) for entry, page in hits[:limit]]
-        wanted *= _AGAIN
+class _Search(Struct, frozen=True):
+    """One search: what is asked for, who asks, and where."""
+
+    state: State
+    query: Query
+    limit: int
+    seen: Scope
+    within: Scope
+    filters: Filters
+    near: Near | None
+    written: str | None
+
+    def hits(self, index: Index) -> list[Hit]:
+        """What an index answers."""
+        aside = Aside(self.state)
+        wanted = self.limit * _AGAIN if self.filters.look_at_pages else self.limit
+        if self.written is not None:
+            wanted = max(wanted, _LOOKED_AT)
+        while True:
+            ranked = rank(index, self.query, self.seen.spans(), self.within.spans(), wanted, self.near)
+            hits = [
+                (entry, page)
+                for entry in ranked
+                if (page := _page(aside, entry.key)) is not None and _passes(self.state, aside, page, self.filters)
+            ]
+            if len(hits) >= self.limit or len(ranked) < wanted:
+                if self.written is not None:
+                    hits = _as_written_first(self.state, hits, self.written)
+                return [_hit(self.state, aside, entry, page, self.query) for entry, page in hits[: self.limit]]
+            wanted *= _AGAIN
 
 
 def _as_written_first(
@@ -246,11 +244,10 @@ def _passage(state: State, header: Header, query: Query) -> str:
 
 
 def _segment(state: State, scope: Scope, segment: str) -> int:
-    number = state.live_segment(segment)
-    if number not in scope.segments:
-        known = [state.counters[n].segment for n in sorted(scope.segments)]
-        raise NoSuchSegment(segment, known)
-    return number
+    known = {state.counters[number].segment: number for number in sorted(scope.segments)}
+    if not isinstance(segment, str) or segment not in known:
+        raise NoSuchSegment(segment, list(known))  # names none that the viewer may not see
+    return known[segment]
 
 
 def _one_of(field: str, value: object, known: dict[str, Any]) -> None:

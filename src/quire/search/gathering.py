@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from quire.pages import Form
 from quire.records import PageRecord, page_key, segment_number
-from quire.search.catalogue import index_of
+from quire.search.catalogue import asked
 from quire.search.catching import page_at, pages_from
 from quire.search.query import Clause, Query, phrase_of
 from quire.search.ranking import rank
@@ -19,7 +19,7 @@ from quire.search.recalling import Likeness, Memory, Words
 from quire.search.scope import Scope, narrowed
 from quire.search.stems import STOP
 from quire.search.texts import body_of, is_found
-from quire.search.vectors import Embedder, embedded, speaker, vectors_of
+from quire.search.vectors import Embedder, speaker, vectors_and
 from quire.search.words import plain, runs
 from quire.state import State
 
@@ -56,8 +56,7 @@ def likeness_of(state: State, question: str, embedder: Embedder | None) -> list[
     """How like the question exchanges are, alone and with those beside them; nothing without an embedder."""
     if embedder is None:
         return []
-    vectors = vectors_of(state.storage, state.context, embedder)
-    vector = embedded(embedder, [question])[0]
+    vectors, vector = vectors_and(question, state.storage, state.context, embedder)
 
     def alone(given: Sequence[Memory]) -> list[float]:
         return [float(value) for value in vectors.rows([memory.key for memory in given]) @ vector]
@@ -104,8 +103,8 @@ def _ranked(state: State, question: str, scope: Scope, within: Scope, limit: int
     found = dict.fromkeys(runs(plain(question[:10_000])))
     telling = [word for word in found if word not in STOP][:64] or list(found)[:64]
     query = Query(tuple(Clause(phrase_of(word), (word,)) for word in telling))
-    index = index_of(state.storage, state.context)
-    for entry in rank(index, query, scope.spans(), within.spans(), limit):
+    known, wanted = scope.spans(), within.spans()
+    for entry in asked(state.storage, state.context, lambda index: rank(index, query, known, wanted, limit)):
         page = page_at(state.storage, state.context, entry.key)
         if page is not None and is_found(page):
             yield page

@@ -1,5 +1,6 @@
 """Two indexes as one: what lies below, and what was changed above it."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from heapq import merge
 from itertools import islice
@@ -42,14 +43,10 @@ class LayeredIndex:
 
     def _left(self, spans: Sequence[Span]) -> Sequence[Span]:
         """The stretches without what counts above only."""
-        found = list(spans)
-        for key in self._cut:
-            found = [part for span in found for part in _without(span, key)]
-        return found
-
-
-def _without(span: Span, key: int) -> list[Span]:
-    first, last = span
-    if not first <= key <= last:
-        return [span]
-    return [part for part in ((first, key - 1), (key + 1, last)) if part[0] <= part[1]]
+        found: list[Span] = []
+        for first, last in spans:
+            for key in self._cut[bisect_left(self._cut, first) : bisect_right(self._cut, last)]:
+                found.append((first, key - 1))
+                first = key + 1
+            found.append((first, last))
+        return [span for span in found if span[0] <= span[1]]

@@ -5,12 +5,15 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 from threading import RLock
+from typing import NamedTuple
 
+from quire.storage.base import MAX_KEY
 from quire.storage.searching import (
     Amount,
     Blocks,
     Document,
     Found,
+    IndexLost,
     Phrase,
     Score,
     Sizes,
@@ -21,6 +24,13 @@ from quire.storage.searching import (
 
 _PARTS = 3
 _Places = tuple[Sequence[int], ...]
+
+
+class _Sought(NamedTuple):
+    """A phrase in the numbers of an index, looked up once a question: its terms, and what the last one may be."""
+
+    before: tuple[int, ...]
+    ends: set[int]
 
 
 class MemoryIndex:
@@ -47,8 +57,9 @@ class MemoryIndex:
     def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
         with self._lock:
             found = 0
-            for key in self._holders(phrase):
-                if _within(key, spans) and any(self.places(key, phrase)):
+            sought = self._sought(phrase)
+            for key in self._holders(sought):
+                if _within(key, spans) and any(self.places(key, sought)):
                     found += 1
                     if found >= most:
                         break
@@ -56,8 +67,12 @@ class MemoryIndex:
 
     def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
         with self._lock:
-            phrases = wanted.phrases
-            found = ((-score(_Here(self, key, phrases)), key) for key in self._matches(wanted, spans))
+            if self._standing is None or self._standing.reached < MAX_KEY:
+                raise IndexLost("The search index was emptied and is made anew.")
+            known = {phrase: self._sought(phrase) for phrase in {*wanted.phrases}}
+            phrases = [known[phrase] for phrase in wanted.phrases]
+            every, some = ([known[phrase] for phrase in group] for group in (wanted.every, wanted.some))
+            found = ((-score(_Here(self, key, phrases)), key) for key in self._matches(every, some, spans))
             return [(-value, key) for value, key in nsmallest(limit, found)]
 
     def update(
@@ -122,51 +137,47 @@ class MemoryIndex:
             found.append(self._numbers[term])
         return found
 
-    def _last(self, phrase: Phrase) -> list[int]:
-        """The numbers that the last term of a phrase stands for."""
-        if phrase.prefix:
-            return self._beginning(phrase.terms[-1])
-        number = self._numbers.get(phrase.terms[-1])
-        return [] if number is None else [number]
+    def _sought(self, phrase: Phrase) -> _Sought:
+        """A phrase in numbers; -1 for a term that stands nowhere."""
+        *before, last = (self._numbers.get(term, -1) for term in phrase.terms)
+        ends = self._beginning(phrase.terms[-1]) if phrase.prefix else [last]
+        return _Sought(tuple(before), {number for number in ends if number >= 0})
 
-    def _holders(self, phrase: Phrase) -> set[int]:
+    def _holders(self, sought: _Sought) -> set[int]:
         """The documents that hold every term of a phrase, wherever."""
-        found: set[int] = set().union(*(self._holding[number] for number in self._last(phrase)))
-        for term in phrase.terms[:-1]:
-            number = self._numbers.get(term)
-            found = found & self._holding[number] if number is not None else set()
+        found: set[int] = set().union(*(self._holding[number] for number in sought.ends))
+        for number in sought.before:
+            found = found & self._holding[number] if number >= 0 else set()
         return found
 
-    def _matches(self, wanted: Wanted, spans: Sequence[Span]) -> Iterator[int]:
-        every = [self._holders(phrase) for phrase in wanted.every]
-        if wanted.some:
-            every.append(set().union(*(self._holders(phrase) for phrase in wanted.some)))
-        for key in set.intersection(*sorted(every, key=len)) if every else ():
-            if not _within(key, spans):
-                continue
-            if all(_single(phrase) or any(self.places(key, phrase)) for phrase in wanted.every) and (
-                not wanted.some or any(any(self.places(key, phrase)) for phrase in wanted.some)
+    def _matches(self, every: Sequence[_Sought], some: Sequence[_Sought], spans: Sequence[Span]) -> Iterator[int]:
+        holders = [self._holders(sought) for sought in every]
+        if some:
+            holders.append(set().union(*(self._holders(sought) for sought in some)))
+        for key in set.intersection(*sorted(holders, key=len)) if holders else ():
+            if (
+                _within(key, spans)
+                and all(not sought.before or any(self.places(key, sought)) for sought in every)
+                and (not some or any(any(self.places(key, sought)) for sought in some))
             ):
                 yield key
 
-    def places(self, key: int, phrase: Phrase) -> _Places:
+    def places(self, key: int, sought: _Sought) -> _Places:
         """Where a phrase stands in each field; several terms do not stand in a row in the parts."""
         fields = self._documents[key]
-        last = self._last(phrase)
-        if _single(phrase) and len(last) == 1:
-            return tuple(range(field.count(last[0])) for field in fields)
-        numbers = [self._numbers.get(term, -1) for term in phrase.terms[:-1]]
-        ends = set(last)
+        before, ends = sought
+        if not before and len(ends) == 1:
+            (number,) = ends
+            return tuple(range(field.count(number)) for field in fields)
         return tuple(
-            () if numbers and place == _PARTS else list(_rows(field, numbers, ends))
-            for place, field in enumerate(fields)
+            () if before and place == _PARTS else list(_rows(field, before, ends)) for place, field in enumerate(fields)
         )
 
 
 class _Here:
     """The document at hand while it is scored."""
 
-    def __init__(self, index: MemoryIndex, key: int, phrases: Sequence[Phrase]) -> None:
+    def __init__(self, index: MemoryIndex, key: int, phrases: Sequence[_Sought]) -> None:
         self.rowid = key
         self._index = index
         self._phrases = phrases
@@ -181,10 +192,6 @@ def _rows(field: "array[int]", before: Sequence[int], ends: set[int]) -> Iterato
     for place in range(length, len(field)):
         if field[place] in ends and all(field[place - length + n] == number for n, number in enumerate(before)):
             yield place - length
-
-
-def _single(phrase: Phrase) -> bool:
-    return len(phrase.terms) == 1
 
 
 def _within(key: int, spans: Sequence[Span]) -> bool:

@@ -1,15 +1,14 @@
 """Vectors of pages: kept with them, renewed when a page says something else, searched exactly.
 
 An embedder is any callable from a list of texts to as many vectors. Vectors are records of their own family, derived
-from the pages: a copy or a fork takes them along, and those of another embedder are replaced. numpy is loaded when the
-first vector is needed.
+from the pages: a copy takes them along, a fork makes its own, and those of another embedder are replaced. numpy is
+loaded when the first vector is needed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from threading import RLock
 from typing import Any
-from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
@@ -25,6 +24,7 @@ from quire.records import (
     encode_record,
 )
 from quire.search.catching import changed, page_at, pages_from
+from quire.search.kept import Kept
 from quire.search.texts import body_of, is_found
 from quire.storage.base import MESSAGE, VECTOR, Commit, Delete, Put, Storage, Write
 from quire.storage.searching import Found, Span
@@ -36,23 +36,22 @@ _WRITES = 1_024
 _LONGEST = 8_000
 """Characters of a page that a vector is made of."""
 _TRIES = 20
-_known: "WeakKeyDictionary[Storage, dict[tuple[str, int], Vectors]]" = WeakKeyDictionary()
-_lock = RLock()
+_known: "Kept[Vectors]" = Kept()
 
 
-def vectors_of(storage: Storage, context: str, embedder: Embedder) -> "Vectors":
-    """The vectors of a context, brought up to date. Raises `InvalidOperation` without numpy."""
-    model = model_of(embedder)
-    with _lock:
-        found = _known.setdefault(storage, {}).setdefault((context, model), Vectors(model))
+def vectors_and(text: str, storage: Storage, context: str, embedder: Embedder) -> "tuple[Vectors, Any]":
+    """The vectors of a context, brought up to date, and that of a text. Raises `InvalidOperation` without numpy."""
+    vector = embedded(embedder, [text[:_LONGEST]])[0]
+    model = model_of(embedder, len(vector))
+    found = _known.get(storage, (context, model), lambda: Vectors(model))
     found.catch_up(storage, context, embedder)
-    return found
+    return found, vector
 
 
-def model_of(embedder: Embedder) -> int:
-    """A number that tells embedders apart by their `name`, or by what they are called in the code."""
+def model_of(embedder: Embedder, width: int) -> int:
+    """A number that tells embedders apart by their `name`, or what they are called in the code, and their vectors."""
     name = getattr(embedder, "name", None) or getattr(embedder, "__qualname__", None) or type(embedder).__qualname__
-    return crc32(str(name).encode())
+    return crc32(f"{name} {width}".encode())
 
 
 def embedded(embedder: Embedder, texts: Sequence[str]) -> Any:
@@ -154,17 +153,21 @@ class Vectors:
     def _renew(
         self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorStanding
     ) -> None:
-        """Make the vectors of changed pages, or of all, and keep them; the last batch moves the standing."""
+        """Make the vectors of changed pages, or of all in place of what is kept; the last write moves the standing."""
         pages = pages_from(storage, context) if keys is None else (page_at(storage, context, key) for key in keys)
-        gone = set(self._rows) if keys is None else set(keys)
+        kept = (record.key for record in storage.scan(context, VECTOR)) if keys is None else keys
+        gone = set(kept)
         fresh: dict[int, Any] = {}
         while batch := list(islice(pages, _BATCH)):
             told = [(page.key, spoken(storage, context, page.header)) for page in batch if page and is_found(page)]
-            rows = embedded(embedder, [text for _, text in told]) if told else ()
-            fresh.update((key, row) for (key, _), row in zip(told, rows, strict=True))
+            if told:
+                rows = embedded(embedder, [text for _, text in told]).astype("<f2")
+                if model_of(embedder, rows.shape[1]) != self.model:
+                    raise InvalidValue("The embedder gave vectors of several lengths; one length is needed.")
+                fresh.update((key, row) for (key, _), row in zip(told, rows, strict=True))
         gone -= fresh.keys()
         self._keep(storage, context, fresh, gone, then)
-        self._rows.update(fresh)
+        self._rows.update((key, row.astype("float32")) for key, row in fresh.items())
         for key in gone:
             self._rows.pop(key, None)
         self._standing, self._matrix = then, None
@@ -172,19 +175,30 @@ class Vectors:
     def _keep(
         self, storage: Storage, context: str, fresh: dict[int, Any], gone: set[int], then: VectorStanding
     ) -> None:
-        """Write them beside the pages, in commits that leave the context where it stands."""
-        writes: list[Write] = [
-            Put(VECTOR, key, encode_record(key, VectorRecord(row.astype("<f2").tobytes())))
-            for key, row in fresh.items()
-        ]
-        writes += [Delete(VECTOR, key) for key in sorted(gone)]
+        """Write them beside the pages, in commits that leave the context where it stands.
+
+        Others may write to the context meanwhile: `then` stays behind, and the next turn looks again at what changed.
+        """
+        writes: list[Write] = [Delete(VECTOR, key) for key in sorted(gone - {VECTORS_STAND})]
+        writes += [Put(VECTOR, key, encode_record(key, VectorRecord(row.tobytes()))) for key, row in fresh.items()]
+        if VECTORS_STAND in gone and len(writes) >= _WRITES:
+            # were this interrupted, nobody must take the vectors of two embedders for those of one
+            _write(storage, context, then.identity, [Delete(VECTOR, VECTORS_STAND)])
         writes.append(Put(VECTOR, VECTORS_STAND, encode_record(VECTORS_STAND, then)))
         for start in range(0, len(writes), _WRITES):
-            head = storage.head(context)
-            if head is None or head.version != then.version:
-                raise Conflict(f"Context {context!r} was changed meanwhile.")
-            part = writes[start : start + _WRITES]
-            storage.commit(context, Commit(head.version, head.version, head.value, part, head.value))
+            _write(storage, context, then.identity, writes[start : start + _WRITES])
+
+
+def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Write], tries: int = _TRIES) -> None:
+    head = storage.head(context)
+    if head is None or decode_head(head.value).identity != identity:
+        raise Conflict(f"Context {context!r} was deleted meanwhile.")
+    try:
+        storage.commit(context, Commit(head.version, head.version, head.value, writes, head.value))
+    except Conflict:
+        if tries == 1:
+            raise
+        _write(storage, context, identity, writes, tries - 1)
 
 
 def spoken(storage: Storage, context: str, header: Header) -> str:

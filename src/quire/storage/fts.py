@@ -32,7 +32,7 @@ from quire.storage.searching import (
 _TEXT: Final = "{body name description}"
 _MOST_COUNTS = 1_024
 _STATE = "SELECT version, identity, reached, serial FROM search_state WHERE id = ?"
-_MOVE = """INSERT INTO search_state (id, version, identity, reached, serial) VALUES (?, ?, ?, ?, 1)
+_MOVE = """INSERT INTO search_state (id, version, identity, reached, serial) VALUES (?, ?, ?, ?, random() >> 1)
     ON CONFLICT (id) DO UPDATE SET version = excluded.version, identity = excluded.identity,
     reached = excluded.reached, serial = serial + 1 RETURNING serial"""
 _SIZES = "SELECT id, sizes FROM search_size WHERE id BETWEEN ? AND ?"
@@ -45,7 +45,11 @@ _BEST = """SELECT quire_score(search) AS score, rowid FROM search WHERE search M
 
 
 class FtsIndexes:
-    """The indexes of all contexts in one file."""
+    """The indexes of all contexts in one file.
+
+    The serial number of an index is another one after every change, whoever made it and even if the index was emptied
+    between two looks: what was read at one serial number holds as long as it is the same.
+    """
 
     def __init__(self, db: apsw.Connection, guard: AbstractContextManager[None]) -> None:
         self.db = db
@@ -152,6 +156,9 @@ class FtsIndex:
         match = _matching(wanted)
         with self._all.guard, self._all.sound():
             base = self._number() << KEY_BITS
+            stands = self.standing()
+            if stands is None or stands.reached < MAX_KEY:
+                raise IndexLost("The search index was emptied and is made anew.")
             self._all.ask(score)
             found = [
                 [(row[0], row[1] & MAX_KEY) for row in self._db.execute(_BEST, (match, base | a, base | b, limit))]
@@ -167,8 +174,9 @@ class FtsIndex:
         taken = list(documents)
         with self._all.guard, self._all.sound():
             self._db.execute("BEGIN IMMEDIATE")
-            number = self._number()
+            number = 0
             try:
+                number = self._number()
                 if not number or self.standing() != seen:
                     self._db.execute("ROLLBACK")
                     return False

@@ -116,7 +116,7 @@ class Index(Protocol):
         """How many documents hold the phrase; counting ends at `most`."""
 
     def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
-        """The best documents: by score, then by key."""
+        """The best documents: by score, then by key. Raises `IndexLost` if it was emptied and is not filled again."""
 
 
 class SearchIndex(Index, Protocol):

@@ -1,0 +1,161 @@
+"""Indexes under several hands: other handles, threads that come between two looks, and very many pages or contexts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from quire import MemoryStorage, NoSuchSegment, Permission, Segment
+from quire.search import catching, kept
+from quire.search.catalogue import index_of
+from quire.search.catching import catch_up
+from quire.search.finding import find
+from quire.search.kept import Kept
+from quire.search.layers import LayeredIndex
+from quire.search.memory import MemoryIndex
+from quire.search.scope import open_to_agents
+from quire.storage.base import Head
+from quire.storage.searching import Document, Phrase, SearchIndex, Standing
+from tests.books import leaf, new_book
+from tests.search.shelves import BACKENDS, found, storage_of
+
+
+def test_what_was_counted_before_another_handle_made_the_index_anew_is_not_used(tmp_path: Path) -> None:
+    with quire.open(tmp_path / "book.db") as one, quire.open(tmp_path / "book.db") as two:
+        one.user("kestrel")
+        assert one.find("falcon dragon") == []
+        storage: Any = two.pages.storage
+        storage.search(two.pages._engine.state.context).clear()
+        two.refresh()
+        note = two.pages.create_detail_page("falcon", "", "", "mem-0")
+        two.find("kestrel")  # the index has been written as often now as it had been before
+        assert [hit.index for hit in one.find("falcon dragon")] == [note]
+
+
+class Between(MemoryStorage):
+    """A storage in which another thread writes and searches just after someone read where a context stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: list[Any] = []
+
+    def head(self, context: str) -> Head | None:
+        head = super().head(context)
+        if self.then:
+            self.then.pop()()
+        return head
+
+
+def test_an_index_that_is_ahead_of_what_was_read_a_moment_ago_is_not_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Between()
+    book = new_book(storage=storage)
+    leaf(book, "kestrel")
+    index = index_of(storage, book.context)
+    assert isinstance(index, MemoryIndex)
+    emptied: list[None] = []
+    monkeypatch.setattr(index, "clear", lambda: emptied.append(None))
+
+    def other() -> None:
+        leaf(book, "falcon")
+        assert index_of(storage, book.context) is index
+
+    storage.then.append(other)
+    catch_up(index, storage, book.context)
+    assert (emptied, found(book, "falcon")) == ([], ["mem-2"])
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_search_is_made_again_if_the_index_is_emptied_in_its_middle(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = new_book(storage=storage_of(kind, tmp_path))
+    leaf(book, "kestrel")
+    index: Any = index_of(book.storage, book.context)
+    count = type(index).count
+    emptied: list[SearchIndex] = []
+
+    def count_and_empty(self: SearchIndex, *args: Any) -> int:
+        if not emptied:
+            emptied.append(self)
+            self.clear()
+        return int(count(self, *args))
+
+    monkeypatch.setattr(type(index), "count", count_and_empty)
+    assert found(book, "kestrel") == ["mem-1"]
+    assert emptied
+    book.storage.close()
+
+
+def test_a_prefix_is_looked_up_once_however_many_pages_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = new_book()
+    pages = [leaf(book, f"word{n} 数据 据{n}") for n in range(50)]
+    looked: list[str] = []
+    beginning = MemoryIndex._beginning
+
+    def noted(self: MemoryIndex, start: str) -> list[int]:
+        looked.append(start)
+        return beginning(self, start)
+
+    monkeypatch.setattr(MemoryIndex, "_beginning", noted)
+    assert set(found(book, "wor*", 100)) == set(pages)
+    assert set(found(book, "据", 100)) == set(pages)
+    assert len(looked) <= 8
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_as_many_hits_as_there_are_may_be_asked_for(tmp_path: Path, kind: str) -> None:
+    book = new_book(storage=storage_of(kind, tmp_path))
+    page = leaf(book, "kestrel")
+    assert found(book, "kestrel", 10**30) == found(book, "kestrel", 10**30, kind="leaf") == [page]
+    book.storage.close()
+
+
+def test_much_text_is_taken_in_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = new_book()
+    leaf(book, "first")
+    book.find("first")
+    monkeypatch.setattr(catching, "_BATCH_TERMS", 10)
+    taken: list[int] = []
+    update = MemoryIndex.update
+
+    def noted(self: MemoryIndex, seen: Any, then: Standing, documents: list[Document], gone: Any = ()) -> bool:
+        taken.append(len(documents))
+        return update(self, seen, then, documents, gone)
+
+    monkeypatch.setattr(MemoryIndex, "update", noted)
+    pages = [leaf(book, "next", detail="many words " * 4) for _ in range(5)]
+    assert set(found(book, "many")) == set(pages)
+    assert max(taken) == 2
+    assert sum(taken) == 5
+
+
+def test_only_so_many_indexes_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST", 2)
+    storage = MemoryStorage()
+    shelf: Kept[object] = Kept()
+    a, b = (shelf.get(storage, name, object) for name in "ab")
+    assert shelf.get(storage, "a", object) is a
+    assert shelf.get(MemoryStorage(), "a", object) is not a
+    shelf.get(storage, "c", object)
+    assert shelf.get(storage, "a", object) is a
+    assert shelf.get(storage, "b", object) is not b
+
+
+def test_pages_that_count_above_only_are_cut_out_of_what_lies_below() -> None:
+    below, above = MemoryIndex(), MemoryIndex()
+    for index, keys in ((below, range(1, 9)), (above, (3, 4))):
+        index.update(None, Standing(1, b""), [Document(key, ["pump"]) for key in keys])
+    both = LayeredIndex(below, above, [1, 3, 4, 8, 99])
+    assert both.amount([(0, 5), (6, 20)]).documents == 6
+    assert both.count(Phrase(("pump",)), [(1, 8)], 100) == 6
+    assert [both.holds(key) for key in (1, 2, 3, 8, 99)] == [False, True, True, False, False]
+
+
+def test_the_error_for_an_unknown_segment_names_no_private_one() -> None:
+    book = new_book()
+    book.add_segment(Segment(id="secret", permission=Permission.PRIVATE))
+    state = book._engine.current()
+    with pytest.raises(NoSuchSegment, match="mem") as error:
+        find(state, "pump", scope=open_to_agents(state), segment="nope")
+    assert "secret" not in str(error.value)
