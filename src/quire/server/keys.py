@@ -31,12 +31,8 @@ def key_for(token: str | None, file: str | os.PathLike[str] | None) -> Key:
     if file is None:
         return Key(fresh, True)
     path = check_path(file)
-    try:
-        return Key(_made(path, fresh), True)
-    except FileExistsError:
-        return Key(checked(_read(path)), False)
-    except OSError as error:
-        raise StorageFailure(f"Cannot keep the token in {str(path)!r}: {error}.") from error
+    made = _made(path, fresh)
+    return Key(fresh if made else checked(_read(path)), made)
 
 
 def checked(token: str) -> str:
@@ -46,11 +42,19 @@ def checked(token: str) -> str:
     raise InvalidValue(f"The token cannot be used; {_SHORTEST} or more letters, digits and signs without blanks can.")
 
 
-def _made(path: Path, token: str) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
-        file.write(token + "\n")
-    return token
+def _made(path: Path, token: str) -> bool:
+    """Whether a file with the token was made; there may be one already."""
+    try:
+        if path.exists():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
+            file.write(token + "\n")
+    except OSError as error:
+        if path.exists():  # another server was first
+            return False
+        raise StorageFailure(f"Cannot keep the token in {str(path)!r}: {error}.") from error
+    return True
 
 
 def _read(path: Path) -> str:

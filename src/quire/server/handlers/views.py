@@ -54,6 +54,7 @@ def why(desk: Desk, request: Asked) -> told.Reason:
     query: asked.WhyQuery = request.query
     with desk.shelf.use(request.path["c"]) as opened:
         context = opened.context
+        context.pages.get_page(request.path["p"])  # no view is needed to say that it is not there
         drawn = context.render(max_tokens=_budget(context, query.budget), preview=True)
         found = context.why(request.path["p"], drawn)
         return told.Reason(

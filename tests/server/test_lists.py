@@ -1,0 +1,227 @@
+"""Lists in parts: whole when put together, and a part costs a part however long the list is."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import quire
+from quire.plan import Plan
+from quire.server.desk import Asked, Desk
+from quire.server.handlers import contexts, history, messages, pages
+from quire.server.routes import ROUTES
+from quire.server.shelf import Shelf
+from quire.storage.base import Family, Head, Record
+from quire.system.tree import create_detail_page
+from tests.books import WordCounter
+from tests.server.conftest import Api, Talk
+
+
+class Counting(quire.MemoryStorage):
+    """Counts every record that is read."""
+
+    reads = 0
+
+    def head(self, context: str) -> Head | None:
+        self.reads += 1
+        return super().head(context)
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        self.reads += 1
+        return super().get(context, family, key)
+
+    def scan(self, *arguments: Any, **options: Any) -> Iterator[Record]:
+        return self._counted(super().scan(*arguments, **options))
+
+    def members(self, *arguments: Any, **options: Any) -> Iterator[Record]:
+        return self._counted(super().members(*arguments, **options))
+
+    def _counted(self, records: Iterator[Record]) -> Iterator[Record]:
+        for record in records:
+            self.reads += 1
+            yield record
+
+
+def shelved(size: int) -> tuple[Counting, Desk]:
+    """A context with so many notes, messages and entries."""
+    storage = Counting()
+    library = quire.Library(storage)
+    context = library.open("book", counter=WordCounter())
+
+    def fill(plan: Plan) -> None:
+        for n in range(size):
+            create_detail_page(plan, f"note {n}", "", f"text {n}", "mem-0")
+
+    context.pages.run("fill", fill)
+    context.import_messages({"role": ("user", "assistant")[n % 2], "content": f"said {n}"} for n in range(size))
+    for n in range(size // 10):
+        context.pages.pin("mem-1") if n % 2 else context.pages.unpin("mem-1")
+    return storage, Desk(library, Shelf(library, budget=4_000, apps=()))
+
+
+def asked(path: str, **query: Any) -> Asked:
+    route = next(route for route in ROUTES if (route.method, route.path) == ("GET", path))
+    return Asked({"c": "book", "p": "mem-7"}, route.query(**query), None)
+
+
+C = "/api/contexts/{c}"
+PARTS = {
+    "contexts": (contexts.list_contexts, asked("/api/contexts")),
+    "context": (contexts.show, asked(C)),
+    "roots": (pages.list_pages, asked(f"{C}/pages")),
+    "children": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", limit=20)),
+    "children further on": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", limit=20, after="mem-2000")),
+    "children that pass": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", limit=20, lifecycle="hot")),
+    "cold children": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", lifecycle="cold")),
+    "a page": (pages.show, asked(f"{C}/pages/{{p}}")),
+    "messages": (messages.list_messages, asked(f"{C}/messages", limit=20)),
+    "messages further on": (messages.list_messages, asked(f"{C}/messages", limit=20, after=2000)),
+    "all messages": (messages.list_messages, asked(f"{C}/messages", limit=20, all=True, after=2000)),
+    "entries": (history.list_entries, asked(f"{C}/history", limit=20, order="desc")),
+}
+
+
+def test_a_part_of_a_long_list_costs_what_one_of_a_short_list_costs() -> None:
+    figures: dict[str, list[int]] = {name: [] for name in PARTS}
+    for size in (2_100, 6_300):
+        storage, desk = shelved(size)
+        for name, (handler, request) in PARTS.items():
+            handler(desk, request)  # what is looked up once
+            desk.shelf.close()
+            storage.reads = 0
+            handler(desk, request)
+            figures[name].append(storage.reads)
+    for name, (short, long) in figures.items():
+        assert long <= short + 5, name
+        assert long <= 320, (name, long)
+
+
+def test_the_parts_of_a_folder_are_the_folder(api: Api, talk: Talk) -> None:
+    whole = [page.index for page in talk.context.pages.children("mem-1")]
+    for limit in (1, 2, 5, 100):
+        found: list[str] = []
+        query: dict[str, Any] = {"parent": "mem-1", "limit": limit}
+        while True:
+            part = api.get(f"{talk.path}/pages", **query)
+            assert len(part["pages"]) <= limit
+            found += [page["index"] for page in part["pages"]]
+            if part["next"] is None:
+                break
+            query["after"] = part["next"]
+        assert found == whole
+
+
+def test_the_roots_are_given_in_parts_too(api: Api, talk: Talk) -> None:
+    assert [page["index"] for page in api.get(f"{talk.path}/pages")["pages"]] == ["sys-0", "mem-0", "usr-0", "win-0"]
+    part = api.get(f"{talk.path}/pages", limit=3)
+    assert part["next"] == "usr-0"
+    assert [page["index"] for page in api.get(f"{talk.path}/pages", after="usr-0")["pages"]] == ["win-0"]
+
+
+def test_pages_are_chosen_by_what_they_are(api: Api, talk: Talk) -> None:
+    pages = talk.context.pages
+    pages.archive("mem-3")
+    pages.archive("mem-4", cold=True)
+
+    def listed(lifecycle: str) -> list[str]:
+        return [page["index"] for page in api.get(f"{talk.path}/pages", parent="mem-1", lifecycle=lifecycle)["pages"]]
+
+    assert listed("active") == ["mem-2", "mem-5", "mem-6"]
+    assert listed("hot") == ["mem-3"]
+    assert listed("cold") == ["mem-4"]
+    cold = api.get(f"{talk.path}/pages/mem-4")
+    assert (cold["lifecycle"], cold["parent"], cold["home"], cold["path"]) == ("cold", None, "mem-1", [])
+
+
+def test_a_filtered_list_goes_on_behind_an_empty_part() -> None:
+    _, desk = shelved(300)
+    with desk.shelf.use("book") as opened:
+        opened.context.pages.archive("mem-290")
+    query: dict[str, Any] = {"parent": "mem-0", "limit": 5, "lifecycle": "hot"}
+    parts, found = 0, list[Any]()
+    while True:
+        part = pages.list_pages(desk, asked(f"{C}/pages", **query))
+        parts, found = parts + 1, found + [page.index for page in part.pages]
+        if part.next is None:
+            break
+        query["after"] = part.next
+    assert found == ["mem-290"]
+    assert parts > 3
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_the_parts_of_the_journal_are_the_journal(order: str, api: Api, talk: Talk) -> None:
+    seqs = [entry.seq for entry in talk.context.history(reverse=order == "desc")]
+    found: list[int] = []
+    query: dict[str, Any] = {"order": order, "limit": 7}
+    while True:
+        part = api.get(f"{talk.path}/history", **query)
+        found += [entry["seq"] for entry in part["entries"]]
+        if part["next"] is None:
+            break
+        query["before" if order == "desc" else "after"] = part["next"]
+    assert found == seqs
+    chosen = api.get(f"{talk.path}/history", order=order, page="mem-2", operation="create_detail_page")["entries"]
+    assert [entry["pages"] for entry in chosen] == [["mem-2"]]
+    assert api.get(f"{talk.path}/history", order=order, actor="nobody") == {
+        "entries": [],
+        "next": None,
+        "seq": talk.context.seq,
+    }
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_journal_in_which_little_is_looked_for_is_given_in_parts(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_LOOKED_AT", 10)
+    _, desk = shelved(300)
+    query: dict[str, Any] = {"order": order, "operation": "fill"}
+    parts, found = 0, list[Any]()
+    while True:
+        part = history.list_entries(desk, asked(f"{C}/history", **query))
+        parts, found = parts + 1, found + [entry.seq for entry in part.entries]
+        if part.next is None:
+            break
+        query["before" if order == "desc" else "after"] = part.next
+    assert found == [2]
+    assert parts >= 3
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_the_parts_of_a_conversation_are_the_conversation(everything: bool, api: Api, talk: Talk) -> None:
+    talk.context.conversation.delete([4])
+    whole = [message.index for message in talk.context.messages(all=everything)]
+    found: list[int] = []
+    query: dict[str, Any] = {"limit": 4, "all": str(everything).lower()}
+    while True:
+        part = api.get(f"{talk.path}/messages", **query)
+        found += [message["index"] for message in part["messages"]]
+        if part["next"] is None:
+            break
+        query["after"] = part["next"]
+    assert found == whole
+
+
+def test_contexts_are_listed_by_prefix_and_in_parts(api: Api, library: quire.Library, talk: Talk) -> None:
+    mine = f"列表 {talk.context.name}"
+    names = [f"{mine} {n}" for n in range(5)]
+    for name in names:
+        library.open(name)
+    first = api.get("/api/contexts", prefix=mine, limit=2)
+    assert [line["name"] for line in first["contexts"]] == names[:2]
+    assert first["next"] == names[1]
+    rest = api.get("/api/contexts", prefix=mine, after=first["next"])
+    assert [line["name"] for line in rest["contexts"]] == names[2:]
+    assert rest["next"] is None
+    line = rest["contexts"][0]
+    assert (line["seq"], line["pages"], line["messages"], line["tokens"]) == (1, 4, 0, 0)
+
+
+def test_a_large_context_is_counted_only_when_asked_for() -> None:
+    _, desk = shelved(2_500)
+    assert contexts.show(desk, asked(C)).stats is None
+    counted = contexts.stats(desk, asked(f"{C}/stats"))
+    assert counted.total_items == 2_500
+    shown = contexts.show(desk, asked(C))
+    assert shown.stats == counted
+    assert shown.segments[2].tokens == counted.segments["usr"]
+    assert contexts.list_contexts(desk, asked("/api/contexts")).contexts[0].tokens == counted.estimated_tokens

@@ -1,0 +1,105 @@
+"""The OpenAPI description: whole, and no request made from it, right or wrong, breaks the server.
+
+With `--long` many more requests are made; a failure prints the blob with which `@reproduce_failure` makes it again.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.python.asgi import HOST
+
+import quire
+from quire.server.app import Service
+from quire.server.openapi import description
+from quire.server.options import Options
+from quire.server.routes import ROUTES, Route
+from tests.server.conftest import TOKEN, talk_in
+
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+ASKED = [route for route in ROUTES if "event" not in route.path]
+NAMES = st.sampled_from(["book", "book", "book", "nobody", "测试", "a/b"])
+PAGES = st.sampled_from(["mem-2", "mem-2", "usr-1", "usr-0", "sys-1", "mem-99", "x"])
+KNOWN = {"c": NAMES, "p": PAGES, "w": st.sampled_from(["todo_1", "none"]), "action": st.sampled_from(["add", "close"])}
+
+
+@pytest.fixture(scope="module")
+def schema() -> Iterator[Any]:
+    """The description as the server gives it, over a store that no other test has."""
+    library = quire.Library("memory:")
+    talk_in(library, "book")
+    service = Service(library, TOKEN, Options(hosts=(HOST,), budget=2_000))
+    yield schemathesis.openapi.from_asgi("/openapi.json", service.app, headers=AUTHORIZED)
+    library.close()
+
+
+def test_the_description_has_every_route_and_every_word_of_it_is_said() -> None:
+    document = description("1")
+    paths = document["paths"]
+    assert {(path, method.upper()) for path, ways in paths.items() for method in ways} == {
+        (route.path, route.method) for route in ROUTES
+    }
+    for route in ROUTES:
+        operation = paths[route.path][route.method.lower()]
+        assert operation["summary"].endswith("."), route.path
+        assert str(route.status.value) in operation["responses"]
+        assert ("requestBody" in operation) == (route.body is not None)
+        assert {one["name"] for one in operation["parameters"] if one["in"] == "path"} == {
+            part.strip("{}") for part in route.path.split("/") if part.startswith("{")
+        }
+        assert {one["name"] for one in operation["parameters"] if one["in"] == "query"} == {
+            *route.query.__struct_fields__
+        }
+    assert set(_references(document)) == {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        for inner in value.values():
+            yield from _references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
+@pytest.mark.parametrize("route", ASKED, ids=lambda route: route.name)
+def test_no_request_that_can_be_described_breaks_the_server(
+    route: Route, mode: GenerationMode, schema: Any, request: pytest.FixtureRequest
+) -> None:
+    long = request.config.getoption("--long")
+    negative = mode is GenerationMode.NEGATIVE
+    operation = schema[route.path][route.method]
+    if negative and not operation.path_parameters and not route.query.__struct_fields__:
+        pytest.skip("there is nothing to say wrongly")
+    if not long and (ASKED.index(route) + 2 * negative) % 4:  # a few of them, always the same
+        pytest.skip("a long proof: run it with --long")
+
+    @settings(
+        max_examples=200 if long else 2,
+        derandomize=not long,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink] if long else [Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    @given(case=operation.as_strategy(generation_mode=mode), known=st.fixed_dictionaries(KNOWN), use=st.booleans())
+    def ask(case: Any, known: dict[str, str], use: bool) -> None:
+        if use or mode is GenerationMode.POSITIVE:
+            case.path_parameters = {name: known[name] for name in case.path_parameters or {}}
+        response = case.call(headers=AUTHORIZED)
+        assert response.status_code < 500, response.content
+        case.validate_response(response, checks=[not_a_server_error])
+        if response.status_code >= 400:
+            assert response.json()["error"]["code"], response.content
+        if response.status_code == 200 and mode is GenerationMode.POSITIVE:
+            case.validate_response(response, checks=[schemathesis.checks.response_schema_conformance])
+
+    ask()
