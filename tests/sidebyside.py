@@ -3,9 +3,9 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine
@@ -17,6 +17,7 @@ from quire import (
     Lifecycle,
     MemoryStorage,
     NoSuchPage,
+    PostgresStorage,
     QuireError,
     Segment,
     SQLiteStorage,
@@ -26,6 +27,7 @@ from quire import (
 from quire.clock import SteppingClock
 from tests.books import WordCounter
 from tests.model import Model, Orders, Refused, Saved
+from tests.servers.postgres import postgres_url
 
 FAST = Path("/dev/shm")
 """Files in memory where there are any: surviving a power cut is proven elsewhere."""
@@ -36,6 +38,26 @@ NEVER = ("usr-999", "nope-1", "USR-1", "usr-01", "../../x", "usr-１", "usr-²",
 
 Pages = dict[str, dict[str, object]]
 """A tree as plain values: what is to be said of each page."""
+
+
+def store_opener(kind: str, path: Path) -> Callable[[], Storage]:
+    """The way to a new store of a kind; memory's is one object."""
+    match kind:
+        case "memory":
+            memory = MemoryStorage()
+            return lambda: memory
+        case "postgres":
+            url = postgres_url()
+            return lambda: PostgresStorage(url)
+        case "file":
+            return lambda: FileStorage(path)
+        case _:
+            return lambda: SQLiteStorage(path)
+
+
+def all_alike(values: Sequence[object]) -> bool:
+    """Whether all are equal; they are compared with the first."""
+    return all(value == values[0] for value in values)
 
 
 class Backend:
@@ -79,7 +101,9 @@ class Outcome(NamedTuple):
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The model, memory, file and SQLite."""
+    """The model, memory, file and SQLite; or memory and whatever else `kinds` names."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("memory", "file", "sqlite")
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,28 +111,22 @@ class SideBySide(RuleBasedStateMachine):
         self.model = Model()
         self.saved: list[tuple[bytes, Saved]] = []
         self._stores = 0
-        memory = MemoryStorage()
-        self.backends = [
-            Backend("memory", lambda: memory),
-            Backend("file", self.opener("file")),
-            Backend("sqlite", self.opener("sqlite")),
-        ]
+        self.backends = [Backend(kind, self.opener(kind)) for kind in self.kinds]
 
     def opener(self, kind: str) -> Callable[[], Storage]:
         """The way to a store of its own."""
         self._stores += 1
-        path = self.folder / f"{self._stores}-{kind}"
-        return (lambda: FileStorage(path)) if kind == "file" else lambda: SQLiteStorage(path)
+        return store_opener(kind, self.folder / f"{self._stores}-{kind}")
 
     def teardown(self) -> None:
         """At the end of a trace, documents, histories and what is found are the same everywhere."""
         try:
             documents = [backend.system.marshal() for backend in self.backends]
-            assert documents[0] == documents[1] == documents[2]
+            assert all_alike(documents)
             self._compare_histories()
             for query in ("plan", "语言", "hello there", "line"):
                 hits = [backend.system.find(query) for backend in self.backends]
-                assert hits[0] == hits[1] == hits[2]
+                assert all_alike(hits)
         finally:
             for backend in self.backends:
                 backend.system.storage.close()
@@ -131,7 +149,7 @@ class SideBySide(RuleBasedStateMachine):
         except Refused as refusal:
             expected, names = Outcome(None, "refused", str(refusal)), refusal.names
         outcomes = [_outcome(backend.system, call) for backend in self.backends]
-        assert outcomes[0] == outcomes[1] == outcomes[2]
+        assert all_alike(outcomes)
         found = outcomes[0]
         if expected.code:
             assert found.code, f"{operation}{what!r} was accepted; the model refuses it: {expected.text}"
@@ -185,7 +203,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def _compare_histories(self) -> None:
         histories = [list(backend.system.history()) for backend in self.backends]
-        assert histories[0] == histories[1] == histories[2]
+        assert all_alike(histories)
         assert [entry.seq for entry in histories[0]] == list(range(1, self.model.seq + 1))
         for entry, expected in zip(histories[0], self.model.entries, strict=True):
             assert (entry.operation, entry.undoes) == (expected.operation, expected.undoes)

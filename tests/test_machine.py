@@ -325,7 +325,8 @@ class Machine(SideBySide):
         note(what)
         index, keep = self.pick(draw(picks)), draw(st.integers(0, 3))
         if what == "move":
-            self.backends[draw(st.sampled_from((1, 2)))].move_to(self.opener(draw(st.sampled_from(("file", "sqlite")))))
+            which, kind = st.sampled_from(range(1, len(self.backends))), st.sampled_from(self.kinds[1:])
+            self.backends[draw(which)].move_to(self.opener(draw(kind)))
         elif what == "reopen":
             self.model.reopen()
             for backend in self.backends:
@@ -339,10 +340,23 @@ class Machine(SideBySide):
 
 def test_the_same_trace_gives_the_same_state_everywhere(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
+    run_machine(Machine, examples=2_000 if long else 45, steps=100 if long else 50, derandomize=not long)
+
+
+class PostgresMachine(Machine):
+    kinds = ("memory", "postgres")
+
+
+def test_the_same_trace_gives_the_same_state_in_postgres(request: pytest.FixtureRequest) -> None:
+    long = bool(request.config.getoption("--long", default=False))
+    run_machine(PostgresMachine, examples=100 if long else 2, steps=60 if long else 25, derandomize=not long)
+
+
+def run_machine(machine: type[Machine], *, examples: int, steps: int, derandomize: bool) -> None:
     profile = settings(
-        max_examples=2_000 if long else 45,
-        stateful_step_count=100 if long else 50,
-        derandomize=not long,
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=derandomize,
         deadline=None,
         print_blob=True,
         report_multiple_bugs=False,
@@ -350,4 +364,4 @@ def test_the_same_trace_gives_the_same_state_everywhere(request: pytest.FixtureR
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
     )
-    run_state_machine_as_test(Machine, settings=profile)
+    run_state_machine_as_test(machine, settings=profile)

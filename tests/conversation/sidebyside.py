@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from heapq import merge
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine
 
 import quire
-from quire import Context, DetailPage, FileStorage, MemoryStorage, QuireError, SQLiteStorage, Storage
+from quire import Context, DetailPage, QuireError, Storage
 from quire.conversation import Modification
 from quire.reader import slot
 from quire.records import page_key
 from tests.books import WordCounter
 from tests.conversation.model import Batch, Change, Model, Orders, Refused, Said
-from tests.sidebyside import FAST
+from tests.sidebyside import FAST, all_alike, store_opener
 
 
 class Failure(Exception):
@@ -52,17 +52,14 @@ class Backend:
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The models of all forks, and memory, file and SQLite."""
+    """The models of all forks, and memory, file and SQLite; or memory and whatever else `kinds` names."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("memory", "file", "sqlite")
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="quire-talk-", dir=FAST if FAST.exists() else None))
-        memory = MemoryStorage()
-        self.backends = [
-            Backend("memory", lambda: memory),
-            Backend("file", lambda: FileStorage(self.folder / "file")),
-            Backend("sqlite", lambda: SQLiteStorage(self.folder / "sqlite")),
-        ]
+        self.backends = [Backend(kind, store_opener(kind, self.folder / kind)) for kind in self.kinds]
         self.models = {"book": Model()}
         self.turn = "book"
         self.depth = 0
@@ -103,7 +100,7 @@ class SideBySide(RuleBasedStateMachine):
         except Refused as refusal:
             expected, names = Outcome(None, "refused", str(refusal)), refusal.names
         outcomes = [_outcome(context, call) for context in self.contexts]
-        assert outcomes[0] == outcomes[1] == outcomes[2]
+        assert all_alike(outcomes)
         found = outcomes[0]
         if expected.code:
             assert found.code, f"{operation}{what!r} was accepted; the model refuses it: {expected.text}"

@@ -445,10 +445,23 @@ def _compress(indices: list[int], text: str | None) -> Callable[[Context], Chang
 
 def test_the_same_talk_gives_the_same_state_everywhere(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
+    run_machine(Machine, examples=2_000 if long else 36, steps=80 if long else 40, derandomize=not long)
+
+
+class PostgresMachine(Machine):
+    kinds = ("memory", "postgres")
+
+
+def test_the_same_talk_gives_the_same_state_in_postgres(request: pytest.FixtureRequest) -> None:
+    long = bool(request.config.getoption("--long", default=False))
+    run_machine(PostgresMachine, examples=100 if long else 2, steps=60 if long else 20, derandomize=not long)
+
+
+def run_machine(machine: type[Machine], *, examples: int, steps: int, derandomize: bool) -> None:
     profile = settings(
-        max_examples=2_000 if long else 36,
-        stateful_step_count=80 if long else 40,
-        derandomize=not long,
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=derandomize,
         deadline=None,
         print_blob=True,
         report_multiple_bugs=False,
@@ -456,4 +469,4 @@ def test_the_same_talk_gives_the_same_state_everywhere(request: pytest.FixtureRe
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
     )
-    run_state_machine_as_test(Machine, settings=profile)
+    run_state_machine_as_test(machine, settings=profile)

@@ -1,6 +1,6 @@
 """Many processes on one store, killed at random, or two that do things to one context at the same moment.
 
-Run by `test_postgres_crowds.py` as a program of its own, which has no threads and so can fork. Prints what it saw as JSON.
+Run by `test_postgres_crowds.py` as a program of its own, which has no threads and so can fork. Prints JSON.
 
     crowding.py write URL WRITERS OPERATIONS KILLS SEED [apart]    all on one context, or each on its own
     crowding.py race URL TURNS
@@ -239,7 +239,8 @@ def runner(url: str, side: int, reading: int, writing: int) -> NoReturn:
         for line in asked:
             kind, _, name = line.rstrip("\n").partition("|")
             try:
-                RACES[kind][1 + side](storage, name)
+                what = RACES[kind]
+                (what.right if side else what.left)(storage, name)
                 told = "done"
             except (Conflict, Busy) as error:
                 told = type(error).__name__
@@ -252,7 +253,8 @@ def runner(url: str, side: int, reading: int, writing: int) -> NoReturn:
 @contextmanager
 def runners(url: str) -> Iterator[list[tuple[int, int]]]:
     """Two processes, each with a pipe to ask and one to hear."""
-    pipes, processes = [], []
+    pipes: list[tuple[int, int]] = []
+    processes: list[int] = []
     for side in range(2):
         (asked, ask), (hear, told) = os.pipe(), os.pipe()
         process = os.fork()
