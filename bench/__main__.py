@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import agent, book, cli, conversation, postgres, s3, search, server, view, windows
+from bench import agent, book, cli, conversation, inspector, postgres, s3, search, server, view, windows
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +34,7 @@ TOPICS: dict[str, Topic] = {
     "search": search.run,
     "cli": cli.run,
     "server": server.run,
+    "inspector": inspector.run,
     "postgres": postgres.run,
     "s3": s3.run,
 }
