@@ -68,7 +68,31 @@ function asQuery(query) {
 }
 
 async function json(method, path, options) {
-  return (await request(method, path, options)).json();
+  const end = underWay();
+  try {
+    return await (await request(method, path, options)).json();
+  } finally {
+    end();
+  }
+}
+
+const SLOW = 250; // milliseconds after which somebody who waits should see that something happens
+let waiting = 0;
+
+/** Show that something is under way, if it takes long; gives what ends it. */
+function underWay() {
+  const show = () => {
+    waiting += 1;
+    document.body.classList.add("waiting");
+    return true;
+  };
+  let shown = false;
+  const timer = setTimeout(() => (shown = show()), SLOW);
+  return () => {
+    clearTimeout(timer);
+    if (shown) waiting -= 1;
+    document.body.classList.toggle("waiting", waiting > 0);
+  };
 }
 
 export const listContexts = (query) => json("GET", "/api/contexts", { query });
@@ -77,7 +101,7 @@ export const listContexts = (query) => json("GET", "/api/contexts", { query });
 export function book(name) {
   const root = `/api/contexts/${encodeURIComponent(name)}`;
   const page = (index) => `${root}/pages/${encodeURIComponent(index)}`;
-  const get = (path, query, signal) => json("GET", path, { query, signal });
+  const get = (path, query) => json("GET", path, { query });
   const post = (path, body = {}) => json("POST", path, { body });
   return {
     events: `${root}/events`,
@@ -87,7 +111,7 @@ export function book(name) {
     operate: (index, operation, body) => post(`${page(index)}/${operation}`, body),
     edit: (index, body) => json("PATCH", page(index), { body }),
     remove: (index) => json("DELETE", page(index)),
-    view: (query, signal) => get(`${root}/view`, query, signal),
+    view: (query) => get(`${root}/view`, query),
     diff: (query) => get(`${root}/diff`, query),
     why: (index, query) => get(`${root}/why/${encodeURIComponent(index)}`, query),
     history: (query) => get(`${root}/history`, query),
@@ -96,7 +120,7 @@ export function book(name) {
     rollback: (to) => post(`${root}/rollback`, { to }),
     checkpoint: (label) => post(`${root}/checkpoint`, { name: label }),
     fork: (label, at) => post(`${root}/fork`, { name: label, at }),
-    search: (query, signal) => get(`${root}/search`, query, signal),
+    search: (query) => get(`${root}/search`, query),
     windows: () => get(`${root}/windows`),
     act: (id, action, body) => post(`${root}/windows/${encodeURIComponent(id)}/${encodeURIComponent(action)}`, body),
   };

@@ -61,6 +61,7 @@ class Frame {
     const until = { signal: this.listeners.signal };
     session.addEventListener("change", (event) => this.changed(event.detail), until);
     session.addEventListener("page", () => this.panel.show(session.page), until);
+    session.addEventListener("touched", (event) => this.panel.touched(event.detail), until);
     session.addEventListener("failed", (event) => this.failed(event.detail), until);
     addEventListener("quire-escape", () => session.select(null), until);
     addEventListener("quire-find", () => this.find(), until);
@@ -133,13 +134,14 @@ class Frame {
   /** A change: the screen in sight looks at once, the others when they are shown. */
   changed(change) {
     const { info } = this.session;
+    const counted = info.segments.every((segment) => segment.tokens !== null); // a large context is not
     replace(
       this.figures,
       [
         t("figures.pages", { n: total(info, "pages") }),
-        t("figures.tokens", { n: total(info, "tokens") }),
+        counted ? t("figures.tokens", { n: total(info, "tokens") }) : null,
         t("figures.budget", { n: info.budget }),
-      ].map((words) => el("span", {}, words)),
+      ].map((words) => words && el("span", {}, words)),
       el("span", { class: "seq" }, `${t("seq")} ${number(info.seq)}`),
     );
     if (change.before === change.seq) return;
@@ -183,5 +185,5 @@ class Frame {
 }
 
 function total(info, field) {
-  return info.segments.reduce((sum, segment) => sum + (segment[field] ?? 0), 0);
+  return info.segments.reduce((sum, segment) => sum + segment[field], 0);
 }

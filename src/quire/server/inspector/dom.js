@@ -79,6 +79,25 @@ export function framed(work) {
   };
 }
 
+/** Do something at once; whatever is asked for while it is under way is done once more after it. */
+export function latest(work) {
+  let busy = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (busy) return;
+    busy = true;
+    try {
+      while (again) {
+        again = false;
+        await work();
+      }
+    } finally {
+      busy = false;
+    }
+  };
+}
+
 /** Call once it has been quiet for so many milliseconds. */
 export function settled(work, milliseconds) {
   let timer = 0;

@@ -103,9 +103,9 @@ class Shelf {
         { class: "shelf-size" },
         el("i", { class: "spine", style: { width: `${Math.max(2, (100 * (row.tokens ?? 0)) / this.most)}%` } }),
       ),
-      el("span", { class: "num shelf-tokens" }, t("n.tokens", { n: row.tokens ?? 0 })),
-      el("span", { class: "num shelf-pages" }, t("n.pages", { n: row.pages ?? 0 })),
-      el("span", { class: "num shelf-messages" }, t("n.messages", { n: row.messages ?? 0 })),
+      el("span", { class: "num shelf-tokens" }, row.tokens === null ? "" : t("n.tokens", { n: row.tokens })),
+      el("span", { class: "num shelf-pages" }, t("n.pages", { n: row.pages })),
+      el("span", { class: "num shelf-messages" }, t("n.messages", { n: row.messages })),
       el("span", { class: "num shelf-seq" }, `${t("seq")} ${number(row.seq)}`),
       el("span", { class: "shelf-time", title: exactly(row.updated) }, when(row.updated)),
     );

@@ -37,6 +37,8 @@ class PagesScreen {
     replace(host, this.bar(), this.wrong, this.body);
     this.onPage = () => this.list.redraw();
     session.addEventListener("page", this.onPage);
+    this.onTouched = (event) => this.touched(event.detail);
+    session.addEventListener("touched", this.onTouched);
     this.work(() => this.tree.start());
   }
 
@@ -68,6 +70,14 @@ class PagesScreen {
     this.active = Math.min(this.active, Math.max(0, this.tree.rows.length - 1));
     this.list.setCount(this.tree.rows.length);
     this.mark();
+  }
+
+  /** A page was changed here: its row is drawn at once, the rest when the change has been looked at. */
+  touched(page) {
+    const row = this.tree.byIndex.get(page.index);
+    if (!row) return;
+    row.page = page;
+    this.list.redrawRow(this.tree.rows.indexOf(row));
   }
 
   changed({ before }) {
@@ -142,7 +152,7 @@ class PagesScreen {
   /** A page's own tokens; a segment's for its root. */
   size({ page, depth }) {
     const tokens = depth === 0 ? this.session.segment(page.segment)?.tokens : page.tokens;
-    return page.folder && !tokens ? "" : number(tokens);
+    return page.folder && !tokens ? "" : number(tokens ?? 0);
   }
 
   marks({ page, depth }) {
@@ -232,6 +242,7 @@ class PagesScreen {
 
   close() {
     this.session.removeEventListener("page", this.onPage);
+    this.session.removeEventListener("touched", this.onTouched);
     this.list.close();
   }
 }

@@ -39,6 +39,13 @@ class Panel {
     if (this.session.why) await this.askWhy();
   }
 
+  /** The page was changed here: what is known of it is shown at once. */
+  touched(page) {
+    if (this.page?.index !== page.index) return;
+    Object.assign(this.page, page);
+    this.draw();
+  }
+
   async changed() {
     if (!this.page || this.session.page.includes("…")) return;
     await this.load(this.session.page);

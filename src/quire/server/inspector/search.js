@@ -1,7 +1,7 @@
 // Search: pages by name, description and text, archived ones too, with what was found marked.
 
 import { problem } from "./dialog.js";
-import { el, icon, replace, settled } from "./dom.js";
+import { el, icon, latest, replace } from "./dom.js";
 import { named, t } from "./i18n.js";
 
 const MOST = 50;
@@ -13,7 +13,7 @@ export function openSearch(host, session) {
 class SearchScreen {
   constructor(host, session) {
     this.session = session;
-    const later = settled(() => this.run(), 120);
+    this.run = latest(() => this.ask());
     this.query = el("input", {
       class: "search-field",
       type: "search",
@@ -22,7 +22,7 @@ class SearchScreen {
       "aria-label": t("tab.search"),
       autocomplete: "off",
       spellcheck: "false",
-      oninput: later,
+      oninput: this.run,
       onkeydown: (event) => event.key === "ArrowDown" && this.step(event, null, 1),
     });
     this.segment = this.filter(
@@ -73,23 +73,18 @@ class SearchScreen {
     return this.run();
   }
 
-  async run() {
-    this.asking?.abort();
-    const asking = (this.asking = new AbortController());
+  async ask() {
     const q = this.query.value.trim();
     if (!q) return replace(this.hits) && replace(this.sum);
     try {
-      const answer = await this.session.api.search(
-        { q, limit: MOST, segment: this.segment.value, lifecycle: this.lifecycle.value },
-        asking.signal,
-      );
+      const filters = { segment: this.segment.value, lifecycle: this.lifecycle.value };
+      const answer = await this.session.api.search({ q, limit: MOST, ...filters });
       replace(this.sum, answer.hits.length ? t("search.count", { n: answer.hits.length }) : t("search.none"));
       replace(
         this.hits,
         answer.hits.map((hit) => this.hit(hit)),
       );
     } catch (error) {
-      if (error.name === "AbortError") return;
       replace(this.hits);
       replace(
         this.sum,

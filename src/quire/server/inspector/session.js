@@ -81,7 +81,8 @@ export class Session extends EventTarget {
   /** Do something to a page, and look at what it changed. */
   async operate(index, operation, body) {
     const done = await this.api.operate(index, operation, body);
-    await this.refresh();
+    this.dispatchEvent(new CustomEvent("touched", { detail: done.page }));
+    this.look();
     return done;
   }
 

@@ -2,7 +2,7 @@
 
 import { BudgetSlider } from "./budget.js";
 import { problem } from "./dialog.js";
-import { el, icon, replace } from "./dom.js";
+import { el, icon, latest, replace } from "./dom.js";
 import { named, number, percent, t } from "./i18n.js";
 import { changesBetween } from "./layout.js";
 import { WindowMap } from "./map.js";
@@ -33,24 +33,16 @@ class WindowScreen {
       this.cache,
       el("div", { class: "columns" }, this.legend, this.side),
     );
+    this.redraw = latest(() => this.draw());
     this.listen = () => this.changed();
     session.addEventListener("budget", this.listen);
     this.changed();
   }
 
   /** Draw what there is now. While one view is on its way only the newest wish is kept. */
-  async changed() {
+  changed() {
     this.slider.show(this.session.budget ?? this.session.info.budget);
-    if (this.busy) {
-      this.again = true;
-      return;
-    }
-    this.busy = true;
-    do {
-      this.again = false;
-      await this.draw();
-    } while (this.again);
-    this.busy = false;
+    return this.redraw();
   }
 
   async draw() {
