@@ -6,7 +6,7 @@ import pytest
 
 import quire
 from quire import Context, EstimateCounter, ToolCall
-from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, SEGMENT, Commit, Put
+from quire.storage.base import BODY, CALL, JOURNAL, MAX_KEY, MESSAGE, PAGE, SEGMENT, Commit, Put
 from quire.storage.s3 import S3Storage
 from quire.storage.s3.names import key_of
 from quire.testing.case import HEAD, keys_of, pages, write
@@ -158,3 +158,18 @@ def test_contexts_are_listed_without_being_opened(objects: Watched, count: int) 
     with objects.counted() as rest:
         assert list(storage.contexts(names[-3])) == names[-2:]
     assert rest["total"] <= 2
+
+
+def test_a_call_that_is_not_there_is_hardly_ever_looked_for(objects: Watched) -> None:
+    storage = opened(objects)
+    keys = [number * 7_919_777 & MAX_KEY for number in range(3_000)]
+    write(storage, "c", *(Put(CALL, key, b"page") for key in keys))
+    storage.compact("c")
+    fresh = opened(objects.beside())
+    assert all(fresh.get("c", CALL, key) is not None for key in keys[::50])
+    other = objects.beside()
+    cold = opened(other, cache_bytes=500_000)
+    cold.get("c", CALL, 1)
+    with other.counted() as looking:
+        assert not [key for key in range(2, 2_000) if cold.get("c", CALL, key) is not None]
+    assert looking["total"] <= 5

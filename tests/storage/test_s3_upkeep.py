@@ -87,6 +87,20 @@ def test_a_merge_that_outlived_a_removal_is_begun_anew(objects: Watched) -> None
     assert contents(opened(objects.beside()), "c") == before
 
 
+def test_a_merge_that_slept_for_hours_names_nothing_that_was_removed(objects: Watched) -> None:
+    other = opened(objects, upkeep="off")
+    for key in range(6):
+        write(other, "c", *bodies(key * 5, key * 5 + 5))
+    before = contents(other, "c")
+    now = datetime.now(UTC) + timedelta(hours=2)
+    other._upkeep._now = lambda: now  # type: ignore[method-assign]
+    mine = objects.beside()
+    at_put(mine, "heads", lambda: (write(other, "c", *bodies(40, 45)), other.collect("c")))
+    opened(mine).compact("c")
+    assert contents(opened(objects.beside()), "c")[1] == contents(other, "c")[1] != before[1]
+    assert keys_of(opened(objects.beside()).scan("c", BODY)) == [*range(30), *range(40, 45)]
+
+
 def test_commits_during_a_merge_are_kept(objects: Watched) -> None:
     other = opened(objects, upkeep="off")
     write(other, "c", *bodies(0, 5))

@@ -70,6 +70,11 @@ class Chunks:
                 self._blocks.put((ref.id, number), read, _PARSED * block.size)
         return index
 
+    def take_end(self, folder: str, ref: ChunkRef, data: bytes) -> None:
+        """Keep what opening would read of a chunk that was just written."""
+        start = max(ref.index_at - _TAIL, 0)
+        self.take(folder, ref, data[start:], start)
+
     def rows(self, folder: str, ref: ChunkRef, index: Index, number: int) -> Rows:
         """One block of a chunk. Raises `Missing`, `Corrupt`."""
         with self._lock:

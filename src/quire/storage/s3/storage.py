@@ -7,7 +7,6 @@
 A commit replaces the head under the condition that it is the one that was read. It is in S3 when it is acknowledged.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -40,7 +39,7 @@ from quire.storage.s3.probing import probe as probe_server
 from quire.storage.s3.runs import Chunks, Run
 from quire.storage.s3.sealing import draft_commit, new_head
 from quire.storage.s3.standing import Standing, standing_over
-from quire.storage.s3.upkeep import MAKING_SECONDS, Upkeep
+from quire.storage.s3.upkeep import Started, Upkeep
 
 if TYPE_CHECKING:
     from quire.storage.symptoms import Symptom
@@ -334,7 +333,7 @@ class S3Storage:
         self, standing: Standing, source: Book, target: Book, commit: Commit, below: Mapping[Family, int]
     ) -> None:
         """Copy the runs on the server, then make the head that needs them."""
-        started = time.monotonic()
+        started = Started()
         bounds = {RANKS[family]: limit for family, limit in below.items()} | {RANKS[JOURNAL]: 0}
         empty = new_head(target.name)
         folder, copies = target.folder(empty.incarnation), []
@@ -344,7 +343,7 @@ class S3Storage:
                 self.objects.copy(source.folder(standing.head.incarnation) + chunk.id, folder + copy.id)
             limits = {rank: min(bounds.get(rank, MAX_KEY + 1), limit) for rank, limit in run.below.items()}
             copies.append(Run(tuple(chunks), bounds | limits))
-        if time.monotonic() - started > MAKING_SECONDS / 2:
+        if started.is_late():
             raise StorageFailure(f"{self.objects.place}: forking {source.name!r} took too long: retry.")
         empty = replace(empty, runs=tuple(copies), seals=standing.head.seals)
         kept = [

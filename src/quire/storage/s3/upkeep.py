@@ -33,6 +33,18 @@ MAKING_SECONDS: Final = 3_600.0
 """What nothing names yet may be in the making for so long; who makes it gives up after half of that."""
 
 
+class Started:
+    """When something was begun that nothing names until it is done."""
+
+    def __init__(self) -> None:
+        self._monotonic, self._time = time.monotonic(), time.time()
+
+    def is_late(self) -> bool:
+        """Whether what it wrote may be gone before it is named; a machine that slept counts as time too."""
+        passed = max(time.monotonic() - self._monotonic, time.time() - self._time)
+        return passed > MAKING_SECONDS / 2
+
+
 class Upkeep:
     """Merges and removals for one handle."""
 
@@ -117,7 +129,7 @@ class Upkeep:
                 book.merging = frozenset()
 
     def _merge_runs(self, book: Book, standing: Standing, old: tuple[Run, ...], *, oldest: bool, whole: bool) -> bool:
-        started = time.monotonic()
+        started = Started()
         head, folder = standing.head, book.folder(standing.head.incarnation)
         reading = Chunks(self._objects, _READ_BYTES)
         readers = [RunReader(run, folder, reading) for run in reversed(old)]
@@ -129,8 +141,9 @@ class Upkeep:
             if self._stopping.is_set():
                 return False
             self._objects.put(folder + chunk.ref.id, chunk.data)
+            self._books.chunks.take_end(folder, chunk.ref, chunk.data)
             refs.append(chunk.ref)
-        if time.monotonic() - started > MAKING_SECONDS / 2:
+        if started.is_late():
             raise StorageFailure(f"{self._objects.place}: merging {book.name!r} took too long.")
         merge = _Merge(head, old, Run(tuple(refs)) if refs else None, head.log if whole else b"")
         with book.writing:
@@ -147,10 +160,7 @@ class Upkeep:
     def collect(self, book: Book, grace: float) -> int:
         """Remove the chunks of a context that its head does not need and nobody reads; how many."""
         listed = list(self._objects.list(book.shelf.rstrip("/")))
-        if not listed:
-            return 0
-        standing = self._fenced(book) if grace < MAKING_SECONDS else self._books.look(book)
-        return self._sweep(book.shelf, listed, standing, self._now(), grace)
+        return self._sweep(book, listed, self._now(), grace) if listed else 0
 
     def leftovers(self, names: Iterable[str]) -> list[str]:
         """The keys of what crashed writers and half-done drops left, and of what was replaced and not removed yet."""
@@ -159,9 +169,9 @@ class Upkeep:
         for name in names:
             book = self._books.book(name)
             standing = self._books.look(book)
-            found += self._doomed(book.shelf, shelves.pop(book.shelf, []), standing, now, MAKING_SECONDS)
+            found += _doomed(book.shelf, shelves.pop(book.shelf, []), standing, now, MAKING_SECONDS)
         for shelf, listed in shelves.items():
-            found += self._doomed(shelf, listed, None, now, MAKING_SECONDS)
+            found += _doomed(shelf, listed, None, now, MAKING_SECONDS)
         return found
 
     def _shelves(self) -> dict[str, list[Listed]]:
@@ -178,34 +188,25 @@ class Upkeep:
         for name in names:
             book = self._books.book(name)
             found = shelves.pop(book.shelf, None)
-            if found:
-                standing = self._fenced(book) if grace < MAKING_SECONDS else self._books.look(book)
-                removed += self._sweep(book.shelf, found, standing, now, grace)
+            removed += self._sweep(book, found, now, grace) if found else 0
         for shelf, found in shelves.items():
-            removed += self._sweep(shelf, found, None, now, grace)
+            doomed = _doomed(shelf, found, None, now, grace)
+            self._objects.delete(doomed)
+            removed += len(doomed)
         probes = [each for each in self._objects.list("probes") if each.key != _CLOCK]
         old = [each.key for each in probes if _is_older(each.modified, now, MAKING_SECONDS)]
         self._objects.delete(old)
         return removed + len(old)
 
-    def _sweep(self, shelf: str, listed: list[Listed], standing: Standing | None, now: datetime, grace: float) -> int:
-        doomed = self._doomed(shelf, listed, standing, now, grace)
+    def _sweep(self, book: Book, listed: list[Listed], now: datetime, grace: float) -> int:
+        """Remove what nothing needs; if a merge under way might have written it, no merge may name it any more."""
+        standing = self._books.look(book)
+        doomed = _doomed(book.shelf, listed, standing, now, grace)
+        if standing is not None and (grace < MAKING_SECONDS or not _are_replaced(doomed, standing.head)):
+            standing = self._fenced(book)
+            doomed = _doomed(book.shelf, listed, standing, now, grace)
         self._objects.delete(doomed)
         return len(doomed)
-
-    def _doomed(
-        self, shelf: str, listed: list[Listed], standing: Standing | None, now: datetime, grace: float
-    ) -> list[str]:
-        """The keys of what nothing needs."""
-        head = standing.head if standing else None
-        making = f"{shelf}{head.incarnation}/" if head else None
-        needed = head.ids() if head else set()
-        mine = {each.key: each for each in listed if making and each.key.startswith(making)}
-        covered = [(_covers(each), each.modified) for each in mine.values()]
-        gone = [each for key, each in mine.items() if key.removeprefix(making or "") not in needed]
-        doomed = [each.key for each in gone if _is_over(each, covered, head, now, grace)]
-        lost = max(grace, MAKING_SECONDS)  # of another making: perhaps one that is just being made
-        return doomed + [each.key for each in listed if each.key not in mine and _is_older(each.modified, now, lost)]
 
     def _fenced(self, book: Book) -> Standing | None:
         """Move the head so that no merge under way can name what it wrote before: it may be removed at once."""
@@ -268,13 +269,32 @@ class _Merge:
         return Conflict(f"Context {self._head.context!r} was sealed anew by another writer: begin again.")
 
 
+def _doomed(shelf: str, listed: list[Listed], standing: Standing | None, now: datetime, grace: float) -> list[str]:
+    """The keys of what nothing needs."""
+    head = standing.head if standing else None
+    making = f"{shelf}{head.incarnation}/" if head else None
+    needed = head.ids() if head else set()
+    mine = {each.key: each for each in listed if making and each.key.startswith(making)}
+    covered = [(_covers(each.key), each.modified) for each in mine.values()]
+    gone = [each for key, each in mine.items() if key.removeprefix(making or "") not in needed]
+    doomed = [each.key for each in gone if _is_over(each, covered, head, now, grace)]
+    lost = max(grace, MAKING_SECONDS)  # of another making: perhaps one that is just being made
+    return doomed + [each.key for each in listed if each.key not in mine and _is_older(each.modified, now, lost)]
+
+
+def _are_replaced(keys: Iterable[str], head: HeadObject) -> bool:
+    """Whether each was replaced by a chunk that the head needs: then no merge can bring it back."""
+    needed = [wider for each in head.ids() if (wider := _covers(each))]
+    return all((mine := _covers(key)) and any(_is_wider(wider, mine) for wider in needed) for key in keys)
+
+
 Covered = tuple[tuple[int, int] | None, datetime]
 """Which seals a chunk covers, and when it was written."""
 
 
 def _is_over(chunk: Listed, others: list[Covered], head: HeadObject | None, now: datetime, grace: float) -> bool:
     """Whether nobody needs a chunk that the head does not name."""
-    mine = _covers(chunk)
+    mine = _covers(chunk.key)
     if head is None or mine is None:
         return _is_older(chunk.modified, now, grace)
     if mine[1] > head.seals:
@@ -285,9 +305,9 @@ def _is_over(chunk: Listed, others: list[Covered], head: HeadObject | None, now:
     return _is_older(max(chunk.modified, min(since, default=chunk.modified)), now, grace)
 
 
-def _covers(chunk: Listed) -> tuple[int, int] | None:
+def _covers(key: str) -> tuple[int, int] | None:
     try:
-        return covers(chunk.key.rpartition("/")[2])
+        return covers(key.rpartition("/")[2])
     except ValueError:
         return None
 
