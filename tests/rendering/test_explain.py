@@ -4,6 +4,7 @@ import pytest
 
 import quire
 from quire import CompressionConfig, Context, IrreducibleFloor, ToolCall
+from quire.storage.base import Family, Record
 
 
 def talk(budget: int = 800, turns: int = 12, *, enabled: bool = False) -> Context:
@@ -108,3 +109,22 @@ def test_a_dump_names_the_calls_of_a_message_that_says_nothing() -> None:
     ctx.assistant(None, [ToolCall("a", "search"), ToolCall("b", "read_file")])
     ctx.tool_result("a", "x")
     assert ctx.dump().splitlines()[1].endswith("Assistant: search, read_file")
+
+
+def test_counting_reads_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = quire.MemoryStorage()
+    ctx = quire.open(storage)
+    ctx.system("Be careful.")
+    for turn in range(5):
+        ctx.user(f"Question {turn}")
+    read: list[str] = []
+    get = storage.get
+
+    def noted(context: str, family: Family, key: int) -> Record | None:
+        read.append(family)
+        return get(context, family, key)
+
+    monkeypatch.setattr(storage, "get", noted)
+    fresh = quire.open(storage)
+    assert fresh.stats().active_items == 6
+    assert not {"message", "body"} & set(read)

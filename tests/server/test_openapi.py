@@ -4,6 +4,7 @@ With `--long` many more requests are made; a failure prints the blob with which 
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +104,11 @@ def test_no_request_that_can_be_described_breaks_the_server(
             case.validate_response(response, checks=[schemathesis.checks.response_schema_conformance])
 
     ask()
+
+
+def test_every_route_is_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+    for route in ROUTES:
+        assert f"| `{route.method} {route.path}` | {route.about} |" in page
+    for name in Options.__dataclass_fields__.keys() - {"host"}:
+        assert f"`{name}" in page, name

@@ -34,8 +34,11 @@ class Item(Struct, frozen=True, kw_only=True):
     obsolete: bool = False
 
 
-def items(state: State, *, active: bool = False) -> Iterator[Item]:
-    """The items by seq; with `active` only those that are not obsolete. Bodies are read as they are looked at."""
+def items(state: State, *, active: bool = False, content: bool = True) -> Iterator[Item]:
+    """The items by seq; with `active` only those that are not obsolete. Bodies are read as they are looked at.
+
+    Without `content` no body is read, to count them.
+    """
     found: list[tuple[int, PageRecord, Kept | None]] = [(page.header.born, page, None) for page in _pages(state)]
     found += [(window.plate.at, window.page, window) for window in window_pages(state)]
     for seq, page, window in sorted(found, key=lambda item: (item[0], item[1].key)):
@@ -44,7 +47,7 @@ def items(state: State, *, active: bool = False) -> Iterator[Item]:
             yield Item(
                 id=state.index(page.key),
                 type=_TYPES[page.header.form],
-                content=_content(state, page) if window is None else window.id,
+                content=window.id if window is not None else _content(state, page) if content else "",
                 seq=seq,
                 obsolete=obsolete,
             )

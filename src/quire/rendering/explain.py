@@ -79,7 +79,7 @@ def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
 
 def stats(state: State) -> Stats:
     """What the context holds, counted."""
-    found = list(items(state))
+    found = list(items(state, content=False))
     obsolete = sum(item.obsolete for item in found)
     tokens: dict[str, int] = {}
     for number, _ in state.live_segments():
