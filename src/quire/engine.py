@@ -157,7 +157,7 @@ class Engine:
         state = self.state
         changes = _Changes(plan)
         entry = self._entry(plan, operation, tuple(changes.touched), undoes)
-        head = _head(plan, changes, state.head.identity or self._handle)
+        head = _head(plan, changes, state.head.identity or entry.commit)
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
@@ -187,7 +187,7 @@ class Engine:
         state = self.state
         changes = _Changes(plan)
         entry = self._entry(plan, "fork", (), 0)
-        head = _head(plan, changes, self._handle + self._attempts.to_bytes(4))
+        head = _head(plan, changes, entry.commit)
         family = state.head.family or state.head.identity
         head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
         ended: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]

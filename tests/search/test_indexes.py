@@ -17,7 +17,7 @@ from quire.search.memory import MemoryIndex
 from quire.search.scope import open_to_agents
 from quire.storage.base import Head
 from quire.storage.searching import Document, Phrase, SearchIndex, Standing
-from tests.books import leaf, new_book
+from tests.books import SEGMENTS, leaf, new_book
 from tests.search.shelves import BACKENDS, found, storage_of
 
 
@@ -31,6 +31,20 @@ def test_what_was_counted_before_another_handle_made_the_index_anew_is_not_used(
         note = two.pages.create_detail_page("falcon", "", "", "mem-0")
         two.find("kestrel")  # the index has been written as often now as it had been before
         assert [hit.index for hit in one.find("falcon dragon")] == [note]
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_context_that_was_deleted_and_made_again_is_another_one(tmp_path: Path, kind: str) -> None:
+    book = new_book(storage=storage_of(kind, tmp_path))
+    leaf(book, "kestrel")
+    assert found(book, "kestrel") == ["mem-1"]
+    book.storage.drop(book.context)
+    book.refresh()
+    for segment in SEGMENTS:
+        book.add_segment(segment)
+    pages = [leaf(book, "falcon"), leaf(book, "falcon")]  # as many entries as before, and one more
+    assert (found(book, "kestrel"), found(book, "falcon")) == ([], pages)
+    book.storage.close()
 
 
 class Between(MemoryStorage):
