@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.servers.postgres import postgres_url
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -15,6 +17,8 @@ _SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_python_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if page.name == "postgres.md":
+        monkeypatch.setenv("DATABASE_URL", postgres_url())
     names: dict[str, object] = {"__name__": "docs"}
     for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
         line = page.read_text(encoding="utf-8")[: found.start()].count("\n") + 1
@@ -48,12 +52,12 @@ def test_the_readme_and_the_docs_have_blocks_to_run() -> None:
 
 def test_the_chinese_readme_has_the_same_commands_and_code() -> None:
     english, chinese = (ROOT / name for name in ("README.md", "README.zh-CN.md"))
-    assert _SHELL.findall(english.read_text(encoding="utf-8")) == _SHELL.findall(chinese.read_text(encoding="utf-8"))
-    codes = [
-        [re.sub(r"\s+#.*", "", block) for block in _BLOCK.findall(page.read_text(encoding="utf-8"))]
-        for page in (english, chinese)
-    ]
-    assert codes[0] == codes[1]
+    for kind in (_SHELL, _BLOCK):
+        codes = [
+            [re.sub(r"(^|\s+)#.*", "", block) for block in kind.findall(page.read_text(encoding="utf-8"))]
+            for page in (english, chinese)
+        ]
+        assert codes[0] == codes[1]
     headings = [re.findall(r"^(#+) ", page.read_text(encoding="utf-8"), re.MULTILINE) for page in (english, chinese)]
     assert headings[0] == headings[1]
 
