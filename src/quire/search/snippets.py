@@ -23,7 +23,7 @@ def snippet(text: str, words: Sequence[str], length: int = LENGTH) -> str:
     within = [place for place in places if first <= place[0] and place[1] <= first + length]
     middle = (within[0][0] + within[-1][1]) // 2 if within else first
     start = max(0, min(middle - length // 2, len(text) - length))
-    start, end = _at_words(text, start, min(len(text), start + length))
+    start, end = _at_words(text, start, min(len(text), start + length), within)
     return _passage(text, start, end, [place for place in places if start <= place[0] and place[1] <= end])
 
 
@@ -80,13 +80,14 @@ def _densest(places: Sequence[_Place], length: int) -> int:
     return start
 
 
-def _at_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """A stretch that begins and ends between words, if that costs little."""
+def _at_words(text: str, start: int, end: int, within: Sequence[_Place]) -> tuple[int, int]:
+    """A stretch that begins and ends between words, if that costs little, and nothing of what was found."""
+    first, last = (within[0][0], within[-1][1]) if within else (end, start)
     if start:
-        blank = text.find(" ", start, start + 16)
+        blank = text.find(" ", start, min(start + 16, first))
         start = blank + 1 if blank >= 0 else start
     if end < len(text):
-        blank = text.rfind(" ", end - 16, end)
+        blank = text.rfind(" ", max(end - 16, last), end)
         end = blank if blank > start else end
     return start, end
 
