@@ -82,7 +82,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "providers.anthropic",
     ),
     ("records", "schemas"),
-    ("storage.mirror", "storage.file", "storage.opening", "reader"),
+    ("storage.mirror", "storage.folderlog", "storage.file", "storage.opening", "reader"),
     ("state",),
     (
         "search",

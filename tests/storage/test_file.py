@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quire import Busy, Conflict, ContextSystem, Corrupt, FileStorage, Segment, StorageFailure
-from quire.storage import file
+from quire.storage import file, folderlog
 from quire.storage.base import PAGE, Commit, Durability, Head
 from quire.storage.log import encode_frame
 from quire.testing.case import HEAD, contents, keys_of, pages, write
@@ -326,12 +326,12 @@ def test_a_writer_that_waited_out_a_drop_does_not_write_beside_the_others(
     def drop_and_make_again() -> None:
         other.drop("c")
         write(other, "c", *pages([2]))
-        monkeypatch.setattr(file, "encode_frame", write_at_the_same_time)
+        monkeypatch.setattr(folderlog, "encode_frame", write_at_the_same_time)
 
     landed: list[bool] = []
 
     def write_at_the_same_time(commit: Commit) -> bytes:
-        monkeypatch.setattr(file, "encode_frame", encode_frame)
+        monkeypatch.setattr(folderlog, "encode_frame", encode_frame)
         try:
             other.commit("c", Commit(1, 2, b"other", pages([3])))
             landed.append(True)

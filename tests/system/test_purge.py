@@ -388,6 +388,20 @@ def test_a_page_that_never_was_is_named_and_a_block_must_be_left_first() -> None
     assert talk.pages.purge(index).pages == (index,)
 
 
+@pytest.mark.parametrize(
+    "bad", [None, 3, True, "", "mem-01", "MEM-1", "mem-1\n", b"mem-1", ["mem-1"], "x" * 9_999, object()]
+)
+def test_whatever_is_given_for_an_index_is_refused_and_changes_nothing(bad: Any) -> None:
+    talk = new_talk()
+    index = note(talk)
+    seq = talk.seq
+    with pytest.raises(quire.QuireError):
+        talk.pages.purge(index, bad)
+    with pytest.raises(InvalidValue, match="forks"):
+        talk.pages.purge(index, forks=bad if not isinstance(bad, bool) else 1)  # type: ignore[arg-type]
+    assert (talk.seq, talk.check()) == (seq, [])
+
+
 def test_a_page_that_is_pinned_in_a_fork_stays_everywhere(shelf: Shelf) -> None:
     talk = shelf.open()
     index = note(talk)

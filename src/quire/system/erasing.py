@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from quire.errors import InvalidValue, shown
 from quire.pages import PageIndex
 from quire.system.face import Face
 
@@ -22,6 +23,8 @@ class Erasing(Face):
         messages stay in use. Raises `NoSuchPage`; `InvalidOperation` for a root, a pinned page, an open window, an
         open exchange, and while a batch or a temporary block is open, here or in a fork.
         """
+        if not isinstance(forks, bool):
+            raise InvalidValue(f"forks is {shown(forks)}; True or False is needed.")
         from quire.system.forgetting import purge_pages  # late: it is rarely needed
 
         with self._engine.lock:

@@ -204,7 +204,7 @@ def _erase(plan: Plan, traces: Traces) -> int:
     if gone:
         old = plan.note(PURGED)
         plan.put_note(PURGED, gaps=merge_gaps(old.gaps if old else (), gone))
-    kept = {page.header.body for page in plan.pages.values() if isinstance(page, PageRecord)}
+    kept = {page.header.body for page in plan.segment_pages()}  # a fork may say the same elsewhere, in its own right
     bodies = traces.bodies | traces.written.unreached()
     plan.erasures += [Delete(BODY, body) for body in sorted(bodies - kept)]
     plan.erasures += [Delete(VECTOR, key) for key in sorted(traces.keys | traces.tellers)]

@@ -1,0 +1,75 @@
+"""Whatever was done to a book before: what is purged leaves no byte, and the rest is whole."""
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import quire
+from quire import Context, InvalidOperation
+from tests.killing import change, edit, speak
+from tests.system.test_purge import SECRET, Shelf, told
+
+
+def written(shelf: Shelf, random: Random) -> tuple[list[Context], set[str]]:
+    """A book and its forks after many changes, with the secret in several places; the pages that have it."""
+    books = [Context(shelf.open().pages, budget=random.choice((600, 20_000)))]
+    secret: set[str] = set()
+    known = ["mem-0", *(books[0].pages.create_detail_page(f"{n}", "", "text", "mem-0") for n in range(4))]
+    for step in range(random.randrange(40, 120)):
+        book = random.choice(books)
+        match random.randrange(12):
+            case 0:
+                secret.add(book.pages.create_detail_page("a page", "", f"text {SECRET}", "mem-0"))
+            case 1:
+                number = book.user(f"please mind {SECRET}-17 today")
+                secret.add(book.conversation.page_of(number) or "")
+            case 2 if len(books) < 3:
+                books.append(book.fork(f"fork {len(books)}"))
+            case 3:
+                book.render()
+            case 4 | 5:
+                change(book.pages, random, known)
+            case 6 | 7:
+                edit(book, random)
+            case _:
+                speak(book, random, step)
+    return books, secret - {""}
+
+
+def run(shelf: Shelf, random: Random) -> None:
+    books, secret = written(shelf, random)
+    for book in books:
+        book.close_calls()
+        for index in sorted(secret):
+            try:
+                book.pages.purge(index)
+            except quire.NoSuchPage:  # it was made in another fork
+                pass
+            except InvalidOperation as error:
+                raise AssertionError(f"{book.name} {index}: {error}") from error
+            for other in books:
+                other.refresh()
+    assert not shelf.holds(SECRET)
+    for book in books:
+        assert book.check() == []
+        assert SECRET not in told(book)
+        assert book.find(SECRET) == []
+        book.user("and on")
+        book.render()
+        assert book.check() == []
+
+
+@pytest.mark.parametrize("backend", ["memory", "file", "sqlite"])
+def test_whatever_was_done_before(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
+    rounds = 150 if request.config.getoption("--long") else 6 if backend == "memory" else 2
+    for step in range(rounds):
+        place = tmp_path / str(step)
+        place.mkdir()
+        try:
+            run(Shelf(backend, place), Random(seed + step))
+        except BaseException as error:
+            error.add_note(f"QUIRE_SEED={seed + step}")
+            raise
