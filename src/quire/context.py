@@ -117,7 +117,8 @@ class Context:
         """
         from quire.agent import AgentContext
 
-        return AgentContext(self.pages, actor, manage, quota=quota, outlook=lambda: self._drawing.outlook(self.budget))
+        outlook, window = (lambda: self._drawing.outlook(self.budget)), (lambda: self._drawing.room(self.budget))
+        return AgentContext(self.pages, actor, manage, quota=quota, outlook=outlook, window=window)
 
     def tools_of(self, agent: "AgentContext") -> "Tools":
         """The tools of an agent: `tools` are those of `agent`."""

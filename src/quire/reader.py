@@ -271,6 +271,9 @@ class Reader(ABC):
         if removed:
             return "It was removed; undo() of that entry brings it back."
         if isinstance(index, str) and len(index) < 64:
+            first, span, _ = index.partition("…")
+            if span and parse_index(first):
+                return f"These are several pages in one line: name one of them, such as {first!r}."
             plain = index.strip().lower()
             head, dash, tail = plain.rpartition("-")
             if tail.isdecimal():

@@ -67,7 +67,6 @@ def test_the_question_is_left_out_too_if_the_call_is_recorded_later() -> None:
 def test_a_limit_counts_what_is_given() -> None:
     ctx = asked()
     assert ctx.tools.call("find", {"query": "seat", "limit": 1}).startswith("[usr-1]")
-    assert ctx.tools.call("find", {"query": "seat", "limit": 0}).startswith("Nothing found")
 
 
 def test_what_was_answered_already_is_found() -> None:
@@ -76,7 +75,88 @@ def test_what_was_answered_already_is_found() -> None:
     assert "[usr-3]" in ctx.tools.call("find", {"query": "seat"})
 
 
+def test_hits_that_hold_only_some_of_it_are_told_apart() -> None:
+    ctx = asked()
+    ctx.assistant("The pier is closed.")
+    said = ctx.tools.call("find", {"query": "seat seattle"}).splitlines()
+    assert [line.partition("]")[0] for line in said] == ["[usr-1", "[usr-3"]
+    said = ctx.tools.call("find", {"query": "pier seattle"}).splitlines()
+    assert said[0] == "Not all of the query is in these:"
+    assert {line.partition("]")[0] for line in said[1:]} == {"[usr-1", "[usr-3", "[usr-4"}
+    ctx.tools.call("write_page", {"name": "Pier", "text": "The pier in Seattle"})
+    said = ctx.tools.call("find", {"query": "pier seattle"}).splitlines()
+    assert said[0].startswith("[mem-1]")
+    assert said[1] == "Not all of the query is in these:"
+
+
+@pytest.mark.parametrize("query", ["", "  ", "?!…", '"" -', "，。"])
+def test_a_query_without_a_word_is_told_so(query: str) -> None:
+    said = asked().tools.call("find", {"query": query})
+    assert said == f"InvalidValue: query is {query!r}; it holds no word to look for."
+
+
+def test_what_finds_nothing_is_told_of_the_star_where_it_helps() -> None:
+    tools = asked().tools
+    said = tools.call("find", {"query": "flights"})
+    assert said.endswith("Try fewer or other words, or a word's beginning with a star: flight* finds flights.")
+    assert tools.call("find", {"query": "座位"}) == "Nothing found for '座位'. Try fewer or other words."
+
+
+def test_find_knows_meaning_if_there_is_an_embedder() -> None:
+    pytest.importorskip("numpy")
+
+    def animals(texts: list[str]) -> list[list[float]]:
+        return [[float("dog" in text or "puppy" in text), float("flight" in text), 0.1] for text in texts]
+
+    ctx = quire.open("memory:", embedder=animals)
+    ctx.user("My dog loves long walks.")
+    ctx.assistant("The flight is at nine.")
+    ctx.user("And now?")
+    assert ctx.agent.find("puppy")[0].index == ctx.find("puppy")[0].index == "usr-1"
+    said = ctx.tools.call("find", {"query": "puppy", "limit": 1})
+    assert said.startswith("Not all of the query is in these:\n[usr-1]")
+
+
+# Filters
+
+
+def test_an_agent_has_the_filters_of_a_developer() -> None:
+    ctx = asked()
+    ctx.agent.create_detail_page("Seat", "", "12A", "mem-0")
+    assert [hit.index for hit in ctx.agent.find("seat", segment="mem")] == ["mem-1"]
+    assert [hit.index for hit in ctx.agent.find("seat", kind="text", actor="agent")] == ["mem-1"]
+    assert {hit.index for hit in ctx.agent.find("seat", role="user")} == {"usr-1", "usr-3"}
+    with pytest.raises(InvalidValue, match="There is no filter 'segments'; filters are segment, kind, lifecycle"):
+        ctx.agent.find("seat", segments="mem")
+
+
+def test_a_private_segment_is_no_filter() -> None:
+    ctx = asked()
+    ctx.pages.add_segment(quire.Segment(id="vault", name="Vault", permission=Permission.PRIVATE))
+    with pytest.raises(quire.NoSuchSegment) as caught:
+        ctx.agent.find("seat", segment="vault")
+    with pytest.raises(quire.NoSuchSegment) as nowhere:
+        ctx.agent.find("seat", segment="nowhere")
+    assert str(caught.value) == str(nowhere.value).replace("nowhere", "vault")
+
+
 # Arguments
+
+
+@pytest.mark.parametrize(("tool", "argument"), [("find", "limit"), ("read_page", "length")])
+@pytest.mark.parametrize("value", [0, "0", -1])
+def test_a_number_that_asks_for_nothing_is_refused_by_name(tool: str, argument: str, value: Any) -> None:
+    given = {"query": "seat"} if tool == "find" else {"page": "usr-1"}
+    said = asked().tools.call(tool, {**given, argument: value})
+    assert said == f"InvalidValue: {argument} is {value!r}; a whole number from 1 is needed."
+
+
+@pytest.mark.parametrize("tool", ["read_page", "expand_details"])
+@pytest.mark.parametrize("page", ["usr-1…usr-3", "[usr-1…usr-3 973] My seat: 12A"])
+def test_a_line_for_several_pages_is_no_page_but_helps_to_one(tool: str, page: str) -> None:
+    said = asked().tools.call(tool, {"page": page})
+    assert said.startswith("NoSuchPage: No page 'usr-1…usr-3' in this context. These are several pages in one line")
+    assert said.endswith("name one of them, such as 'usr-1'.")
 
 
 @pytest.mark.parametrize(

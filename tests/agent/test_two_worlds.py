@@ -1,5 +1,6 @@
 """Two contexts that differ only in PRIVATE pages: an agent gets the same bytes from both, whatever it asks."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from quire.agent.tools import Tools
 from quire.context import DEFAULT_SEGMENTS
 from quire.plan import Plan
 from quire.records import KEY
+from quire.search.vectors import Embedder, Vectors
+from quire.storage.base import MAX_KEY
 from quire.system.segments import add_segment
 from tests.books import WordCounter
 
@@ -26,6 +29,7 @@ INDICES = (
 )
 SEGMENTS = ("sys", "mem", "usr", "win", "vault", "safe", "VAULT", "nowhere", "")
 BUDGET = 400
+_ENTRY = re.compile(r"by entry \d+\)\. undo\(\d+\)")
 
 
 class World(NamedTuple):
@@ -41,7 +45,12 @@ class World(NamedTuple):
         return self.ctx.pages
 
 
-def new_world(secret: bool) -> World:
+def letters(texts: list[str]) -> list[list[int]]:
+    """Vectors that are near each other for words with the same letters."""
+    return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz座位"] for text in texts]
+
+
+def new_world(secret: bool, embedder: Embedder | None = None) -> World:
     segments = [*DEFAULT_SEGMENTS]
     if secret:  # also among the first, where numbers of segments shift
         segments.insert(1, Segment(id="vault", name="Vault", permission=Permission.PRIVATE))
@@ -51,7 +60,8 @@ def new_world(secret: bool) -> World:
             add_segment(plan, segment)
         plan.put_note(KEY, name="kestrel")
 
-    system = ContextSystem(MemoryStorage(), "world", clock=lambda: 1_000_000, counter=WordCounter())
+    options: dict[str, Any] = {"clock": lambda: 1_000_000, "counter": WordCounter(), "embedder": embedder}
+    system = ContextSystem(MemoryStorage(), "world", **options)
     system.run("create", create)
     ctx = Context(system, budget=BUDGET)
     agent = ctx.acting(manage=True, quota=Quota(pages=12, bytes=2_000, depth=4, calls=1 << 30))
@@ -64,10 +74,10 @@ Step = Callable[[World], object]
 
 
 def tried(step: Step) -> Step:
-    """A step that may be refused."""
+    """A step that may be refused. Errors of the developer's name entries, which count all that happened."""
 
     def run(world: World) -> object:
-        return answer(lambda: step(world))
+        return _ENTRY.sub("", answer(lambda: step(world)))
 
     return run
 
@@ -171,6 +181,8 @@ def questions(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     for word in (*WORDS, "secret", "Vault", "seat window"):
         yield f"find {word}", _bound(agent.find, word)
         yield f"tool find {word}", _bound(tools.call, "find", {"query": word, "limit": 3})
+    for segment in SEGMENTS:
+        yield f"find in {segment}", _bound(agent.find, "seat", segment=segment)
     yield "view", lambda: [world.ctx.render(preview=True).openai(), world.ctx.render(preview=True).anthropic()]
 
 
@@ -209,8 +221,8 @@ def differences(one: World, other: World) -> Iterator[str]:
                 yield f"{name}: {mine} ≠ {theirs}"
 
 
-def pair_after(script: list[Step]) -> tuple[World, World]:
-    worlds = new_world(secret=True), new_world(secret=False)
+def pair_after(script: list[Step], embedder: Embedder | None = None) -> tuple[World, World]:
+    worlds = new_world(True, embedder), new_world(False, embedder)
     for step in script:
         mine, theirs = (step(world) for world in worlds)
         assert mine == theirs
@@ -221,6 +233,23 @@ def pair_after(script: list[Step]) -> tuple[World, World]:
 @settings(max_examples=60, deadline=None)
 def test_an_agent_cannot_tell_whether_there_are_private_pages(script: list[Step]) -> None:
     assert list(differences(*pair_after(script))) == []
+
+
+@given(steps)
+@settings(max_examples=10, deadline=None)
+def test_vectors_of_private_pages_show_nowhere(script: list[Step]) -> None:
+    pytest.importorskip("numpy")
+    worlds = pair_after(script, letters)
+    for (name, here), (_, there) in zip(*map(searches, worlds), strict=True):
+        assert answer(here) == answer(there), name
+
+
+def searches(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What an agent can look for by words and by meaning."""
+    for word in (*WORDS, "taes", "tighfl", "wodwin 座", '"seat"'):
+        for limit in (1, 100):
+            yield f"find {word} {limit}", _bound(world.agent.find, word, limit)
+        yield f"tool find {word}", _bound(world.tools.call, "find", {"query": word})
 
 
 def test_a_full_vault_beside_a_full_context_shows_nowhere() -> None:
@@ -236,6 +265,10 @@ def test_a_full_vault_beside_a_full_context_shows_nowhere() -> None:
             world.pages.create_detail_page("seat", "", "seat", "mem-0")
 
     assert list(differences(*pair_after([fill, away("mem-2"), away("mem-3")]))) == []
+    pytest.importorskip("numpy")
+    worlds = pair_after([fill, away("mem-2"), away("mem-3")], letters)
+    assert [answer(ask) for _, ask in searches(worlds[0])] == [answer(ask) for _, ask in searches(worlds[1])]
+    assert worlds[0].agent.find("taes")  # found by meaning alone
 
 
 # The test can fail
@@ -248,6 +281,16 @@ def test_eyes_that_see_private_pages_are_noticed(monkeypatch: pytest.MonkeyPatch
     found = list(differences(*worlds))
     assert any(line.startswith("get_page vault-1") for line in found)
     assert any(line.startswith("segments") for line in found)
+
+
+def test_meaning_that_looks_at_private_pages_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numpy")
+    near = Vectors.like
+    everywhere = [(0, MAX_KEY)]
+    monkeypatch.setattr(Vectors, "like", lambda self, vector, spans, limit: near(self, vector, everywhere, limit))
+    step = hidden(lambda w: w.pages.create_detail_page("seat", "", "seat", "vault-0"))
+    worlds = pair_after([step, lambda w: w.ctx.user("a window seat")], letters)
+    assert any(answer(here) != answer(there) for (_, here), (_, there) in zip(*map(searches, worlds), strict=True))
 
 
 def test_an_id_that_counts_all_segments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

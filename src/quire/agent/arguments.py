@@ -44,8 +44,9 @@ def _as_mapping(tool: Tool, given: object) -> Mapping[str, Any]:
 
 def _checked(parameter: Parameter, value: Any) -> Any:
     found = _CHECKS[parameter.kind](value)
-    if found is None:
-        raise InvalidValue(f"{parameter.name} is {shown(value)}; {_WANTED[parameter.kind]} is needed.")
+    if found is None or (parameter.kind == "integer" and found < parameter.least):
+        wanted = _WANTED[parameter.kind].format(parameter.least)
+        raise InvalidValue(f"{parameter.name} is {shown(value)}; {wanted} is needed.")
     if parameter.choices and found not in parameter.choices:
         raise InvalidValue(f"{parameter.name} is {shown(value)}; use {', '.join(parameter.choices)}.")
     return found
@@ -109,7 +110,7 @@ _CHECKS: dict[str, _Check] = {
 }
 _WANTED: dict[str, str] = {
     "string": "text",
-    "integer": "a whole number from 0",
+    "integer": "a whole number from {}",
     "boolean": "true or false",
     "page": "a page's index, such as usr-12,",
     "pages": "a list of pages' indices",

@@ -1,14 +1,14 @@
 """AgentContext: what the model itself may see and do. Every operation goes through one gate."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from quire.agent import planning
 from quire.agent.gate import Gate
-from quire.agent.opening import check_room
+from quire.agent.opening import Room, answer_room, check_room
 from quire.agent.outline import contents, entry
 from quire.agent.quota import Quota, charge, check_quota
 from quire.agent.sight import Sight, at_hand
@@ -18,7 +18,7 @@ from quire.plan import Plan
 from quire.records import PageRecord
 from quire.rendering.drawing import Drawing
 from quire.rendering.outlook import Outlook
-from quire.search.finding import Hit, find
+from quire.search.finding import Filters, Hit, find
 from quire.search.scope import open_to_agents
 from quire.state import State
 from quire.system import ContextSystem, lifecycle, segments, tree
@@ -50,6 +50,7 @@ class AgentContext:
         *,
         quota: Quota | None = None,
         outlook: Callable[[], Outlook] | None = None,
+        window: Callable[[], int] = lambda: DEFAULT_BUDGET,
     ) -> None:
         if not isinstance(system, ContextSystem):
             raise InvalidValue(f"system is {shown(system)}; a quire.ContextSystem is needed.")
@@ -60,6 +61,7 @@ class AgentContext:
         self._engine = system._engine
         self._gate = Gate(manage)
         self._outlook = outlook or partial(Drawing.beside(system).outlook, DEFAULT_BUDGET)
+        self._window = window
         self._shows = True
 
     def __repr__(self) -> str:
@@ -114,10 +116,13 @@ class AgentContext:
         """The folders above a page, nearest first."""
         return self._above("ancestors", index)
 
-    def find(self, query: str, limit: int = 10) -> list[Hit]:
-        """The pages that answer a query best, among those the agent can see."""
-        embedder = self._engine.embedder
-        return self._look(lambda _, state: find(state, query, limit, scope=open_to_agents(state), embedder=embedder))
+    def find(self, query: str, limit: int = 10, **filters: Any) -> list[Hit]:
+        """The pages that answer a query best, among those the agent can see.
+
+        It takes the filters of `Context.find`: segment, kind, role, lifecycle, since, until, actor.
+        """
+        given = {**_known_filters(filters), "embedder": self._engine.embedder}
+        return self._look(lambda _, state: find(state, query, limit, scope=open_to_agents(state), **given))
 
     def at_hand(self) -> set[PageIndex]:
         """What a model is answering just now and need not look for: the user's last message, the open exchange."""
@@ -168,6 +173,10 @@ class AgentContext:
     def budget(self) -> Outlook:
         """How full the window is, by what, and what a fold would take next."""
         return self._outlook()
+
+    def room(self) -> Room:
+        """What an answer to the agent may take of its window."""
+        return self._look(lambda sight, _: answer_room(sight, self._window(), self._engine.counter.count))
 
     # What is shown
 
@@ -348,6 +357,15 @@ class AgentContext:
             return [_handed(state, page) for page in sight.ancestors(self._gate.page(sight, operation, index))]
 
         return self._look(look)
+
+
+def _known_filters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The filters of a search, if there are such. Raises `InvalidValue`."""
+    known = Filters.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise InvalidValue(f"There is no filter {shown(name)}; filters are {', '.join(known)}.")
+    return given
 
 
 def _handed(state: State, record: PageRecord) -> Page:

@@ -4,9 +4,11 @@ from typing import Any
 
 from quire.agent.desk import Desk
 from quire.agent.facade import READ_LENGTH
-from quire.agent.outline import entry, listing
-from quire.errors import InvalidOperation, InvalidValue, QuireError
+from quire.agent.outline import entry, found, listing
+from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
 from quire.pages import ContentsPage, PageIndex, Permission, SegmentType
+from quire.search.query import Query, parse
+from quire.search.words import is_unspaced
 from quire.text import MAX_DESCRIPTION, in_one_line
 
 _LISTED = 40
@@ -15,33 +17,39 @@ _MOST_HITS = 50
 _SAID = 200
 _LONGEST = 20_000
 """Characters that one call reads at most; the answer says how to go on."""
+_FOOT = 32
+"""Tokens of the line that says so."""
 
 
-def find(desk: Desk, query: str, limit: int = _HITS) -> str:
+def find(desk: Desk, query: str, limit: int | None = None) -> str:
     """Search; one line a hit."""
-    at_hand, most = desk.agent.at_hand(), min(limit, _MOST_HITS)
-    found = desk.agent.find(query, most + len(at_hand))
-    hits = [hit for hit in found if hit.index not in at_hand][:most]
+    asked = parse(query)
+    if not asked.clauses:
+        raise InvalidValue(f"query is {shown(query)}; it holds no word to look for.")
+    at_hand, most = desk.agent.at_hand(), min(limit or _HITS, _MOST_HITS)
+    hits = [hit for hit in desk.agent.find(query, most + len(at_hand)) if hit.index not in at_hand][:most]
     if not hits:
-        return f"Nothing found for {query[:_SAID]!r}. Try fewer or other words."
-    return "\n".join(f"[{hit.index}] {hit.name}: {(hit.snippet or hit.description)[:_SAID]}" for hit in hits)
+        return f"Nothing found for {query[:_SAID]!r}. Try fewer or other words{_hint(asked)}."
+    room = desk.agent.room()
+    return found(hits, room, room.usual if limit is None else room.most)
 
 
-def read_page(desk: Desk, page: PageIndex = "", start: int = 0, length: int = READ_LENGTH) -> str:
+def read_page(desk: Desk, page: PageIndex = "", start: int = 0, length: int | None = None) -> str:
     """A range of a text, or the entries of a folder, or the table of contents."""
+    room = desk.agent.room()
     if not page:
-        return listing(desk.agent.view(start, _LISTED + 1), start, _LISTED)
-    found = desk.agent.get_page(page)
-    if isinstance(found, ContentsPage):
+        return listing(desk.agent.view(start, _LISTED + 1), start, _LISTED, room)
+    if isinstance(desk.agent.get_page(page), ContentsPage):
         lines = [entry(child) for child in desk.agent.children(page, start, _LISTED + 1)]
-        return listing(lines, start, _LISTED)
-    text = desk.agent.read_page(page, start, min(length, _LONGEST))
+        return listing(lines, start, _LISTED, room)
+    text = desk.agent.read_page(page, start, READ_LENGTH if length is None else min(length, _LONGEST))
     total = desk.agent.length(page)
-    end = start + len(text)
     if not text:
         return f"{page} has {total} characters; there is nothing from {start} on." if total else f"{page} is empty."
+    text = text[: room.cut(text, (room.usual if length is None else room.most) - _FOOT)]
     if len(text) == total:
         return text
+    end = start + len(text)
     more = f" Go on with start={end}." if end < total else ""
     return f"{text}\n[characters {start}–{end} of {total} of {page}.{more}]"
 
@@ -142,6 +150,12 @@ def segment(desk: Desk, do: str, segment: str, permission: str | None = None) ->
     return f"Segment {segment!r} is {permission} now."
 
 
+def _hint(asked: Query) -> str:
+    """What else could be asked for: words are looked for as they are written."""
+    spaced = any(not is_unspaced(word) for word in asked.words)
+    return ", or a word's beginning with a star: flight* finds flights" if spaced else ""
+
+
 def _change(desk: Desk, page: PageIndex, name: str | None, summary: str | None, text: str | None) -> str:
     if name is None and summary is None and text is None:
         raise InvalidValue("write_page with page needs a name, a summary or a text to change.")
@@ -158,19 +172,19 @@ def _derived(text: str) -> str:
 
 def _is_derived(desk: Desk, page: PageIndex) -> bool:
     """Whether a page's summary was made from its text, so that it goes with the text."""
-    found = desk.agent.get_page(page)
-    if isinstance(found, ContentsPage):
+    kept = desk.agent.get_page(page)
+    if isinstance(kept, ContentsPage):
         return False
-    return found.description == _derived(desk.agent.read_page(page, 0, desk.agent.length(page)))
+    return kept.description == _derived(desk.agent.read_page(page, 0, desk.agent.length(page)))
 
 
 def _notes(desk: Desk) -> PageIndex:
     """The root of the first segment that an agent may write its notes into."""
-    for found in desk.agent.list_segments():
-        if found.type is SegmentType.CUSTOM:
+    for place in desk.agent.list_segments():
+        if place.type is SegmentType.CUSTOM:
             try:
-                desk.agent.check_permission(found.root_index, "create_detail_page")
+                desk.agent.check_permission(place.root_index, "create_detail_page")
             except QuireError:
                 continue
-            return found.root_index
+            return place.root_index
     raise InvalidOperation("There is no segment for your notes: name a folder.")

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+from quire.agent.opening import Room
 from quire.agent.sight import Sight
 from quire.pages import ContentsPage, Lifecycle, Page, Visibility
 from quire.records import PageRecord, page_key
+from quire.search.finding import Hit
+from quire.search.snippets import CLOSE, OPEN
 
 _SUMMARY = 120
+_PASSAGES = (200, 100, 50)
+"""Characters of a name and of a passage, shorter and shorter until the hits have room."""
+_PARTLY = "Not all of the query is in these:"
 
 
 def entry(page: Page, depth: int = 0) -> str:
@@ -23,12 +29,46 @@ def entry(page: Page, depth: int = 0) -> str:
     return f"{'  ' * depth}[{page.index} {size}{state}] {page.name}{about}"
 
 
-def listing(lines: Sequence[str], start: int, most: int) -> str:
+def listing(lines: Sequence[str], start: int, most: int, room: Room) -> str:
     """So many lines that begin at `start`, given with at least one more if there is one, and how to go on."""
     if not lines:
         return f"There is nothing from {start} on." if start else "Nothing there."
-    more = [f"… more: go on with start={start + most}."] if len(lines) > most else []
-    return "\n".join([*lines[:most], *more])
+    fit = room.whole(lines[:most], room.most)
+    more = [f"… more: go on with start={start + fit}."] if len(lines) > fit else []
+    return "\n".join([*lines[:fit], *more])
+
+
+def found(hits: Sequence[Hit], room: Room, tokens: int) -> str:
+    """A line for every hit in so many tokens: those that hold everything first. Passages become shorter where there is
+    too little room, then the last hits go."""
+    order = sorted(hits, key=lambda hit: not hit.complete)
+    for length in _PASSAGES:
+        lines = _hit_lines(order, length)
+        if room.count("\n".join(lines)) <= tokens:
+            return "\n".join(lines)
+    fit = len(order)
+    while fit > 1 and room.count("\n".join(_hit_lines(order[:fit], _PASSAGES[-1]))) > tokens:
+        fit -= 1
+    more = [f"… {len(order) - fit} more that have no room here: ask more exactly."] if fit < len(order) else []
+    return "\n".join([*_hit_lines(order[:fit], _PASSAGES[-1]), *more])
+
+
+def _hit_lines(hits: Sequence[Hit], length: int) -> list[str]:
+    lines = [f"[{hit.index}] {hit.name[:length]}: {_around(hit.snippet or hit.description, length)}" for hit in hits]
+    complete = sum(hit.complete for hit in hits)
+    return lines if complete == len(hits) else [*lines[:complete], _PARTLY, *lines[complete:]]
+
+
+def _around(passage: str, length: int) -> str:
+    """So much of a passage, with the first place that was found in it."""
+    if len(passage) <= length:
+        return passage
+    place = max(0, passage.find(OPEN))
+    start = max(0, min(place - length // 4, len(passage) - length))
+    end = start + length
+    shown = passage[start:end]
+    open_mark = CLOSE if shown.rfind(OPEN) > shown.rfind(CLOSE) else ""
+    return f"{'…' if start else ''}{shown}{open_mark}{'…' if end < len(passage) else ''}"
 
 
 def contents(sight: Sight) -> Iterator[tuple[int, PageRecord]]:

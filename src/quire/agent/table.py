@@ -20,6 +20,8 @@ class Parameter(Struct, frozen=True, kw_only=True):
     about: str
     required: bool = False
     choices: tuple[str, ...] = ()
+    least: int = 0
+    """The smallest number that makes sense."""
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -44,7 +46,7 @@ TOOLS: tuple[Tool, ...] = (
         about="Search all pages, folded and archived too. Use it before you say that something is lost.",
         parameters=(
             Parameter(name="query", kind="string", about='Words, "exact phrases", prefix*', required=True),
-            Parameter(name="limit", kind="integer", about="Most hits, default 5"),
+            Parameter(name="limit", kind="integer", about="Most hits, default 5", least=1),
         ),
         run=handlers.find,
     ),
@@ -54,7 +56,7 @@ TOOLS: tuple[Tool, ...] = (
         parameters=(
             Parameter(name="page", kind="page", about="Page index"),
             Parameter(name="start", kind="integer", about="First character (in a folder: first entry), default 0"),
-            Parameter(name="length", kind="integer", about="Most characters, default 4000"),
+            Parameter(name="length", kind="integer", about="Most characters, as far as there is room", least=1),
         ),
         run=handlers.read_page,
     ),

@@ -82,6 +82,10 @@ class Drawing(Face):
         """How full a view at this budget is, by what, and what a fold would take next."""
         return self._renderer.outlook(budget)
 
+    def room(self, budget: int) -> int:
+        """What there is of a budget beside what the last view kept in reserve."""
+        return max(0, budget - self._renderer.reserved)
+
     def stats(self) -> Stats:
         """What the context holds."""
         with self._engine.lock:

@@ -69,7 +69,8 @@ class Renderer:
         self._sent = 0
         self._sent_at = -1
         self._steady = 0  # the tokens of the last view before its tail
-        self._reserved = 0
+        self.reserved = 0
+        """What the last view at the context's own budget kept free."""
         self._sizes = Sizes(engine.counter.count)
         self.after: list[Part] = []
         """The tail of the last view at the context's own budget."""
@@ -113,7 +114,7 @@ class Renderer:
                 after += [line] if line.tokens <= LINE_TOKENS else []
             if own:
                 self._previous, self.after = parts, after
-                self._steady, self._reserved, self._sent_at = tokens, options.reserve, self._engine.state.version
+                self._steady, self.reserved, self._sent_at = tokens, options.reserve, self._engine.state.version
                 self._sent = tokens + total_tokens(after)
             return View(
                 parts,
@@ -155,7 +156,7 @@ class Renderer:
             kinds: dict[str, int] = {}
             for part in self.seen():
                 kinds[part.kind] = kinds.get(part.kind, 0) + part.tokens
-            coming, reserved = self._coming(max(0, budget - self._reserved)), self._reserved
+            coming, reserved = self._coming(max(0, budget - self.reserved)), self.reserved
             return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=coming, reserved=reserved)
 
     def _coming(self, room: int) -> tuple[PageIndex, ...]:
