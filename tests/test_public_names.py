@@ -303,3 +303,8 @@ def test_what_type_checkers_see_is_what_is_found_when_it_is_asked_for() -> None:
     }
     assert seen == quire._LATE
     assert {*quire.__all__, "open"} == seen.keys()
+
+
+def test_embedders_are_reached_without_an_import_of_their_own() -> None:
+    assert quire.__getattr__("embedders").wordllama is quire.embedders.wordllama
+    assert "embedders" in dir(quire)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so that a command line starts at once
     from quire import aio as aio
+    from quire import embedders as embedders  # not in __all__: a module, reached as `quire.embedders`
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
     from quire.context import Context
@@ -214,6 +215,8 @@ _LATE = {name: module for module, names in _PLACES.items() for name in names.spl
 
 
 def __getattr__(name: str) -> Any:
+    if name == "embedders":
+        return import_module("quire.embedders")
     if name == "aio":  # a part of the package rather than a name in it
         return import_module("quire.aio")
     if name not in _LATE:
@@ -223,4 +226,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted({*globals(), *_LATE, "embedders"})
