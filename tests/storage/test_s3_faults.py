@@ -151,6 +151,23 @@ def test_an_outcome_that_cannot_be_had_is_called_unknown_and_found_later(line: L
     assert [page.name for page in book(line.direct).pages.children("mem-0")] == ["first", "second", "fourth"]
 
 
+def test_a_write_refused_by_itself_is_not_said_to_have_failed(line: Line) -> None:
+    """The first try arrives unheard while it is looked for; the second is refused by it; then the server is away."""
+    line.through.commit("c", Commit(0, 1, HEAD, ()))
+    script: list[Fault] = ["late", "none", "none"]
+
+    def fault(method: str, path: str) -> Fault:
+        if len(script) == 1:
+            for late in line.proxy.late:
+                late.join()
+        return script.pop(0) if script else "lost"
+
+    line.proxy.fault = fault
+    with pytest.raises(OutcomeUnknown):
+        line.through.commit("c", Commit(1, 2, HEAD, [Put(JOURNAL, 2, b"mine")]))
+    assert line.direct.head("c") == Head(2, HEAD)
+
+
 def test_an_overloaded_server_is_busy(line: Line) -> None:
     line.through.commit("c", Commit(0, 1, HEAD, ()))
     line.proxy.fault = lambda method, path: "busy"

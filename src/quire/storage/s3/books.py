@@ -131,13 +131,11 @@ class Books:
             if pause:
                 time.sleep(pause)
             try:
-                tag = self._write(book, standing, made)
-            except Refused:
-                unanswered = None
+                return self._arrived(book, made, self._write(book, standing, made))
+            except Refused:  # by what another wrote, or by this very write, if an earlier try got no answer
+                pass
             except Unanswered as error:
                 unanswered = error
-            else:
-                return self._arrived(book, made, tag)
             fresh = self._ask(book, unanswered)
             if fresh is not None and fresh.head.knows(revision):
                 return fresh
@@ -145,7 +143,7 @@ class Books:
                 continue  # it did not arrive, or not yet: the same again is done once at most
             if fresh is not None and unanswered is not None and _passed(fresh, made):
                 raise OutcomeUnknown(f"{self.objects.place}: too many commits followed to find this one.")
-            standing, revision = fresh, urandom(ID_BYTES)
+            standing, revision, unanswered = fresh, urandom(ID_BYTES), None
             made = self._store(book, draft(standing, revision))
         if unanswered is not None:
             raise OutcomeUnknown(f"{self.objects.failure(unanswered, book.key)} It may have been committed.")
