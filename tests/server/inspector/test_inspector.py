@@ -223,6 +223,9 @@ def test_the_first_break_of_the_cache_is_marked_and_named(visit: Opener) -> None
     expect(visitor.find(".break")).to_contain_text(f"Page {hidden} was hidden")
     cached = visitor.find(".message.is-cached").count()
     assert 0 < cached < visitor.find(".message").count()
+    visitor.go("window")
+    visitor.find(".cache-note .more").click()
+    expect(visitor.find(".break")).to_be_in_viewport()
     assert visitor.ask("/view?against=call")["prefix"]["messages"] == cached
 
 

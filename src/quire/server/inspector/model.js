@@ -134,6 +134,7 @@ class ModelScreen {
     );
     replace(this.list);
     this.drawOn();
+    this.reveal();
   }
 
   drawOn() {
@@ -152,15 +153,35 @@ class ModelScreen {
       this.list.append(this.breakLine());
   }
 
+  /** Where the cached beginning ends, and what ended it. */
   breakLine() {
-    const { prefix } = this.view;
-    const whole = this.stopAt >= this.view.messages.length;
-    const words = prefix?.broke ? prefix.broke.why : whole ? t("break.none") : t("break.first");
+    const { prefix, messages } = this.view;
+    const kind = this.stopAt >= messages.length ? "all" : prefix.broke ? "broke" : prefix.tokens ? "new" : "first";
+    const words = kind === "broke" ? prefix.broke.why : t(`break.${kind}.words`);
     return el(
       "li",
-      { class: `break${whole ? " whole" : ""}`, role: "note" },
-      el("span", {}, el("b", {}, whole ? t("break.all") : t("break")), " ", words),
+      { class: `break ${kind}`, role: "note" },
+      el("span", {}, el("b", {}, t(`break.${kind}`)), " ", words),
     );
+  }
+
+  shown(given) {
+    if (given.get("at") === "break") this.toBreak = true;
+    this.reveal();
+  }
+
+  /** Bring the break into sight, if somebody came for it. */
+  reveal() {
+    if (!this.toBreak || !this.view) return;
+    this.toBreak = false;
+    while (!this.list.querySelector(".break") && this.drawn < this.sent.length) this.drawOn();
+    const line = this.list.querySelector(".break");
+    let frames = 3; // what is above gets its true height only when it comes into sight
+    const bring = () => {
+      line?.scrollIntoView({ block: "center" });
+      if ((frames -= 1)) requestAnimationFrame(bring);
+    };
+    bring();
   }
 
   message({ value, number: place, apart }) {

@@ -90,7 +90,12 @@ class WindowScreen {
       el("i", { class: "key-cached", "aria-hidden": "true" }),
       el("span", {}, t("cache.share", { n: prefix.tokens, share: percent(prefix.tokens, tokens) })),
       prefix.broke ? el("span", { class: "broke" }, prefix.broke.why) : null,
-      el("a", { href: address(this.session.name, "model"), class: "more" }, t("cache.where"), icon("chevron")),
+      el(
+        "a",
+        { href: address(this.session.name, "model", { at: "break" }), class: "more" },
+        t("cache.where"),
+        icon("chevron"),
+      ),
     );
   }
 
