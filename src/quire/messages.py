@@ -132,18 +132,24 @@ def part_texts(part: Part) -> Iterator[str]:
 
 def as_text(messages: Iterable[Message]) -> str:
     """The messages as a person reads them: `User: …`, `Assistant: …`, calls and results among them."""
-    return "\n".join(line for message in messages for line in _lines(message))
+    return "\n".join(label + line for label, line in labelled(messages))
 
 
-def _lines(message: Message) -> Iterator[str]:
+def labelled(messages: Iterable[Message]) -> Iterator[tuple[str, str]]:
+    """The lines of `as_text`, each as what quire puts before it and what was said."""
+    for message in messages:
+        yield from _lines(message)
+
+
+def _lines(message: Message) -> Iterator[tuple[str, str]]:
     said = "\n".join(_said(message))
     if message.role == "tool":
-        yield f"Result of {message.tool_call_id}: {said}"
+        yield "Result of ", f"{message.tool_call_id}: {said}"
         return
     if said or not message.tool_calls:
-        yield f"{message.role.capitalize()}: {said}"
+        yield f"{message.role.capitalize()}: ", said
     for call in message.tool_calls:
-        yield f"Call {call.id}: {call.name}({call.arguments})"
+        yield "Call ", f"{call.id}: {call.name}({call.arguments})"
 
 
 def _said(message: Message) -> Iterator[str]:

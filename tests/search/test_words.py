@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quire.search.query import LONGEST_QUERY, parse
 from quire.search.snippets import CLOSE, OPEN, snippet
 from quire.search.stems import stem
-from quire.search.words import LONGEST, parts, terms
+from quire.search.words import APART, LONGEST, cut, terms
 from quire.storage.searching import Phrase
 
 
@@ -22,7 +22,12 @@ from quire.storage.searching import Phrase
         ("user_id", ["user", "id"]),
         ("getUserName", ["getusername"]),
         ("ＡＢＣ　１２", ["abc", "12"]),
-        ("Straße", ["strasse"]),
+        ("Straße Ørsted Łódź café", ["strasse", "orsted", "lodz", "cafe"]),
+        ("İstanbul ılık Việt Nam", ["istanbul", "ilik", "viet", "nam"]),
+        ("Ёлка Йод ΙΣΧΎΣ שָׁלוֹם", ["елка", "йод", "ισχυσ", "שלום"]),
+        ("2024-05-20T10:30:00Z", ["2024", "05", "20", "10", "30", "00"]),
+        ("v2.3.1 ｖ２ 版本v2 rev2", ["v", "2", "3", "1", "v", "2", "版本", "本", "v", "2", "rev2"]),
+        ("5PM, 10:30am", ["5", "pm", "10", "30", "am"]),
         ("数据库", ["数据", "据库", "库"]),
         ("库", ["库"]),
         ("iPhone手机", ["iphone", "手机", "机"]),
@@ -46,28 +51,30 @@ def test_composed_and_decomposed_characters_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("getUserName", ["get", "user", "name"]),
-        ("HTTPServer2", ["http", "server", "2"]),
-        ("HAT136", ["hat", "136"]),
-        ("café", ["cafe"]),
+        ("getUserName", ["get", "user", "name", APART, "getuser", "username"]),
+        ("HTTPServer2", ["http", "server", "2", APART, "httpserver", "server2"]),
+        ("iPhone15 手机", ["i", "phone", "15", APART, "iphone", "phone15"]),
+        ("HAT136 on GitHub, HAT136", ["hat", "136", APART, "git", "hub", APART]),
+        ("3f9c2d4", ["3", "f", "9", "c", "2", "d", "4", APART]),  # data: nothing was put together
+        ("v2 at 10:30am", []),
         ("plain words of prose. Another Sentence, USA", []),
         ("a3f9c2d4e5b6a7f8a9d0", []),
     ],
 )
 def test_parts_lead_to_compound_names(text: str, expected: list[str]) -> None:
-    assert parts(text) == expected
+    assert cut(text)[1] == expected
 
 
 @given(st.text())
 def test_no_term_is_long_or_holds_what_an_engine_could_read_as_an_operator(text: str) -> None:
-    for term in [*terms(text), *parts(text)]:
+    for term in [*terms(text), *cut(text)[1]]:
         assert 0 < len(term) <= LONGEST * 3
         assert not re.search(r'[\s"*^:(){}+\-]', term)
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "aB" * 500_000, "数" * 1_000_000, "a1" * 500_000, "a " * 500_000])
 def test_a_megabyte_is_cut_in_bounded_time(text: str) -> None:
-    assert len(terms(text)) + len(parts(text)) <= len(text) + 2  # quadratic work would never end here
+    assert len(terms(text)) + len(cut(text)[1]) <= len(text) + 2  # quadratic work would never end here
     assert len(snippet(text, ["zz", "数"])) < 1_000
 
 
@@ -85,6 +92,8 @@ def test_what_a_query_asks_for() -> None:
     assert parse("A股").clauses[0].phrase == Phrase(("a", "股"), prefix=True)
     assert parse('"unbalanced').clauses[0].phrase == Phrase(("unbalanced",))
     assert len(parse("word " * (LONGEST_QUERY // 5)).clauses) == 1
+    assert parse("9fceb02").clauses[0].phrase == Phrase(("9fceb02",), prefix=True)
+    assert not any(parse(word).clauses[0].phrase.prefix for word in ("facade", "1234567", "defaced", '"9fceb02"'))
 
 
 @given(st.text(max_size=200))
@@ -102,6 +111,37 @@ def test_a_snippet_shows_the_passage_with_the_most_words_and_marks_them() -> Non
     assert snippet("解释goroutine的调度机制", ["调度"]) == f"解释goroutine的{OPEN}调度{CLOSE}机制"
     assert snippet("engine and KeyError E", ["e"]) == f"engine and KeyError {OPEN}E{CLOSE}"
     assert snippet("nothing here", ["absent"]) == "nothing here"
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "shown"),
+    [
+        ("请看 Redis缓存 的设置", "redis", "请看 «Redis»缓存 的设置"),
+        ("在ABC公司", "abc公司", "在«ABC公司»"),
+        ("un café crème", "cafe", "un «café» crème"),
+        (normalize("NFD", "un café crème"), "café", normalize("NFD", "un «café» crème")),
+        ("die Straße dort", "strasse", "die «Straße» dort"),
+        ("ß İ nach İstanbul", "istanbul", "ß İ nach «İstanbul»"),
+        ("w Łodzi: Łódź", "lodz", "w Łodzi: «Łódź»"),
+        ("Ёлка стоит", "елка", "«Ёлка» стоит"),
+        ("η ΙΣΧΎΣ εν", "ισχυς", "η «ΙΣΧΎΣ» εν"),
+        ("ﬁn ｖｉａ ﾊﾞｽ", "バス", "ﬁn ｖｉａ «ﾊﾞｽ»"),
+        (normalize("NFD", "한국어 바다"), "바다", normalize("NFD", "한국어 «바다»")),
+        ("myHTTPServerError", "http", "my«HTTP»ServerError"),
+        ("myHTTPServerError", "servererror", "myHTTP«ServerError»"),
+        ("an iPhone15, a phone", "iphone", "an «iPhone»15, a phone"),
+    ],
+)
+@pytest.mark.parametrize("around", ["", "天气。ß" * 100])
+def test_a_snippet_shows_the_place_in_the_original(text: str, word: str, shown: str, around: str) -> None:
+    found = snippet(f"{around} {text} {around}", list(parse(word).clauses[0].words))
+    assert shown in found
+
+
+@given(st.text(st.sampled_from("aÉßİıłøæ가힣がﾊﾞｽe\u0301\u3099\u1161ё天气A1 ﬁΐᾳ"), max_size=60))
+def test_every_word_of_a_text_is_marked_in_it(text: str) -> None:
+    for word in parse(text[:60]).words:
+        assert OPEN in snippet(f"天ß {text} 气", [word]), word
 
 
 def test_endings_are_taken_off_for_recall() -> None:

@@ -24,13 +24,13 @@ from quire.records import (
     decode_page,
     encode_record,
 )
+from quire.search.catching import known_as
 from quire.search.texts import is_found
 from quire.state import State
 from quire.storage.base import (
     ANCHOR,
     BODY,
     JOURNAL,
-    MAX_KEY,
     PAGE,
     PIN,
     TALLY,
@@ -45,6 +45,7 @@ from quire.storage.base import (
     Write,
 )
 from quire.storage.opening import storage_at
+from quire.storage.searching import Standing
 from quire.storage.sqlite import SQLiteStorage
 from quire.storage.symptoms import Severity, Symptom
 from quire.system.check import Problem, check, unreadable
@@ -221,13 +222,13 @@ class _Examination:
             return
         index = open_index(self._context)
         stands = index.standing()
-        if stands is None or (stands.version, stands.reached) != (head.version, MAX_KEY):
-            return  # it catches up before it answers
+        if stands is None or stands != Standing(head.version, known_as(head)):
+            return  # it catches up, or is made anew, before it answers
         kept = {
             number << 9 | place for number, block in index.sizes().items() for place, size in enumerate(block) if size
         }
         there = {record.key for record in self._storage.scan(self._context, PAGE) if _can_be_found(record)}
-        if stands.identity == decode_head(head.value).identity and kept == there:
+        if kept == there:
             return
         if self._repair:
             index.clear()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from quire.errors import Corrupt
-from quire.records import decode_head
-from quire.search.catching import catch_up, changed
+from quire.search.catching import catch_up, changed, known_as
 from quire.search.kept import Kept
 from quire.search.layers import LayeredIndex
 from quire.search.memory import MemoryIndex
@@ -59,7 +58,7 @@ def _layered(storage: OverlayStorage, context: str) -> Index:
     if head is None or head == start:
         return below
     above = _in_memory(storage, context)
-    identity = decode_head(head.value).identity
+    identity = known_as(head)
     since = start.version if start else 0
     if above.standing() is None:
         above.update(None, Standing(since, identity), ())

@@ -8,6 +8,7 @@ from itertools import islice
 
 from quire.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
 from quire.search.texts import document, is_found, saying
+from quire.search.words import CUT
 from quire.storage.base import BODY, JOURNAL, MAX_KEY, PAGE, Family, Head, Record, Storage
 from quire.storage.searching import Document, SearchIndex, Standing
 
@@ -19,10 +20,15 @@ _ENTRIES = 1_024
 _AHEAD_BYTES = 8 << 20
 
 
+def known_as(head: Head) -> bytes:
+    """By what an index knows its context: the identity of that, and the rules by which text is cut into terms."""
+    return decode_head(head.value).identity + CUT
+
+
 def catch_up(index: SearchIndex, storage: Storage, context: str) -> None:
     """Bring the index to the state that is stored now. If others do it at the same time, it is done once."""
     while head := storage.head(context):
-        identity = decode_head(head.value).identity
+        identity = known_as(head)
         stands = index.standing()
         if stands is None or stands.identity != identity or stands.version > head.version:
             if storage.head(context) == head:  # else others went on meanwhile, and the index with them

@@ -17,8 +17,9 @@ from quire.search.query import Query, parse
 from quire.search.ranking import Near, Ranked, rank
 from quire.search.scope import Scope, everything, narrowed
 from quire.search.snippets import OPEN, snippet
-from quire.search.texts import body_of, is_found
+from quire.search.texts import Shown, as_shown, body_of, is_found
 from quire.search.vectors import Embedder, vectors_and
+from quire.search.words import BARE, plain
 from quire.state import State
 from quire.storage.base import MAX_KEY
 from quire.storage.searching import Index
@@ -146,10 +147,12 @@ def _meaning(state: State, query: str, embedder: Embedder | None) -> Near | None
 
 
 def _written(query: str) -> str | None:
-    """What is to be met letter for letter: a query that is one thing with signs in it, such as `user_id` or `+1`."""
+    """What is to be met letter for letter: a query that is one thing with signs or accents, as `user_id` or `né`."""
     text = query.strip()
-    signs = any(not letter.isalnum() for letter in text) and not text.endswith("*") and '"' not in text
-    return text.casefold() if signs and not any(map(str.isspace, text)) else None
+    if text.endswith("*") or '"' in text or any(map(str.isspace, text)):
+        return None
+    signs = any(not letter.isalnum() for letter in text) or plain(text).translate(BARE) != plain(text)
+    return text.casefold() if signs else None
 
 
 class _Search(Struct, frozen=True):
@@ -235,8 +238,8 @@ def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: 
 
 def _passage(state: State, header: Header, query: Query) -> str:
     """What to show of a page: of its body, or of its description where it has none."""
-    body = "" if header.folder else body_of(state.storage, state.context, header)
-    passage = snippet(body, query.words) if body else ""
+    body = Shown("") if header.folder else as_shown(state.storage, state.context, header)
+    passage = snippet(body.text, query.words, labels=body.labels) if body.text else ""
     if OPEN in passage or not header.description:
         return passage or snippet(header.name, query.words)
     described = snippet(header.description, query.words)

@@ -22,7 +22,6 @@ from quire.storage.searching import (
     Wanted,
 )
 
-_PARTS = 3
 _Places = tuple[Sequence[int], ...]
 
 
@@ -163,15 +162,13 @@ class MemoryIndex:
                 yield key
 
     def places(self, key: int, sought: _Sought) -> _Places:
-        """Where a phrase stands in each field; several terms do not stand in a row in the parts."""
+        """Where a phrase stands in each field."""
         fields = self._documents[key]
         before, ends = sought
         if not before and len(ends) == 1:
             (number,) = ends
             return tuple(range(field.count(number)) for field in fields)
-        return tuple(
-            () if before and place == _PARTS else list(_rows(field, before, ends)) for place, field in enumerate(fields)
-        )
+        return tuple(list(_rows(field, before, ends)) for field in fields)
 
 
 class _Here:

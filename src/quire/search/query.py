@@ -6,6 +6,7 @@
 | `src/engine.py:42` | several words in a row: they must stand together, in this order                   |
 | `"a few words"`    | the same, and a page without them is no hit                                       |
 | `begin*`           | words that begin so                                                               |
+| `9fceb02`          | a hash, or one that begins so                                                     |
 """
 
 import re
@@ -18,6 +19,8 @@ from quire.storage.searching import Phrase
 
 LONGEST_QUERY = 10_000
 MOST_CLAUSES = 64
+_HASH = re.compile("(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,39}")
+"""The beginning of a hash, as version control shows it."""
 _PIECE = re.compile(r'["“]([^"“”]*)["”]|[^\s"“”]+')
 
 
@@ -66,7 +69,7 @@ def clause_of(text: str, *, required: bool = False) -> Clause | None:
         return None
     phrase = phrase_of(text)
     words = [run[:LONGEST] for run in found]
-    if not required and text.endswith("*") and not is_unspaced(found[-1]):
+    if not required and not is_unspaced(found[-1]) and (text.endswith("*") or _HASH.fullmatch(found[-1])):
         phrase = Phrase(phrase.terms, prefix=True)
         words[-1] += "*"
     return Clause(phrase, tuple(words), required)

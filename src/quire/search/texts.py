@@ -1,13 +1,15 @@
 """What can be found of a page: its name, its description and everything its body says."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from quire.errors import Corrupt
-from quire.messages import Message, as_text, counted_texts
-from quire.pages import Mark
+from quire.messages import Message, counted_texts, labelled
+from quire.pages import Form, Mark
 from quire.records import Header, PageRecord, decode_body, decode_message
-from quire.search.words import parts, terms
+from quire.search.words import APART, cut
 from quire.storage.base import BODY, MESSAGE, Family, Record
 from quire.storage.searching import Document
 from quire.text import unescaped
@@ -22,10 +24,17 @@ class Records(Protocol):
         """One record, or None."""
 
 
+class Shown(NamedTuple):
+    """A text as a person reads it, and the stretches of it that are labels of quire's and no words of the page."""
+
+    text: str
+    labels: Sequence[tuple[int, int]] = ()
+
+
 def searchable(messages: Sequence[Message]) -> str:
     """Everything in the messages of an exchange that a query can meet, names and escaped characters included."""
-    text = as_text(messages)
-    more = [*_unread(messages), unescaped(text)] if "\\" in text else list(_unread(messages))
+    text = "\n".join(line for _, line in labelled(messages))
+    more = _more(messages, text)
     return "\n".join([text, *more]) if more else text
 
 
@@ -42,22 +51,64 @@ def saying(header: Header) -> Saying:
 def body_of(storage: Records, context: str, header: Header) -> str:
     """What a page says, read past every cache: a search over everything must not push out what is in use."""
     if header.numbers:
-        found = ((number, _read(storage, context, MESSAGE, number)) for number in header.numbers)
-        return searchable([decode_message(number, value).message for number, value in found])
-    return decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
+        return searchable(_messages(storage, context, header))
+    text = decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
+    return _strings(text) if header.form is Form.WINDOW and not header.closed else text
+
+
+def as_shown(storage: Records, context: str, header: Header) -> Shown:
+    """What a page says, as hits show it: in a conversation with who speaks."""
+    if not header.numbers:
+        return Shown(body_of(storage, context, header))
+    messages = _messages(storage, context, header)
+    lines: list[str] = []
+    labels: list[tuple[int, int]] = []
+    start = 0
+    for label, line in labelled(messages):
+        labels.append((start, start + len(label)))
+        lines.append(label + line)
+        start += len(lines[-1]) + 1
+    more = _more(messages, "\n".join(line for _, line in labelled(messages)))
+    return Shown("\n".join([*lines, *more]), labels)
 
 
 def document(storage: Records, context: str, page: PageRecord) -> Document:
     """The terms of a page."""
     header = page.header
-    body = body_of(storage, context, header)
-    return Document(
-        page.key,
-        terms(body),
-        terms(header.name),
-        terms(header.description),
-        parts(f"{body}\n{header.name}\n{header.description}"),
-    )
+    body, parts = cut(body_of(storage, context, header))
+    name, named = cut(header.name)
+    description, described = cut(header.description)
+    for more in (named, described):
+        parts += (APART, *more) if more else ()
+    return Document(page.key, body, name, description, parts)
+
+
+def _messages(storage: Records, context: str, header: Header) -> list[Message]:
+    found = ((number, _read(storage, context, MESSAGE, number)) for number in header.numbers)
+    return [decode_message(number, value).message for number, value in found]
+
+
+def _more(messages: Sequence[Message], text: str) -> list[str]:
+    """What a query can meet beside the text that is shown."""
+    return [*_unread(messages), unescaped(text)] if "\\" in text else list(_unread(messages))
+
+
+def _strings(saved: str) -> str:
+    """The texts in what a window's app saved, which is JSON, without the app's own names for them."""
+    try:
+        left = [msgspec.json.decode(saved)]
+    except (msgspec.DecodeError, RecursionError):
+        return saved
+    found = []
+    while left:
+        match left.pop():
+            case str() as text:
+                found.append(text)
+            case list() as items:
+                left += reversed(items)
+            case dict() as fields:
+                left += reversed(fields.values())
+    return "\n".join(found)
 
 
 def _unread(messages: Sequence[Message]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from heapq import merge
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import apsw
 
@@ -29,7 +29,6 @@ from quire.storage.searching import (
     Wanted,
 )
 
-_TEXT: Final = "{body name description}"
 _MOST_COUNTS = 1_024
 _STATE = "SELECT version, identity, reached, serial FROM search_state WHERE id = ?"
 _MOVE = """INSERT INTO search_state (id, version, identity, reached, serial) VALUES (?, ?, ?, ?, random() >> 1)
@@ -222,8 +221,7 @@ class FtsIndex:
 
 def _expression(phrase: Phrase) -> str:
     """A phrase in FTS5's words. Terms hold letters and digits only, so nothing in them is an operator."""
-    words = f'"{" ".join(phrase.terms)}"{" *" if phrase.prefix else ""}'
-    return words if len(phrase.terms) == 1 else f"({_TEXT} : {words})"
+    return f'"{" ".join(phrase.terms)}"{" *" if phrase.prefix else ""}'
 
 
 def _matching(wanted: Wanted) -> str:

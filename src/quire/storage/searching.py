@@ -30,7 +30,7 @@ Found = tuple[float, int]
 
 
 class Phrase(Struct, frozen=True, gc=False):
-    """Terms in a row in one field (several: not in `parts`). With `prefix` the last one may go on."""
+    """Terms in a row in one field. With `prefix` the last one may go on."""
 
     terms: tuple[str, ...]
     prefix: bool = False

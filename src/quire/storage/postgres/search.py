@@ -32,7 +32,6 @@ _MOST_KNOWN = 256
 _WIDE_BYTES = 900_000
 """A `tsvector` holds a megabyte. What has more terms stands under one sign instead, and is looked at every time."""
 _WIDE = "*"
-_PARTS = 3
 _MOST_BYTES = 8 << 20
 
 _STATE: Final = "SELECT version, identity, reached, serial FROM {q}.search_state WHERE context = %s"
@@ -251,10 +250,10 @@ class _Looked:
         self._in_row = len(phrase.terms) > 1
 
     def places(self, fields: Row) -> tuple[Sequence[int], ...]:
-        """Where it stands in each field, one entry a place; several terms do not stand in a row in the parts."""
+        """Where it stands in each field, one entry a place."""
         if not self._in_row:
             return tuple(range(field.count(self._text)) for field in fields)
-        return tuple(() if number == _PARTS else self._rows(field) for number, field in enumerate(fields))
+        return tuple(map(self._rows, fields))
 
     def _rows(self, field: str) -> list[int]:
         """The places, those that overlap included."""
