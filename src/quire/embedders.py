@@ -1,6 +1,7 @@
 """Embedders that come with quire. An embedder is any callable from a list of texts to as many vectors.
 
-Give it a `name` that changes when its vectors do: vectors of another name are made anew.
+Give it a `name` that changes when its vectors do: vectors of another name are made anew. It is a plain function that
+gets up to 128 texts at once, each of at most 8,000 characters, and one for every query.
 """
 
 from typing import Any

@@ -1,11 +1,13 @@
 """What tools make of a model's call, and what they answer: it must be true, and something to go on with."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import quire
 from quire import Context, InvalidValue, Permission, Quota
+from quire.search.vectors import embedded
 from tests.talks import new_talk
 
 
@@ -115,6 +117,20 @@ def test_find_knows_meaning_if_there_is_an_embedder() -> None:
     assert ctx.agent.find("puppy")[0].index == ctx.find("puppy")[0].index == "usr-1"
     said = ctx.tools.call("find", {"query": "puppy", "limit": 1})
     assert said.startswith("Not all of the query is in these:\n[usr-1]")
+
+
+def test_an_embedder_may_give_its_vectors_one_by_one_but_not_later() -> None:
+    pytest.importorskip("numpy")
+
+    def one_by_one(texts: list[str]) -> Iterator[list[float]]:
+        yield from ([1.0, float(len(text))] for text in texts)
+
+    async def later(texts: list[str]) -> list[list[float]]:
+        return [[1.0] for _ in texts]
+
+    assert embedded(one_by_one, ["a", "座位"]).shape == (2, 2)
+    with pytest.raises(InvalidValue, match=r"^The embedder gave something to await; a plain function"):
+        embedded(later, ["a"])  # and no warning of a coroutine that was never awaited
 
 
 # Filters

@@ -24,7 +24,7 @@ from tests.talks import new_talk
 
 LONGEST = 600
 """Characters of an error: a model pays for them."""
-MOST_TOKENS = 1_200
+MOST_TOKENS = 1_000
 
 
 def talk() -> Context:

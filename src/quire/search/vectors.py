@@ -36,6 +36,8 @@ _WRITES = 1_024
 _LONGEST = 8_000
 """Characters of a page that a vector is made of."""
 _TRIES = 20
+_BLUR = 1e-4
+"""More than the products of two vectors differ by rounding."""
 _known: "Kept[Vectors]" = Kept()
 
 
@@ -58,7 +60,9 @@ def embedded(embedder: Embedder, texts: Sequence[str]) -> Any:
     """The vectors of texts as rows of length 1. Raises `InvalidValue` if the embedder gives something else."""
     numpy = _numpy()
     try:
-        rows = numpy.asarray(embedder(list(texts)), dtype=numpy.float32)
+        rows = numpy.asarray(_given(embedder(list(texts))), dtype=numpy.float32)
+    except InvalidValue:
+        raise
     except (TypeError, ValueError) as error:
         raise InvalidValue(f"The embedder gave no vectors of one length: {error}.") from error
     if rows.ndim != 2 or len(rows) != len(texts) or not rows.shape[1] or not numpy.isfinite(rows).all():
@@ -67,6 +71,14 @@ def embedded(embedder: Embedder, texts: Sequence[str]) -> Any:
         )
     lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
     return rows / numpy.where(lengths == 0, 1, lengths)
+
+
+def _given(vectors: Any) -> Any:
+    """What an embedder gave, a generator's all at once. Raises `InvalidValue` for a coroutine."""
+    if hasattr(vectors, "__await__"):
+        getattr(vectors, "close", lambda: None)()  # nobody will await it
+        raise InvalidValue("The embedder gave something to await; a plain function that gives the vectors is needed.")
+    return list(vectors) if isinstance(vectors, Iterator) else vectors
 
 
 class Vectors:
@@ -114,8 +126,10 @@ class Vectors:
                 inside |= (self._keys >= first) & (self._keys <= last)
             places = numpy.flatnonzero(inside)
             scores = self._matrix[places] @ vector if len(places) < len(self._keys) else self._matrix @ vector
-            best = places[numpy.argsort(-scores, kind="stable")[:limit]]
-            return [(float(self._matrix[place] @ vector), int(self._keys[place])) for place in best]
+            if limit < len(places):  # a product's last digits depend on what else is in the matrix: look again
+                places = places[scores >= numpy.partition(scores, -limit)[-limit] - _BLUR]
+            found = [(float(self._matrix[place] @ vector), int(self._keys[place])) for place in places]
+            return sorted(found, key=lambda page: (-page[0], page[1]))[:limit]
 
     def rows(self, keys: Sequence[int]) -> Any:
         """The vectors of these pages, zero where there is none."""
