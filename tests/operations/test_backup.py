@@ -33,7 +33,7 @@ def writing(talk: Context) -> Iterator[None]:
     ended = threading.Event()
 
     def write() -> None:
-        while not ended.is_set():
+        while not ended.wait(0.001):
             talk.user("more " * 20)
 
     writer = threading.Thread(target=write)

@@ -176,7 +176,7 @@ def test_a_writer_at_work_costs_no_consistency(backend: str, tmp_path: Path) -> 
     ended = threading.Event()
 
     def write() -> None:
-        while not ended.is_set():
+        while not ended.wait(0.001):
             talk.user("more " * 20)
 
     writer = threading.Thread(target=write)
@@ -229,7 +229,7 @@ def test_without_a_snapshot_it_is_tried_again_and_then_refused(tmp_path: Path) -
 
 
 def damages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    for place in range(0, len(data), 97):
+    for place in range(0, len(data), 293):
         yield place, data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
         yield place, data[:place]
 

@@ -64,7 +64,7 @@ def run(shelf: Shelf, random: Random) -> None:
 @pytest.mark.parametrize("backend", ["memory", "file", "sqlite"])
 def test_whatever_was_done_before(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
-    rounds = 150 if request.config.getoption("--long") else 6 if backend == "memory" else 2
+    rounds = 150 if request.config.getoption("--long") else 3 if backend == "memory" else 1
     for step in range(rounds):
         place = tmp_path / str(step)
         place.mkdir()
