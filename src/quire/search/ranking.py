@@ -13,8 +13,8 @@ _MOST_TELLING = 24
 _WIDER = 4
 _USUAL = 1.0
 """What a page that holds the two rarest words, once each, has of their weights: the least that good pages reach."""
-_LIKE = 0.3
-"""A page that is less like a query than so much of the likest is no hit."""
+_LIKE, _LEAST_LIKE = 0.3, 0.2
+"""A page that is less like a query than so much of the likest, or than so much of itself, is no hit."""
 _FULL = 2.0
 """What a full match is worth above any other, where words and meaning are added."""
 
@@ -48,14 +48,19 @@ def rank(
     if near is None:
         return _by_words(index, query, spans, within, limit)
     wide = _WIDER * limit + _WIDER * 10
-    return _mixed(_by_words(index, query, spans, within, wide), near(within, wide))[:limit]
+    is_strict = any(clause.required for clause in query.clauses)
+    return _mixed(_by_words(index, query, spans, within, wide), near(within, wide), is_strict=is_strict)[:limit]
 
 
-def _mixed(words: Sequence[Ranked], near: Sequence[Found]) -> list[Ranked]:
-    """Both lists as one: within a tier, scores that were measured against the best are added."""
+def _mixed(words: Sequence[Ranked], near: Sequence[Found], *, is_strict: bool) -> list[Ranked]:
+    """Both lists as one: within a tier, scores that were measured against the best are added.
+
+    If something was required, meaning only orders: a page without it is no hit.
+    """
     best = [max((entry.score for entry in words if entry.complete is tier), default=0.0) for tier in (False, True)]
     likest = max((score for score, _ in near), default=0.0)
-    like = {key: score / likest for score, key in near if score > _LIKE * likest} if likest > 0 else {}
+    least = max(_LIKE * likest, _LEAST_LIKE)
+    like = {key: score / likest for score, key in near if score > least}
     found = {
         entry.key: Ranked(
             _FULL * entry.complete + entry.score / (best[entry.complete] or 1.0) + like.get(entry.key, 0.0),
@@ -64,7 +69,7 @@ def _mixed(words: Sequence[Ranked], near: Sequence[Found]) -> list[Ranked]:
         )
         for entry in words
     }
-    for key, score in like.items():
+    for key, score in () if is_strict else like.items():
         found.setdefault(key, Ranked(score, key, False))
     return sorted(found.values(), key=lambda entry: (-entry.score, entry.key))
 
