@@ -37,8 +37,22 @@ HEAD = b"head"
 
 
 class TestPostgres(StorageContract):
+    """The slow ones read everything again and again, which is many questions to a server."""
+
     def open_storage(self, place: Path) -> Storage:
         return PostgresStorage(postgres_url(tenant=sha256(str(place).encode()).hexdigest()))
+
+    @pytest.mark.slow
+    def test_a_fork_holds_everything_but_the_journal(self) -> None:
+        super().test_a_fork_holds_everything_but_the_journal()
+
+    @pytest.mark.slow
+    def test_a_fork_takes_only_the_keys_below(self) -> None:
+        super().test_a_fork_takes_only_the_keys_below()
+
+    @pytest.mark.slow
+    def test_what_either_deletes_the_other_keeps(self) -> None:
+        super().test_what_either_deletes_the_other_keeps()
 
     @pytest.mark.slow
     def test_whatever_is_done_to_a_family_of_forks_memory_agrees(self) -> None:
