@@ -27,7 +27,7 @@ def test_the_same_trace_gives_the_same_state_on_s3(request: pytest.FixtureReques
     long = bool(request.config.getoption("--long", default=False))
     server()
     profile = settings(
-        max_examples=150 if long else 3,
+        max_examples=25 if long else 3,
         stateful_step_count=60 if long else 25,
         derandomize=not long,
         deadline=None,
