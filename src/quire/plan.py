@@ -104,11 +104,18 @@ class Plan(Reader):
         """The index of a page; a folder that is only imagined goes by the first and the last page below it."""
         if self.imagined and key in self.fresh:
             page = self._pages.get(key)
-            below = self.subtree(page) if isinstance(page, PageRecord) else ()
-            leaves = [leaf.key for _, leaf in below if not leaf.header.folder]
-            if leaves:
-                return f"{self.state.index(leaves[0])}…{self.state.index(leaves[-1])}"
+            if isinstance(page, PageRecord):
+                first, last = (self._outermost(page, reverse=reverse) for reverse in (False, True))
+                if first is not None and last is not None:
+                    return f"{self.state.index(first)}…{self.state.index(last)}"
         return super().index(key)
+
+    def _outermost(self, page: PageRecord, *, reverse: bool) -> int | None:
+        """The first leaf below a folder, or the last; what lies between is not read."""
+        if not page.header.folder:
+            return page.key
+        found = (self._outermost(child, reverse=reverse) for child in self.members(page.key, reverse=reverse))
+        return next((leaf for leaf in found if leaf is not None), None)
 
     def number_of(self, segment_id: str) -> int | None:
         known = self.state.number_of(segment_id)
