@@ -419,3 +419,17 @@ def test_an_identifier_is_met_letter_for_letter_before_its_words() -> None:
     assert ctx.find("+1", limit=1)[0].index == "usr-32"
     scores = [hit.score for hit in ctx.find("user_id", limit=20)]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_a_chapter_is_no_hit_beside_the_page_it_is_called_after() -> None:
+    ctx = quire.open("memory:", budget=1_200)
+    ctx.user("The ORION-77 project budget is 45,000 euros, approved by Dr. Lindqvist.")
+    ctx.assistant("Noted ORION-77.")
+    for turn in range(40):
+        ctx.user(f"Note {turn}: the pump number {turn} ran well. " + "More words here. " * 6)
+        ctx.assistant(f"Noted pump {turn}.")
+        ctx.render()
+    hits = ctx.find("ORION-77 budget approved")
+    assert hits[0].index == "usr-1"
+    assert not any(ctx.pages.get_page(hit.index).name.startswith("The ORION") for hit in hits[1:])
+    assert ctx.find("ORION-77 budget approved", kind="chapter")

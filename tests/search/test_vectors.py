@@ -39,7 +39,7 @@ def test_vectors_of_another_embedder_leave_nothing_of_the_old_ones(tmp_path: Pat
             hits = {hit.index for hit in ctx.find("zz")}
             assert "usr-1" in hits
             stored = {record.key for record in ctx.pages.storage.scan(ctx.pages.context, VECTOR)}
-            assert len(stored - {VECTORS_STAND}) == len(list(ctx.pages.list_pages()))
+            assert len(stored - {VECTORS_STAND}) == sum(page.parent is not None for page in ctx.pages.list_pages())
 
 
 class Failing(MemoryStorage):
@@ -110,3 +110,30 @@ def test_an_agent_finds_by_meaning_what_it_may_see() -> None:
     ctx = quire.open("memory:", embedder=Letters("one", 26))
     ctx.user("stressed")
     assert "usr-1" in [hit.index for hit in ctx.agent.find("desserts")]
+
+
+def test_words_alone_answer_while_the_embedder_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def away(texts: list[str]) -> list[list[float]]:
+        raise ConnectionError("no answer")
+
+    ctx = quire.open("memory:", embedder=away, budget=500)
+    ctx.user("I want flight HAT136.")
+    for turn in range(12):
+        ctx.assistant(f"Noted, {turn}. " + "More words on other things. " * 8)
+        ctx.user(f"And then, {turn}? " + "Nothing of note. " * 8)
+    ctx.user("Which flight did I want?")
+    assert [hit.index for hit in ctx.find("HAT136")] == ["usr-1"]
+    assert "HAT136" in str(ctx.render(recall=0.4).openai()[-1])
+    assert "no answer" in caplog.text
+
+
+def test_a_word_in_quotes_is_required_and_what_is_unlike_is_no_hit() -> None:
+    def embed(texts: list[str]) -> list[list[float]]:
+        return [[1.0, 0.0] if "dog" in text.lower() or "puppy" in text.lower() else [0.0, 1.0] for text in texts]
+
+    ctx = quire.open("memory:", embedder=embed)
+    dog = ctx.pages.create_detail_page("Pets", "", "The dog likes walks.", "mem-0")
+    ctx.pages.create_detail_page("Shop", "", "We need bread.", "mem-0")
+    assert [hit.index for hit in ctx.find("puppy")] == [dog]
+    assert ctx.find('"puppy"') == []
+    assert [hit.index for hit in ctx.find('"dog"')] == [dog]

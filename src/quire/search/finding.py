@@ -18,7 +18,7 @@ from quire.search.ranking import Near, Ranked, rank
 from quire.search.scope import Scope, everything, narrowed
 from quire.search.snippets import OPEN, snippet
 from quire.search.texts import Shown, as_shown, body_of, is_found
-from quire.search.vectors import Embedder, vectors_and
+from quire.search.vectors import Embedder, vectors_if
 from quire.search.words import BARE, plain
 from quire.state import State
 from quire.storage.base import MAX_KEY
@@ -140,9 +140,10 @@ class Aside(Through):
 
 def _meaning(state: State, query: str, embedder: Embedder | None) -> Near | None:
     """What gives the pages whose vectors are nearest to the query's."""
-    if embedder is None:
+    found = vectors_if(query, state.storage, state.context, embedder)
+    if found is None:
         return None
-    vectors, vector = vectors_and(query, state.storage, state.context, embedder)
+    vectors, vector = found
     return lambda spans, limit: vectors.like(vector, spans, limit)
 
 
@@ -180,11 +181,30 @@ class _Search(Struct, frozen=True):
                 for entry in ranked
                 if (page := _page(aside, entry.key)) is not None and _passes(self.state, aside, page, self.filters)
             ]
+            hits = _without_their_chapters(aside, hits)
             if len(hits) >= self.limit or len(ranked) < wanted:
                 if self.written is not None:
                     hits = _as_written_first(self.state, hits, self.written)
                 return [_hit(self.state, aside, entry, page, self.query) for entry, page in hits[: self.limit]]
             wanted *= _AGAIN
+
+
+def _without_their_chapters(
+    reader: Reader, hits: Sequence[tuple[Ranked, PageRecord]]
+) -> list[tuple[Ranked, PageRecord]]:
+    """A chapter is called after what is in it: it is a hit only where no page below it is one that is as complete."""
+    if not any(page.header.form is Form.CHAPTER for _, page in hits):
+        return list(hits)
+    below: dict[int, bool] = {}
+    for entry, page in hits:
+        if page.header.form is not Form.CHAPTER:
+            for folder in reader.ancestors(page):
+                below[folder.key] = below.get(folder.key, False) or entry.complete
+    is_told = [
+        page.header.form is Form.CHAPTER and page.key in below and below[page.key] >= entry.complete
+        for entry, page in hits
+    ]
+    return [hit for hit, told in zip(hits, is_told, strict=True) if not told]
 
 
 def _as_written_first(

@@ -19,7 +19,7 @@ from quire.search.recalling import Likeness, Memory, Words
 from quire.search.scope import Scope, narrowed
 from quire.search.stems import STOP
 from quire.search.texts import body_of, is_found
-from quire.search.vectors import Embedder, speaker, vectors_and
+from quire.search.vectors import Embedder, speaker, vectors_if
 from quire.search.words import plain, runs
 from quire.state import State
 
@@ -54,9 +54,10 @@ def memories(state: State, question: str, scope: Scope) -> list[Memory]:
 
 def likeness_of(state: State, question: str, embedder: Embedder | None) -> list[Likeness]:
     """How like the question exchanges are, alone and with those beside them; nothing without an embedder."""
-    if embedder is None:
+    found = vectors_if(question, state.storage, state.context, embedder)
+    if found is None:
         return []
-    vectors, vector = vectors_and(question, state.storage, state.context, embedder)
+    vectors, vector = found
 
     def alone(given: Sequence[Memory]) -> list[float]:
         return [float(value) for value in vectors.rows([memory.key for memory in given]) @ vector]

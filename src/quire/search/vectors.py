@@ -5,6 +5,7 @@ from the pages: a copy takes them along, a fork makes its own, and those of anot
 loaded when the first vector is needed.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from threading import RLock
@@ -13,15 +14,18 @@ from zlib import crc32
 
 from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
 from quire.messages import Message
+from quire.pages import Form
 from quire.records import (
     VECTORS_STAND,
     Header,
+    PageRecord,
     VectorRecord,
     VectorStanding,
     decode_head,
     decode_message,
     decode_vector,
     encode_record,
+    page_number,
 )
 from quire.search.catching import changed, page_at, pages_from
 from quire.search.kept import Kept
@@ -39,10 +43,29 @@ _TRIES = 20
 _BLUR = 1e-4
 """More than the products of two vectors differ by rounding."""
 _known: "Kept[Vectors]" = Kept()
+_log = logging.getLogger("quire")
+
+
+class EmbedderFailed(Exception):
+    """The embedder itself raised something."""
+
+
+def vectors_if(text: str, storage: Storage, context: str, embedder: Embedder | None) -> "tuple[Vectors, Any] | None":
+    """As `vectors_and`; None without an embedder, or if it fails: words alone must do then, and the log says why."""
+    if embedder is None:
+        return None
+    try:
+        return vectors_and(text, storage, context, embedder)
+    except EmbedderFailed as failed:
+        _log.warning("The embedder failed, so only words count: %r", failed.__cause__)
+        return None
 
 
 def vectors_and(text: str, storage: Storage, context: str, embedder: Embedder) -> "tuple[Vectors, Any]":
-    """The vectors of a context, brought up to date, and that of a text. Raises `InvalidOperation` without numpy."""
+    """The vectors of a context, brought up to date, and that of a text.
+
+    Raises `InvalidOperation` without numpy, and `EmbedderFailed`.
+    """
     vector = embedded(embedder, [text[:_LONGEST]])[0]
     model = model_of(embedder, len(vector))
     found = _known.get(storage, (context, model), lambda: Vectors(model))
@@ -60,7 +83,11 @@ def embedded(embedder: Embedder, texts: Sequence[str]) -> Any:
     """The vectors of texts as rows of length 1. Raises `InvalidValue` if the embedder gives something else."""
     numpy = _numpy()
     try:
-        rows = numpy.asarray(_given(embedder(list(texts))), dtype=numpy.float32)
+        found = embedder(list(texts))
+    except Exception as error:
+        raise EmbedderFailed from error
+    try:
+        rows = numpy.asarray(_given(found), dtype=numpy.float32)
     except InvalidValue:
         raise
     except (TypeError, ValueError) as error:
@@ -173,7 +200,7 @@ class Vectors:
         gone = set(kept)
         fresh: dict[int, Any] = {}
         while batch := list(islice(pages, _BATCH)):
-            told = [(page.key, spoken(storage, context, page.header)) for page in batch if page and is_found(page)]
+            told = [(page.key, spoken(storage, context, page.header)) for page in batch if page and _has_meaning(page)]
             if told:
                 rows = embedded(embedder, [text for _, text in told]).astype("<f2")
                 if model_of(embedder, rows.shape[1]) != self.model:
@@ -213,6 +240,11 @@ def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Wri
         if tries == 1:
             raise
         _write(storage, context, identity, writes, tries - 1)
+
+
+def _has_meaning(page: PageRecord) -> bool:
+    """Whether a page says something of its own: a chapter says what its pages say, a segment's root nothing."""
+    return is_found(page) and page.header.form is not Form.CHAPTER and page_number(page.key) > 0
 
 
 def spoken(storage: Storage, context: str, header: Header) -> str:
