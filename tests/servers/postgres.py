@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,8 +24,8 @@ import pytest
 FAST = Path("/dev/shm")
 _PATIENCE = 30.0
 _NOBODY = 65_534
-_KEEPER = '"$@" & read -r _; kill -INT $!; wait $!'
-"""Runs a program until its own standard input ends."""
+_KEEPER = 'folder=$1; shift; "$@" & read -r keep; kill -INT $!; wait $!; [ "$keep" ] || rm -rf "$folder"'
+"""Runs a program until its own standard input ends, and then removes its folder, unless it is told to keep it."""
 _QUICK = ("-c", "fsync=off", "-c", "full_page_writes=off")
 
 
@@ -58,7 +59,7 @@ class Server:
         command = [f"{self._programs}/postgres", "-D", str(self.data), "-k", str(self.folder), *settings]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", _KEEPER, "sh", *self._way.prefix, *command, *self._settings],
+                ["sh", "-c", _KEEPER, "sh", str(self.folder), *self._way.prefix, *command, *self._settings],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -71,7 +72,7 @@ class Server:
         """End it in an orderly way."""
         process, self._process = self._process, None
         if process is not None:
-            process.communicate()
+            process.communicate(b"keep\n")
 
     def kill(self) -> None:
         """End it as a crash would: every process of it, at once."""
@@ -80,8 +81,12 @@ class Server:
         children = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(main)], capture_output=True, text=True, check=False
         )
-        for each in [*map(int, children.stdout.split()), main]:
-            os.kill(each, signal.SIGKILL)
+        all_of_it = [*map(int, children.stdout.split()), main]
+        for each in all_of_it:
+            with suppress(ProcessLookupError):  # it may have ended by itself
+                os.kill(each, signal.SIGKILL)
+        while any(map(_is_alive, all_of_it)):
+            time.sleep(0.005)
         self.stop()
         self.socket.unlink(missing_ok=True)
 
@@ -98,6 +103,14 @@ class Server:
                     self.stop()
                     raise Refused(f"{error}\n{(self.folder / 'log').read_text()[-2_000:]}") from error
                 time.sleep(0.02)
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process still holds anything: one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 class Way:
