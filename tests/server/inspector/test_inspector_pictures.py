@@ -68,6 +68,10 @@ def test_pictures_in_english(visit: Opener) -> None:
     _shot(visitor, "inspector-pages")
     visitor.page.keyboard.press("Escape")
     _at_demo(visitor, "timeline", ".entry")
+    for key in ("PageDown", "PageDown", "PageDown", "PageDown"):
+        visitor.find(".timeline").press(key)
+    visitor.find(".entry", "Fold").first.click()
+    visitor.find(".timeline").blur()
     _shot(visitor, "inspector-timeline")
     fold = visitor.ask("/history?operation=fold&limit=1")["entries"][0]["seq"]
     _at_demo(visitor, f"compare?ls={fold - 1}&rs={fold + 1}", ".change")

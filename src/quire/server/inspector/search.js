@@ -1,10 +1,11 @@
 // Search: pages by name, description and text, archived ones too, with what was found marked.
 
 import { problem } from "./dialog.js";
-import { el, icon, latest, replace } from "./dom.js";
+import { button, el, icon, latest, replace } from "./dom.js";
 import { named, t } from "./i18n.js";
 
-const MOST = 50;
+const FEW = 20;
+const MANY = 200;
 
 export function openSearch(host, session) {
   return new SearchScreen(host, session);
@@ -13,6 +14,7 @@ export function openSearch(host, session) {
 class SearchScreen {
   constructor(host, session) {
     this.session = session;
+    this.limit = FEW;
     this.run = latest(() => this.ask());
     this.query = el("input", {
       class: "search-field",
@@ -22,7 +24,7 @@ class SearchScreen {
       "aria-label": t("tab.search"),
       autocomplete: "off",
       spellcheck: "false",
-      oninput: this.run,
+      oninput: () => this.anew(),
       onkeydown: (event) => event.key === "ArrowDown" && this.step(event, null, 1),
     });
     this.segment = this.filter(
@@ -51,7 +53,7 @@ class SearchScreen {
   filter(label, values) {
     return el(
       "select",
-      { class: "field", "aria-label": t(label), onchange: () => this.run() },
+      { class: "field", "aria-label": t(label), onchange: () => this.anew() },
       el("option", { value: "" }, t(label)),
       values.map(([value, words]) => el("option", { value }, words)),
     );
@@ -73,16 +75,31 @@ class SearchScreen {
     return this.run();
   }
 
+  /** Look for something else. */
+  anew() {
+    this.limit = FEW;
+    return this.run();
+  }
+
+  moreButton() {
+    const more = () => {
+      this.limit = MANY;
+      this.run();
+    };
+    return button(t("search.more"), more, { class: "button small" });
+  }
+
   async ask() {
     const q = this.query.value.trim();
     if (!q) return replace(this.hits) && replace(this.sum);
     try {
       const filters = { segment: this.segment.value, lifecycle: this.lifecycle.value };
-      const answer = await this.session.api.search({ q, limit: MOST, ...filters });
+      const answer = await this.session.api.search({ q, limit: this.limit, ...filters });
       replace(this.sum, answer.hits.length ? t("search.count", { n: answer.hits.length }) : t("search.none"));
       replace(
         this.hits,
         answer.hits.map((hit) => this.hit(hit)),
+        answer.hits.length === this.limit && this.limit < MANY ? el("li", {}, this.moreButton()) : null,
       );
     } catch (error) {
       replace(this.hits);

@@ -6,6 +6,9 @@ import { follow } from "./live.js";
 
 const QUIET = 60; // milliseconds: changes that come closer together are looked at once
 const MOST_VIEWS = 24;
+const FIRST = { budget: null, format: "openai" };
+
+const keyOf = (seq, { budget, format }) => `${seq} ${budget} ${format}`;
 
 export class Session extends EventTarget {
   constructor(name) {
@@ -22,7 +25,10 @@ export class Session extends EventTarget {
 
   /** Read the figures and follow the changes. */
   async start(onState) {
+    const first = this.api.view({ ...FIRST, against: "call" }); // asked for together: it is what most come for
+    first.catch(() => this.views.delete(keyOf(this.seq, FIRST)));
     await this.refresh();
+    this.views.set(keyOf(this.seq, FIRST), first);
     this.stop = follow(this.api.events, () => this.look(), onState);
   }
 
@@ -55,7 +61,7 @@ export class Session extends EventTarget {
 
   /** A view, asked for once for every state, budget and form. */
   view({ budget = null, format = "openai" } = {}) {
-    const key = `${this.seq} ${budget} ${format}`;
+    const key = keyOf(this.seq, { budget, format });
     if (!this.views.has(key)) {
       const asked = this.api.view({ budget, format, against: "call" });
       asked.catch(() => this.views.delete(key));

@@ -289,6 +289,7 @@ export default {
   "search.lifecycle": "Every state",
   "search.count": "{n} pages",
   "search.count_one": "1 page",
+  "search.more": "Show more",
   "search.none": "Nothing was found.",
   "apps.none": "No live window is open here.",
   "apps.important": "important",

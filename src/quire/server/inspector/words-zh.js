@@ -276,6 +276,7 @@ export default {
   "search.segment": "全部分区",
   "search.lifecycle": "全部状态",
   "search.count": "{n} 页",
+  "search.more": "显示更多",
   "search.none": "没有找到。",
   "apps.none": "这里没有打开的活动窗口。",
   "apps.important": "重要",
