@@ -165,8 +165,8 @@ def test_folded_lines_take_at_most_a_fifth_of_the_budget(budget: int) -> None:
 
 
 def test_a_hundred_thousand_exchanges_show_at_most_fifty_lines(request: pytest.FixtureRequest) -> None:
-    """In the usual run a fifth of them: the lines grow with the number of digits only."""
-    wanted = 100_000 if request.config.getoption("--long") else 20_000
+    """In the usual run a twelfth of them: the lines grow with the number of digits only."""
+    wanted = 100_000 if request.config.getoption("--long") else 8_000
     ctx = quire.open("memory:", budget=8_000, counter=EstimateCounter())
     most = 0
     for start in range(0, wanted, 1_000):
