@@ -313,7 +313,7 @@ def test_nothing_overflows_on_a_phone_and_every_control_has_a_name(visit: Opener
 
 
 def test_nobody_enters_without_the_token_and_the_address_does_not_keep_it(visit: Opener) -> None:
-    visitor = visit("window", locale="en-GB")
+    visitor = visit("window")
     assert "token" not in visitor.page.url
     visitor.refusals_expected = True
     visitor.page.evaluate("sessionStorage.setItem('quire-token', 'wrong')")

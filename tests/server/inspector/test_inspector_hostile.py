@@ -125,7 +125,7 @@ def test_every_page_is_text_in_the_tree_and_in_its_panel(visitor: Visitor, reque
         _is_clean(visitor)
         tree.press("PageDown")
     assert {text.strip() for text in PAYLOADS} <= {name.strip() for name in seen}
-    for number in range(0, 150, 1 if request.config.getoption("--long") else 15):
+    for number in range(0, 150, 1 if request.config.getoption("--long") else 30):
         visitor.page.goto(f"{visitor.page.url.partition('?')[0]}?reveal=bad-{number + 1}")
         row = visitor.find(f"[id='row-bad-{number + 1}']")
         row.click()
