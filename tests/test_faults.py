@@ -159,6 +159,8 @@ READINGS: dict[str, Operation] = {
     "refresh": lambda s: s.refresh(),
     "marshal": lambda s: s.marshal(),
     "migrate": lambda s: s.migrate(MemoryStorage()),
+    "names": lambda s: s.names(["mem-6", "mem-99"]),
+    "as_of": lambda s: list(s.as_of(3).list_pages()),
 }
 
 
@@ -499,6 +501,7 @@ def test_a_deleted_context_is_gone_whole_or_there_whole(shelf: Shelf) -> None:
 def test_the_table_of_operations_is_complete() -> None:
     tried = {name.split(" ", 1)[0] for name in CHANGES | READINGS}
     other = {"acting_as", "beside", "opened", "run", "save", "load", "audit", "fork"}
-    other |= {"storage", "context", "cached_pages", "actor"}
+    other |= {"storage", "context", "cached_pages", "actor", "counter"}
+    other |= {"purge", "scrub"}  # of several steps: tests/system/test_purge.py lets each of them fail
     public = {name for name in dir(ContextSystem) if not name.startswith("_")}
     assert public - other - tried == set()

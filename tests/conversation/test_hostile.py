@@ -30,6 +30,8 @@ CALLS: dict[str, Call] = {
     "import_messages": Call(("messages", {"list"}), ("progress", CODE), messages=[USER], progress=None),
     "messages": Call(("all", {"bool"}), all=True),
     "items": Call(("active", {"bool"}), active=True),
+    "messages_after": Call(("index", OPTIONAL), ("limit", {"int"}), index=3, limit=2),
+    "messages_on": Call(page="usr-1"),
     "message": Call(index=3),
     "page_of": Call(index=3),
     "mark_of": Call(index=3),

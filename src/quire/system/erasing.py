@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import InvalidValue, shown
 from quire.pages import PageIndex
 from quire.system.face import Face
+from quire.system.rules import yes_or_no
 
 if TYPE_CHECKING:
     from quire.system.forgetting import Purged
@@ -23,8 +23,7 @@ class Erasing(Face):
         messages stay in use. Raises `NoSuchPage`; `InvalidOperation` for a root, a pinned page, an open window, an
         open exchange, and while a batch or a temporary block is open, here or in a fork.
         """
-        if not isinstance(forks, bool):
-            raise InvalidValue(f"forks is {shown(forks)}; True or False is needed.")
+        yes_or_no(forks, "forks")
         from quire.system.forgetting import purge_pages  # late: it is rarely needed
 
         with self._engine.lock:

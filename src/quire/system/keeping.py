@@ -2,7 +2,7 @@
 
 import os
 
-from quire.errors import InvalidOperation, InvalidValue, StorageFailure, shown
+from quire.errors import InvalidOperation, StorageFailure
 from quire.pages import PageIndex
 from quire.state import State
 from quire.storage.base import Storage, check_path, check_storage
@@ -11,7 +11,7 @@ from quire.storage.migrate import migrate as copy_context
 from quire.storage.overlay import OverlayStorage
 from quire.system.face import Face
 from quire.system.marshalling import marshal
-from quire.system.rules import whole_number
+from quire.system.rules import whole_number, yes_or_no
 from quire.system.unmarshalling import unmarshal
 
 
@@ -50,8 +50,7 @@ class Keeping(Face):
         Without, the target must already hold this very state of it.
         """
         check_storage(target)
-        if not isinstance(migrate, bool):
-            raise InvalidValue(f"migrate is {shown(migrate)}; True or False is needed.")
+        yes_or_no(migrate, "migrate")
         with self._engine.lock:
             state = self._engine.current()
             if migrate and (outdated := state.outdated()):

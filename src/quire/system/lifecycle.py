@@ -1,11 +1,11 @@
 """Planning what is shown: expand, hide, archive, restore, recall, pin."""
 
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation
 from quire.pages import Lifecycle, Mark, PageIndex, Visibility
 from quire.plan import Plan
 from quire.reader import slot
 from quire.records import PageRecord
-from quire.system.rules import attached, loose, marked, settled, showable_root, unpinned
+from quire.system.rules import attached, loose, marked, settled, showable_root, unpinned, yes_or_no
 
 
 def expand(plan: Plan, index: PageIndex) -> None:
@@ -28,8 +28,7 @@ def hide(plan: Plan, index: PageIndex) -> None:
 
 def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
     """Take a page out of the window: hot it stays in the tree, cold it leaves it with its whole subtree."""
-    if not isinstance(cold, bool):
-        raise InvalidValue(f"cold is {shown(cold)}; True or False is needed.")
+    yes_or_no(cold, "cold")
     record = attached(plan, index, "archive")
     loose(plan, record, "archive")
     plan.change(record, lifecycle=Lifecycle.COLD_ARCHIVED if cold else Lifecycle.HOT_ARCHIVED)

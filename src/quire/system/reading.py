@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import InvalidOperation
+from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.pages import Lifecycle, Page, PageIndex, Segment
 from quire.reader import slot
 from quire.records import PageRecord, segment_number
@@ -13,7 +13,7 @@ from quire.state import State
 from quire.system.check import Problem, check
 from quire.system.face import Face
 from quire.system.present import to_page, to_segment, to_text
-from quire.system.rules import child_of, whole_number
+from quire.system.rules import child_of, whole_number, yes_or_no
 
 if TYPE_CHECKING:
     from quire.search.finding import Hit
@@ -54,7 +54,9 @@ class Reading(Face):
         return self._read(load)
 
     def names(self, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
-        """The names of pages by their indices; what names no page is left out."""
+        """The names of pages by their indices; what names no page is left out. Raises `InvalidValue`."""
+        if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
+            raise InvalidValue(f"indices is {shown(indices)}; several page indices are needed.")
 
         def read(state: State) -> dict[PageIndex, str]:
             keys = ((index, state.key_of(index)) for index in indices)
@@ -81,6 +83,8 @@ class Reading(Face):
 
         With `cold` instead those in the cold archive that stood in this folder.
         """
+
+        yes_or_no(cold, "cold")
 
         def read(state: State) -> list[Page]:
             record = _folder(state, index)

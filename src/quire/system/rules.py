@@ -107,6 +107,13 @@ def whole_number(value: object, field: str) -> int:
     return value
 
 
+def yes_or_no(value: object, field: str) -> bool:
+    """The value if it is True or False. Raises `InvalidValue`."""
+    if not isinstance(value, bool):
+        raise InvalidValue(f"{field} is {shown(value)}; True or False is needed.")
+    return value
+
+
 def choice(kind: type[Choice], value: object, field: str) -> Choice:
     """The value as a member of the enum, given as one or by its number. Raises `InvalidValue`."""
     if isinstance(value, bool) or not isinstance(value, int) or value not in list(kind):

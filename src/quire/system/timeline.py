@@ -11,7 +11,7 @@ from quire.storage.base import check_context_name, check_path
 from quire.system.face import Face
 from quire.system.journal import Entry, export, history
 from quire.system.reverting import checkpoint, checkpoints, messages_at, rollback, undo
-from quire.system.rules import whole_number
+from quire.system.rules import whole_number, yes_or_no
 
 
 class Timeline(Face):
@@ -40,9 +40,10 @@ class Timeline(Face):
         """
         start = whole_number(after, "after")
         filters: dict[str, Any] = {"actor": actor, "operation": operation, "page": page, "since": since, "until": until}
+        newest_first = yes_or_no(reverse, "reverse")
         if before is not None:
             filters["before"] = whole_number(before, "before")
-        return self._read(lambda state: history(state, start, reverse=bool(reverse), **filters))
+        return self._read(lambda state: history(state, start, reverse=newest_first, **filters))
 
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep all that came after; the seq of the new entry.
