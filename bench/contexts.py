@@ -1,0 +1,232 @@
+"""Many contexts: 100,000 of twenty messages on PostgreSQL and on SQLite, beside LangGraph's checkpointer on PostgreSQL.
+
+Each way stores every conversation at once; then eight processes go on writing into contexts chosen by chance, each time
+opening one, adding a user's message and an answer, while another opens contexts by chance and makes what a model is to
+see in 2,000 tokens. The server syncs as a server in earnest does.
+"""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import quire
+from bench.figures import Figure
+from bench.measure import prose
+
+_MESSAGES = 20
+_BUDGET = 2_000
+_WORKERS = 8
+_WORKER = """
+import sys
+from bench.contexts import work
+work(*sys.argv[1:])
+"""
+
+
+class Way(NamedTuple):
+    """One way to keep many conversations: store one, go on with one, show one."""
+
+    store: Callable[[int], object]
+    go_on: Callable[[int], object]
+    show: Callable[[int], object]
+
+
+def run(folder: Path, size: int) -> list[Figure]:
+    """All figures of many contexts; those on PostgreSQL only if a server can be started."""
+    from tests.servers.postgres import Refused, Server
+
+    count = 100_000 if size >= 1_000_000 else 1_000
+    figures = _measured("quire-sqlite", str(folder / "many.db"), count, lambda: _file_size(folder))
+    try:
+        (folder / "pg").mkdir()
+        server = Server(folder / "pg", durable=True)
+        server.start()
+    except Refused as error:
+        print(f"PostgreSQL is not measured: {error}", file=sys.stderr)
+        return figures
+    try:
+        figures += _on_server(server, count)
+    finally:
+        server.stop()
+    return figures
+
+
+def _on_server(server: Any, count: int) -> list[Figure]:
+    figures = _measured("quire-postgres", server.url(), count, lambda: _server_size(server.url()))
+    if find_spec("langgraph") is None or find_spec("langgraph.checkpoint.postgres") is None:
+        return figures
+    before = _server_size(server.url())
+    langgraph_tables(server.url())
+    return figures + _measured("langgraph-postgres", server.url(), count, lambda: _server_size(server.url()) - before)
+
+
+def _measured(kind: str, where: str, count: int, size: Callable[[], int]) -> list[Figure]:
+    start = time.perf_counter()
+    _all(_started("store", kind, where, count))
+    seconds = time.perf_counter() - start
+    rate, stored = count / seconds, size()
+    writers = _started("go_on", kind, where, count)
+    shown = _started("show", kind, where, count, workers=1)
+    took = [float(line) for line in _all(shown)[0].split()]
+    written = sum(int(line) for line in _all(writers, stop=True))
+    took.sort()
+    return [
+        Figure(f"{kind}, {count:,} contexts: milliseconds to store one of {_MESSAGES} messages", 1e3 / rate, "ms"),
+        Figure(f"{kind}, {count:,} contexts: kilobytes each", stored / count / 1e3, "kB"),
+        Figure(
+            f"{kind}, {count:,} contexts: open and render while {_WORKERS} write, 99 of 100 within",
+            took[int(len(took) * 0.99)] * 1e3,
+            "ms",
+            None,
+            f"half within {took[len(took) // 2] * 1e3:.1f} ms; {written:,} turns written beside {len(took)} views",
+        ),
+    ]
+
+
+def _started(what: str, kind: str, where: str, count: int, workers: int = _WORKERS) -> list["subprocess.Popen[str]"]:
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", _WORKER, what, kind, where, str(count), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(workers)
+    ]
+
+
+def _all(workers: Sequence["subprocess.Popen[str]"], *, stop: bool = False) -> list[str]:
+    """What they print when they are done, or are told to stop."""
+    if stop:
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.close()
+            worker.stdin = None
+    answers = [worker.communicate()[0] for worker in workers]
+    if any(worker.returncode for worker in workers):
+        raise RuntimeError("A worker failed.")
+    return answers
+
+
+def work(what: str, kind: str, where: str, count: str, number: str) -> None:
+    """What one process does: store its share, go on until its input ends, or show for a while."""
+    way = {"quire-sqlite": quire_way, "quire-postgres": quire_way, "langgraph-postgres": langgraph_way}[kind](where)
+    chance = random.Random(int(number))
+    if what == "store":
+        for context in range(int(number), int(count), _WORKERS):
+            way.store(context)
+    elif what == "go_on":
+        print(_until_told(lambda: way.go_on(chance.randrange(int(count)))))
+    else:
+        time.sleep(2)
+        print("\n".join(str(_seconds(way.show, chance.randrange(int(count)))) for _ in range(1_000)))
+
+
+def _until_told(turn: Callable[[], object]) -> int:
+    """How often it was done until standard input ended."""
+    from select import select
+
+    done = 0
+    while not select([sys.stdin], [], [], 0)[0]:
+        turn()
+        done += 1
+    return done
+
+
+def _seconds(call: Callable[[int], object], context: int) -> float:
+    start = time.perf_counter()
+    call(context)
+    return time.perf_counter() - start
+
+
+def messages(context: int) -> Iterator[dict[str, str]]:
+    """A conversation of twenty messages."""
+    chance = random.Random(context)
+    for number in range(_MESSAGES):
+        yield {"role": "assistant" if number % 2 else "user", "content": prose(chance, 200)}
+
+
+def quire_way(where: str) -> Way:
+    """A library of quire's."""
+    library = quire.Library(where)
+
+    def store(context: int) -> None:
+        library.open(f"c{context}", budget=_BUDGET).add(list(messages(context)))
+
+    def go_on(context: int) -> None:
+        while True:
+            ctx = library.open(f"c{context}", budget=_BUDGET)
+            try:
+                ctx.add([{"role": "user", "content": "And then?"}, {"role": "assistant", "content": "That was all."}])
+            except (quire.Conflict, quire.Busy):
+                continue
+            return
+
+    def show(context: int) -> None:
+        assert library.open(f"c{context}", budget=_BUDGET).render().tokens <= _BUDGET
+
+    return Way(store, go_on, show)
+
+
+def langgraph_tables(where: str) -> None:
+    """Make the tables of LangGraph's checkpointer."""
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    with PostgresSaver.from_conn_string(where) as saver:
+        saver.setup()
+
+
+def langgraph_way(where: str) -> Way:
+    """LangGraph's checkpointer: the newest checkpoint of a thread holds its list of messages; shown as trimmed."""
+    import psycopg
+    from langchain_core.messages import convert_to_messages, trim_messages
+    from langchain_core.messages.utils import count_tokens_approximately
+    from langgraph.checkpoint.base import empty_checkpoint
+    from langgraph.checkpoint.postgres import PostgresSaver
+    from psycopg.rows import dict_row
+
+    db: Any = psycopg.connect(where, autocommit=True, prepare_threshold=0, row_factory=dict_row)
+    saver = PostgresSaver(db)
+
+    def put(context: int, said: Sequence[Any], parent: str | None) -> None:
+        config: Any = {"configurable": {"thread_id": f"c{context}", "checkpoint_ns": "", "checkpoint_id": parent}}
+        checkpoint = empty_checkpoint()
+        version = f"{len(said):032}.0"
+        checkpoint["channel_values"] = {"messages": list(said)}
+        checkpoint["channel_versions"] = {"messages": version}
+        saver.put(config, checkpoint, {"source": "loop", "step": len(said), "parents": {}}, {"messages": version})
+
+    def last(context: int) -> Any:
+        found = saver.get_tuple({"configurable": {"thread_id": f"c{context}", "checkpoint_ns": ""}})
+        assert found is not None
+        return found
+
+    def go_on(context: int) -> None:
+        found = last(context)
+        said = found.checkpoint["channel_values"]["messages"]
+        more = convert_to_messages([("user", "And then?"), ("assistant", "That was all.")])
+        put(context, [*said, *more], found.checkpoint["id"])
+
+    def show(context: int) -> None:
+        said = last(context).checkpoint["channel_values"]["messages"]
+        assert trim_messages(said, max_tokens=_BUDGET, token_counter=count_tokens_approximately)
+
+    return Way(lambda context: put(context, convert_to_messages(list(messages(context))), None), go_on, show)
+
+
+def _file_size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("many.db*"))
+
+
+def _server_size(url: str) -> int:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("CHECKPOINT")
+        row = db.execute("SELECT pg_database_size(current_database())").fetchone()
+    return int(row[0]) if row else 0
