@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import agent, book, cli, conversation, inspector, postgres, s3, search, server, view, windows
+from bench import agent, book, cli, contexts, conversation, inspector, postgres, s3, search, server, view, windows
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +37,7 @@ TOPICS: dict[str, Topic] = {
     "inspector": inspector.run,
     "postgres": postgres.run,
     "s3": s3.run,
+    "contexts": contexts.run,
 }
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 
