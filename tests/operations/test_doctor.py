@@ -1,5 +1,6 @@
 """The doctor: every kind of damage is found and explained, and what is safe is repaired and nothing else."""
 
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -217,6 +218,16 @@ def test_rows_of_no_context_are_removed_and_those_that_forks_read_are_not(path: 
     ]
     assert doctor(storage).symptoms == ()
     assert contents(storage, "fork") == before
+
+
+def test_a_context_that_lost_its_head_is_told_and_nothing_of_it_is_removed(path: Path) -> None:
+    rows = "SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM journal), (SELECT count(*) FROM message)"
+    with closing(apsw.Connection(str(path))) as db:
+        before = db.execute(rows).fetchall()
+        db.execute("DELETE FROM context")
+    assert [symptom.code for symptom in doctor(path, repair=True).symptoms] == ["head_lost"]
+    with closing(apsw.Connection(str(path))) as db:
+        assert db.execute(rows).fetchall() == before
 
 
 def test_a_damaged_file_is_a_finding_and_not_an_error(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from quire.errors import Corrupt
-from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY
+from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY
 from quire.storage.fts import FtsIndexes
 from quire.storage.shares import Shares
 from quire.storage.symptoms import Symptom
@@ -104,8 +104,12 @@ def _structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[
 
 
 def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
-    """Rows of contexts that no name and no fork leads to."""
+    """Rows of contexts that no name and no fork leads to. One that still has its history has lost its head: it stays."""
     named = {row[0] for row in db.execute("SELECT id FROM context")}
+    for number in sorted(set(_numbers(db, JOURNAL)) - named):
+        text = f"A context has its records (number {number}), but not the row that names it and says where it stands."
+        yield Symptom(code="head_lost", severity="error", where="table context", text=text, remedy=_FROM_BACKUP)
+        named.add(number)
     shares: dict[int, int] = {row[0]: row[1] for row in db.execute("SELECT id, origin FROM shared")}
     read = _read_by_forks(named, shares)
     strays = [("shared", {number for number in shares if number not in named | read}, 0)]
