@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 import quire
 from quire.server.running import Running
@@ -44,8 +45,9 @@ class Stream:
 
 
 @contextmanager
-def events(api: Api, path: str, **query: Any) -> Iterator[Stream]:
-    with api.client.stream("GET", path, params=query) as response:
+def events(api: Api, path: str, last: str | None = None, **query: Any) -> Iterator[Stream]:
+    headers = {} if last is None else {"Last-Event-ID": last}
+    with api.client.stream("GET", path, params=query, headers=headers) as response:
         assert response.status_code == 200
         check_headers(response)
         yield Stream(response)
@@ -81,6 +83,27 @@ def test_a_change_over_http_is_heard_and_those_of_other_contexts_are_not(api: Ap
 def test_who_comes_again_hears_what_was_missed(api: Api, talk: Talk) -> None:
     with events(api, f"{talk.path}/events", after=talk.context.seq - 2) as stream:
         assert [stream.next()["seq"] for _ in range(2)] == [talk.context.seq - 1, talk.context.seq]
+
+
+def test_a_browser_that_comes_again_hears_what_was_missed_unless_the_parameter_says_otherwise(
+    api: Api, talk: Talk
+) -> None:
+    seq = talk.context.seq
+    with events(api, f"{talk.path}/events", last=str(seq - 2)) as stream:
+        assert [stream.next()["seq"] for _ in range(2)] == [seq - 1, seq]
+    with events(api, f"{talk.path}/events", last="1", after=seq - 1) as stream:
+        assert stream.next()["seq"] == seq
+    words = api.refused("GET", f"{talk.path}/events", 400, "invalid_value", headers={"Last-Event-ID": "x"})
+    assert "after" in words
+
+
+@pytest.mark.parametrize("how", ["after", "last"])
+def test_beyond_the_last_entry_is_from_now_on(how: str, api: Api, talk: Talk) -> None:
+    beyond: dict[str, Any] = {how: str(talk.context.seq + 1_000)}
+    with events(api, f"{talk.path}/events", **beyond) as stream:
+        assert stream.comment() == ": still here"  # nothing is told again
+        api.post(f"{talk.path}/pages/mem-2/hide")
+        assert stream.next()["seq"] == talk.context.seq + 1
 
 
 def test_a_context_that_goes_and_comes_again_is_heard(api: Api, talk: Talk, library: quire.Library) -> None:

@@ -25,12 +25,13 @@ import quire
 from quire.errors import Conflict, InvalidValue, QuireError, shown
 from quire.library import Library
 from quire.server import told
+from quire.server.asked import EventsQuery
 from quire.server.desk import Asked, Desk
 from quire.server.failures import Refused, refusal
 from quire.server.gate import Gate
 from quire.server.live import Hub
 from quire.server.metrics import Metrics
-from quire.server.openapi import description, is_optional
+from quire.server.openapi import LAST_HEARD, description, is_optional
 from quire.server.options import Options
 from quire.server.routes import ROUTES, Route
 from quire.server.shelf import Shelf
@@ -169,6 +170,9 @@ def _query(route: Route, request: Request) -> Any:
     given = dict(pairs)
     if len(given) < len(pairs):
         raise InvalidValue("A parameter is given twice; give each once.")
+    last = request.headers.get(LAST_HEARD)
+    if last and route.query is EventsQuery:  # what a browser says when it comes again
+        given.setdefault("after", last)
     try:
         return msgspec.convert(given, route.query, strict=False)
     except msgspec.ValidationError as error:

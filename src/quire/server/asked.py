@@ -208,7 +208,7 @@ class ToolCalling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From which entry on; the next one if not given."""
+    """After which entry; from now on if not given, or beyond the last one. The header Last-Event-ID says it too."""
 
     after: Seq | None = None
 

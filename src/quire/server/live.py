@@ -94,7 +94,7 @@ class Hub:
         if context is not None and context not in seen:
             raise NoSuchContext(f"No context {context!r} here; GET /api/contexts lists what is there.")
         if context is not None and after is not None:
-            seen[context] = after
+            seen[context] = min(after, seen[context])  # beyond the last entry is from now on
         listener = Listener(context, seen)
         self._listeners.add(listener)
         if self._task is None:

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 
 from quire.server import told
-from quire.server.asked import Nothing
+from quire.server.asked import EventsQuery, Nothing
 from quire.server.routes import ROUTES, Route
 
+LAST_HEARD = "Last-Event-ID"
+"""The header with which a client of server-sent events comes again."""
 _REF = "#/components/schemas/{name}"
 _PARAMETERS = {
     "c": "The name of a context.",
@@ -109,6 +111,9 @@ def _query_parameters(route: Route, components: dict[str, Any]) -> Iterable[dict
             "required": name in schema.get("required", ()),
             "schema": _without_null(field),
         }
+    if route.query is EventsQuery:
+        schema = {"type": "string"}
+        yield {"name": LAST_HEARD, "in": "header", "required": False, "description": "As `after`.", "schema": schema}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
