@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -198,9 +199,61 @@ def test_import_keeps_nothing_in_a_dry_run(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "a.db").exists()
 
 
+def test_import_says_what_was_there_before(run: Run, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "s.jsonl", SAID)
+    first = run("import", tmp_path / "a.db", file)
+    assert "added to" not in first.out
+    assert "added to 'default', which had 2 messages" in run("import", tmp_path / "a.db", file).out
+    assert "added to 'default', which had 4 messages" in run("import", tmp_path / "a.db", file, "--dry-run").out
+    assert run("import", tmp_path / "a.db", file, "--json").value()["before"] == 4
+    assert run("import", tmp_path / "a.db", file, "-c", "新", "--json").value()["before"] == 0
+
+
+@pytest.mark.parametrize("given", [(), ("--json",)])
+def test_a_stopped_import_says_what_it_kept_and_how_to_take_it_back(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    few = write_lines(tmp_path / "few.jsonl", SAID)
+    many = write_lines(tmp_path / "many.jsonl", SAID * 400)
+    assert run("import", tmp_path / "a.db", few, "-c", "新").code == 0
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quire.cli.progress.Progress.at", stop)
+        ended = run("import", tmp_path / "a.db", many, "-c", "新", *given)
+        dry = run("import", tmp_path / "a.db", many, "-c", "新", "--dry-run", *given)
+    assert (ended.code, dry.code, dry.err) == (130, 130, "")
+    text = json.loads(ended.err)["error"]["message"] if given else ended.err.strip().removeprefix("quire: ")
+    assert text.startswith("stopped after 500 messages into '新'; quire rollback ")
+    command = shlex.split(text.split("; ")[1].removesuffix(" takes them back"))
+    assert run(*command[1:]).code == 0
+    with quire.open(tmp_path / "a.db", "新") as context:
+        assert [message.text for message in context.messages()] == ["运行测试。", "Done."]
+
+
+def test_a_stopped_import_into_a_new_context_can_be_taken_back(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quire.cli.progress.Progress.at", stop)
+        ended = run("import", tmp_path / "a.db", write_lines(tmp_path / "many.jsonl", SAID * 400))
+    command = shlex.split(ended.err.strip().split("; ")[1].removesuffix(" takes them back"))
+    assert run(*command[1:]).code == 0
+    with quire.open(tmp_path / "a.db") as context:
+        assert len(context.messages()) == 0
+
+
 def test_import_takes_one_of_several_or_each_into_a_context_of_its_own(run: Run, tmp_path: Path) -> None:
     file = write_lines(tmp_path / "runs.jsonl", [{"id": n, "messages": SAID[: n + 1]} for n in range(2)])
-    assert "holds 2 conversations; choose one with --conversation" in run("import", tmp_path / "a.db", file).err
+    several = run("import", tmp_path / "a.db", file)
+    assert "holds 2 conversations; choose one with --conversation, 1 to 2, or all of them with 'all'." in several.err
+    assert "'all'" not in run("replay", file).err
+    assert "a number from 1, or 'all'" in run("import", tmp_path / "a.db", file, "--conversation", "some").err
     assert run("import", tmp_path / "a.db", file, "--conversation", 2).code == 0
     values = run("import", tmp_path / "a.db", file, "--conversation", "all", "-c", "run", "--json").values()
     assert [(value["context"], value["messages"]) for value in values] == [("run-1", 1), ("run-2", 2)]

@@ -1,17 +1,21 @@
 """Taking conversations in from files."""
 
 import argparse
+import shlex
+import sys
 from typing import Any
+
+import msgspec
 
 import quire
 from quire.cli.command import Command
 from quire.cli.histories import Conversation, History, Kind, kind_of, read_history
-from quire.cli.opening import add_context, library_at, named
+from quire.cli.opening import add_context, library_at, masked, named
 from quire.cli.out import Out
 from quire.cli.progress import Progress
 from quire.cli.words import counted
 from quire.conversation import ImportReport
-from quire.errors import InvalidValue
+from quire.errors import InvalidValue, QuireError
 
 _EVERY = "all"
 _MOST_FINDINGS = 10
@@ -31,10 +35,10 @@ def add_conversation(parser: argparse.ArgumentParser, words: str) -> None:
     parser.add_argument("--conversation", metavar="N", help=words)
 
 
-def number_of(text: str | None) -> int | None:
-    """The number of a conversation. Raises `InvalidValue`."""
+def number_of(text: str | None, instead: str = "") -> int | None:
+    """The number of a conversation. Raises `InvalidValue`, which says what else could have been asked for."""
     if text is not None and not (text.isascii() and text.isdigit()):
-        raise InvalidValue(f"conversation is {text!r}; a number from 1 is needed.")
+        raise InvalidValue(f"conversation is {text!r}; a number from 1{instead} is needed.")
     return None if text is None else int(text)
 
 
@@ -48,16 +52,25 @@ def _import(options: argparse.Namespace, out: Out) -> None:
     if options.conversation == _EVERY:
         pairs = [(f"{name}-{n}", found) for n, found in enumerate(history.conversations, 1)]
     else:
-        pairs = [(name, history.chosen(number_of(options.conversation)))]
+        number = number_of(options.conversation, f", or {_EVERY!r}")
+        pairs = [(name, history.chosen(number, instead=f", or all of them with {_EVERY!r}"))]
     where = "memory:" if options.dry_run else options.where
     with library_at(where, create=True) as library:
-        for number, (target, conversation) in enumerate(pairs):
-            report = _taken(library.open(target), conversation)
-            skipped = history.told() if number == len(pairs) - 1 else {}
+        for position, (target, conversation) in enumerate(pairs):
+            before = _there(options.where, target) if options.dry_run else _messages(library, target)
+            context = library.open(target)
+            start = context.seq
+            try:
+                report = _taken(context, conversation)
+            except KeyboardInterrupt:
+                if not options.dry_run:
+                    _tell_stopped(options, out, target, _messages(library, target) - before, start)
+                raise
+            skipped = history.told() if position == len(pairs) - 1 else {}
             if out.json:
-                out.value({"context": target, **_values(report), "skipped": skipped})
+                out.value({"context": target, "before": before, **_values(report), "skipped": skipped})
             else:
-                _print(target, report, out)
+                _print(target, report, before, out)
     if not out.json:
         _print_skipped(history, out)
         if options.dry_run:
@@ -90,6 +103,29 @@ def _taken(context: quire.Context, conversation: Conversation) -> ImportReport:
         )
 
 
+def _messages(library: quire.Library, name: str) -> int:
+    """How many messages a context has; one that is not there has none."""
+    return library.info(name).messages if library.exists(name) else 0
+
+
+def _there(where: str, name: str) -> int:
+    """How many messages a context has in a store that may not be there: a dry run makes none."""
+    try:
+        with library_at(where) as library:
+            return _messages(library, name)
+    except QuireError:
+        return 0
+
+
+def _tell_stopped(options: argparse.Namespace, out: Out, name: str, kept: int, start: int) -> None:
+    """Say what an import that was stopped has left, and how to take it back."""
+    words = ["quire", "rollback", masked(options.where), str(start), "--context", name]
+    back = f"; {shlex.join(words)} takes them back" if kept else ""
+    text = f"stopped after {counted(kept, 'message')} into {name!r}{back}"
+    told = {"error": {"code": "interrupted", "message": text}}
+    print(msgspec.json.encode(told).decode() if out.json else f"quire: {text}", file=sys.stderr)
+
+
 def _values(report: ImportReport) -> dict[str, Any]:
     return {
         "messages": report.messages,
@@ -101,10 +137,12 @@ def _values(report: ImportReport) -> dict[str, Any]:
     }
 
 
-def _print(name: str, report: ImportReport, out: Out) -> None:
+def _print(name: str, report: ImportReport, before: int, out: Out) -> None:
     paint = out.paint
     aside = f", {len(report.marked):,} of them kept aside: no model could be shown them" if report.marked else ""
     out.line(f"{paint.cyan(name)}: {counted(report.messages, 'message')} on {counted(report.pages, 'page')}{aside}")
+    if before:
+        out.line(f"   added to {name!r}, which had {counted(before, 'message')}")
     for finding in report.findings[:_MOST_FINDINGS]:
         place = f"message {finding.index}" if finding.index is not None else f"item {finding.item}"
         out.line(f"   {paint.yellow(finding.kind)}, {place}: {out.safe(finding.text)}")

@@ -34,15 +34,19 @@ class History(NamedTuple):
     conversations: list[Conversation]
     skipped: list[Skip]
 
-    def chosen(self, number: int | None) -> Conversation:
-        """One of the conversations, counted from 1; the only one where no number is given. Raises `InvalidValue`."""
+    def chosen(self, number: int | None, *, instead: str = "") -> Conversation:
+        """One of the conversations, counted from 1; the only one where no number is given. Raises `InvalidValue`.
+
+        `instead` is what else could have been asked for, in words.
+        """
         count = len(self.conversations)
         if number is None and count == 1:
             return self.conversations[0]
         if number is None or not 1 <= number <= count:
             given = "" if number is None else f", not {number}"
             raise InvalidValue(
-                f"{self.source!r} holds {count:,} conversations; choose one with --conversation, 1 to {count:,}{given}."
+                f"{self.source!r} holds {count:,} conversations;"
+                f" choose one with --conversation, 1 to {count:,}{instead}{given}."
             )
         return self.conversations[number - 1]
 
