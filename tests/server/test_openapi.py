@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,6 +17,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.python.asgi import HOST
 
 import quire
+from quire.server import asked
 from quire.server.app import Service
 from quire.server.openapi import description
 from quire.server.options import Options
@@ -117,9 +119,24 @@ def ask_for(schema: Any, route: Route, how: str, *, examples: int, derandomize: 
     ask()
 
 
+FREE = {
+    asked.OneOrMore: "a message, or a list of them",
+    asked.SomeHistory: "**`messages`**, or the list itself",
+    asked.Arguments: "the action's arguments by name",
+}
+
+
+def takes(route: Route) -> str:
+    """The parameters and fields of a route as the docs name them: what must be given is bold."""
+    if route.body in FREE:
+        return FREE[route.body]
+    taken = [field for kind in (route.query, route.body or asked.Nothing) for field in msgspec.structs.fields(kind)]
+    return " ".join(f"**`{field.name}`**" if field.required else f"`{field.name}`" for field in taken)
+
+
 def test_every_route_is_in_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
     for route in ROUTES:
-        assert f"| `{route.method} {route.path}` | {route.about} |" in page
+        assert f"| `{route.method} {route.path}` | {takes(route)} | {route.about} |" in page
     for name in Options.__dataclass_fields__.keys() - {"host"}:
         assert f"`{name}" in page, name
