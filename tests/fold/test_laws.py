@@ -343,3 +343,16 @@ def test_a_capacity_is_kept_once_and_not_in_what_is_private() -> None:
     assert whole == ["cap-37", "cap-38", "cap-39", "cap-40"]
     assert {ctx.pages.get_page(f"own-{number}").visibility for number in range(1, 41)} == {quire.Visibility.EXPANDED}
     assert not ctx._drawing._renderer._current().overfull  # or every view would try again
+
+
+@pytest.mark.parametrize("messages", [300, 1_500])
+def test_a_long_import_is_folded_down_to_about_the_target_and_not_further(messages: int) -> None:
+    ctx = quire.open("memory:", budget=8_000)
+    said = (
+        {"role": ("user", "assistant")[n % 2], "content": f"{n}: " + "the pump runs well, " * 7}
+        for n in range(messages)
+    )
+    ctx.import_messages(said)
+    view = ctx.render()
+    assert 0.2 * 8_000 <= view.tokens <= 0.4 * 8_000
+    assert view.by_kind()["exchange"] >= 0.12 * 8_000

@@ -124,7 +124,7 @@ class Fitting:
         self, row: Sequence[Standing], turns: int, room: int, excess: int, limit: int | None
     ) -> Sequence[Standing]:
         kept = protected(row, self.plan, turns, room)
-        return choose(row, kept | self._opened if turns else kept, excess, limit)
+        return choose(row, kept | self._opened if turns else kept, excess, limit, self._lines)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
         row = self._row()

@@ -70,10 +70,13 @@ def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) ->
     return essential(row, reader) | set(newest)
 
 
-def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | None) -> list[Standing]:
-    """The oldest pages whose folding saves enough, whole turns where that is not far more; `limit` bounds numbers."""
+def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | None, lines: int) -> list[Standing]:
+    """The oldest pages whose folding saves enough, whole turns where that is not far more; `limit` bounds numbers.
+
+    What is left of them are lines, which together take no more than `lines`.
+    """
     chosen: list[Standing] = []
-    saved = 0.0
+    gone = left = 0.0
     turn_at_limit = 0
     for standing in row:
         header = standing.page.header
@@ -83,12 +86,13 @@ def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | No
             leaf.header.numbers[-1:] >= (limit,) for leaf in (standing.page, *standing.leaves)
         ):
             break
-        if saved >= excess:
+        if gone - min(left, lines) >= excess:
             if header.form is Form.USER or turn_at_limit > _UNIT_TOKENS * 4:
                 break
             turn_at_limit += standing.tokens
         chosen.append(standing)
-        saved += standing.tokens - min(_LINE_TOKENS, standing.tokens / 4)
+        gone += standing.tokens
+        left += min(_LINE_TOKENS, standing.tokens / 4)
     return chosen
 
 
