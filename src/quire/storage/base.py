@@ -120,7 +120,8 @@ class Storage(Protocol):
 
     A backend may offer more, and is asked whether it does: `search(context)` keeps the search index of a context (see
     `storage.searching`), `snapshot(context)` shows it at one moment while others write, `scrub(contexts)` clears the
-    store of the bytes of everything that was deleted or overwritten in these contexts and that nobody reads any more,
+    store of the bytes of everything that was deleted or overwritten in these contexts and that nobody reads any more
+    (and says what only others can still do, if there is something),
     `examine(repair=…)` tells what is wrong with the store itself (`storage.symptoms`).
     """
 

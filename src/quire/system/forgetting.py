@@ -102,7 +102,7 @@ def scrub(storage: Storage, contexts: Sequence[str]) -> str:
     clear: Any = getattr(storage, "scrub", None)
     if clear is not None:
         try:
-            clear(contexts)
+            return clear(contexts) or ""
         except (Busy, StorageFailure) as error:
             return str(error)
     return ""

@@ -51,6 +51,10 @@ _FIRST_CHUNK = 32
 _LARGE: frozenset[Family] = frozenset({*IMMUTABLE, JOURNAL, VECTOR})
 """Families whose records can be large: the first look is a short one."""
 _MOST_NUMBERS = 200_000
+_LEFT_TO_OTHERS = (
+    "No row holds it any more, but PostgreSQL keeps old versions of rows in its files: VACUUM FULL by the owner of the"
+    " tables clears them; its write-ahead log and replicas move on in their own time."
+)
 
 
 class PostgresStorage:
@@ -232,13 +236,14 @@ class PostgresStorage:
             self._indexes = PostgresIndexes(self._session)
         return PostgresIndex(self._indexes, lambda: self._number(context))
 
-    def scrub(self, contexts: Sequence[str]) -> None:
+    def scrub(self, contexts: Sequence[str]) -> str:
         """Take out shared records that nobody reads any more: then no row holds what was deleted in these contexts.
 
-        The server writes over the space of old rows in its own time; `VACUUM FULL` by the owner does it at once.
+        What is left to do only the server's people can: it says so.
         """
         numbers = [number for context in contexts if (number := self._number(context))]
         self._session.transact(lambda db: self._shares.sweep_unread(db, numbers))
+        return _LEFT_TO_OTHERS
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["PostgresStorage"]:
