@@ -23,6 +23,18 @@ def test_the_only_context_is_meant_where_none_is_named(run: Run, store: Path) ->
     assert run("stats", store, "--json").value()["name"] == "default"
 
 
+def test_a_misspelt_context_is_told_what_was_meant_and_how_many_there_are(run: Run, tmp_path: Path) -> None:
+    with quire.Library(tmp_path / "a.db", create=True) as library:
+        for number in range(15):
+            library.create(f"支持-{number:02}")
+    said = run("stats", tmp_path / "a.db", "-c", "支持14").err
+    assert "Did you mean '支持-14' or " in said
+    assert "'支持-11' and 3 more." in said
+    far = run("stats", tmp_path / "a.db", "-c", "xylophone").err
+    assert "Did you mean" not in far
+    assert "Contexts there: '支持-00', " in far
+
+
 def test_ls_lists_names_with_figures_in_columns_also_chinese_ones(run: Run, store: Path) -> None:
     run("new", store, "--context", "a")
     ended = run("ls", store, "--long")
@@ -74,6 +86,17 @@ def test_what_would_steer_a_terminal_is_shown_and_kept_as_it_is_in_a_pipe(
         assert ended.code == 0
         assert not set(ended.out) & set("\x1b\x07\u202e\x9b")
     assert "␛]0;owned␇" in run("show", tmp_path / "a.db", "usr-1").out
+
+
+def test_find_shows_what_was_found_also_at_the_end_of_a_long_line(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with quire.open(store, NAME) as context:
+        context.user(f"{'航班时刻表说明' * 8}护照{'登机口信息更新' * 8}")
+    monkeypatch.setenv("COLUMNS", "40")
+    said = run("find", store, "护照").out
+    assert "«护照»" in said
+    assert widest(said) <= 40
 
 
 def test_find_marks_what_was_found_and_filters(run: Run, store: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cli.width import cut, pad, terminal_width, width
+from quire.cli.width import cut, cut_around, pad, terminal_width, width
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,23 @@ def test_the_terminal_says_how_wide_it_is(monkeypatch: pytest.MonkeyPatch) -> No
     assert terminal_width() == 72
     monkeypatch.setenv("COLUMNS", "3")
     assert terminal_width() == 40
+
+
+@pytest.mark.parametrize("room", range(4, 40))
+@pytest.mark.parametrize(
+    "text", ["nightly settlement «is» due on friday", "退款必须在«周五»之前完成结算和对账", "a «b»", "«x» " * 9]
+)
+def test_what_is_cut_around_a_place_fits_and_has_the_place(text: str, room: int) -> None:
+    found = cut_around(text, text.index("«"), room)
+    assert width(found) <= room
+    assert found.strip("…") in text
+    assert "«" in found
+    assert found == text or width(text) > room
+
+
+def test_a_text_is_cut_at_the_ends_that_are_far_from_the_place() -> None:
+    text = f"{'退' * 40}«款»{'项' * 40}"
+    assert cut_around(text, 40, 20) == "…退退退«款»项项项项…"
+    assert cut_around(text, -1, 5) == "退退…"
+    assert cut_around("before it stands the «end»", 21, 16) == "…tands the «end»"
+    assert cut_around("the «beginning» and so on", 4, 20) == "the «beginning» and…"

@@ -10,6 +10,9 @@ from quire.errors import NoSuchContext
 
 WHERE = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT = "default"
+_MOST_NAMES = 12
+_MOST_COMPARED = 10_000
+"""Names that a misspelt one is compared with; more would take too long for a word of help."""
 _SECRETS = re.compile(r"(?<=://)([^/@:]*):.*@|(?<=password=)[^&]+")
 
 
@@ -60,10 +63,20 @@ def known(library: quire.Library, options: argparse.Namespace) -> str:
     """The name of the context that a command is about, which is there. Raises `NoSuchContext`."""
     name: str = options.context or _chosen(library)
     if not library.exists(name):
-        names = _first_names(library)
-        listed = ", ".join(map(repr, names)) or "none"
-        raise NoSuchContext(f"No context {name!r} in {masked(options.where)!r}. Contexts there: {listed}.")
+        raise NoSuchContext(f"No context {name!r} in {masked(options.where)!r}. {_there(library, name)}")
     return name
+
+
+def _there(library: quire.Library, name: str) -> str:
+    """The contexts of a store in a sentence, for somebody who named one that is not among them."""
+    from difflib import get_close_matches
+
+    names = list(library.list())
+    listed = ", ".join(map(repr, names[:_MOST_NAMES])) or "none"
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    near = get_close_matches(name, names[:_MOST_COMPARED], n=3)
+    meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f"{meant}Contexts there: {listed}{more}."
 
 
 def named(options: argparse.Namespace) -> str:
@@ -79,7 +92,7 @@ def _chosen(library: quire.Library) -> str:
 
 
 def _first_names(library: quire.Library) -> list[str]:
-    return [name for _, name in zip(range(12), library.list(), strict=False)]
+    return [name for _, name in zip(range(2), library.list(), strict=False)]
 
 
 def masked(where: str) -> str:

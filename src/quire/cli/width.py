@@ -30,6 +30,19 @@ def cut(text: str, room: int) -> str:
     return f"{kept.rstrip()}…" if room > 0 else ""
 
 
+def cut_around(text: str, place: int, room: int) -> str:
+    """The text, or as much of it around a place as fits the room, about a third before; ellipses where it is cut."""
+    start, before, left = place, 0, room - 1 - width(text[place:])
+    while start > 0:
+        before += _columns(text[start - 1])
+        if before > max(room // 3, left):
+            break
+        start -= 1
+    if start <= 0 or width(text) <= room:
+        return cut(text, room)
+    return f"…{cut(text[start:].lstrip(), room - 1)}" if room > 0 else ""
+
+
 def pad(text: str, room: int, *, right: bool = False) -> str:
     """The text cut or filled up with spaces to exactly the room; with `right` it stands at the right end."""
     text = cut(text, room)

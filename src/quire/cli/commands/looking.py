@@ -9,7 +9,7 @@ from quire.cli.out import Out
 from quire.cli.tree import DEPTH, MOST_CHILDREN, draw_tree, pages_of
 from quire.cli.values import STATES, hit_values, page_values, segment_values
 from quire.cli.visible import visible
-from quire.cli.width import cut, width
+from quire.cli.width import cut, cut_around, width
 from quire.pages import ContentsPage, Lifecycle, Page
 
 _LIFECYCLES = {word: lifecycle for lifecycle, word in STATES.items()}
@@ -129,7 +129,8 @@ def _print_hit(hit: quire.Hit, out: Out) -> None:
     name = cut(visible(hit.name), max(12, out.columns - width(start) - width(state)))
     out.line(f"{paint.cyan(hit.index)}  {paint.yellow(f'{hit.score:.2f}')}  {paint.bold(name)}{paint.dim(state)}")
     if hit.snippet:
-        out.line(f"   {_marked(cut(out.safe(hit.snippet), out.columns - 3), out)}")
+        snippet = out.safe(hit.snippet)
+        out.line(f"   {_marked(cut_around(snippet, snippet.find('«'), out.columns - 3), out)}")
 
 
 def _marked(snippet: str, out: Out) -> str:
