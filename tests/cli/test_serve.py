@@ -69,6 +69,19 @@ def test_a_token_that_was_given_is_not_printed(store: Path) -> None:
         assert token not in line
         address = line.split()[-1]
         assert asked(address, "api/contexts", token) == 200
+        assert process.stdout.readline() == "it asks for the token: the value of QUIRE_TOKEN\n"
+
+
+def test_a_token_that_was_kept_is_not_printed_but_its_file_is_named(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("kept-" + "x" * 30)
+    file.chmod(0o600)
+    with serving("serve", store, "--port", 0, "--token-file", file) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "kept-" not in line
+        assert asked(line.split()[-1], "api/contexts", file.read_text()) == 200
+        assert process.stdout.readline() == f"it asks for the token: it is in {file}\n"
 
 
 def test_the_demo_ends_in_the_inspector_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 import quire.server
@@ -157,6 +158,19 @@ def test_a_server_on_all_addresses_takes_addresses_and_the_names_it_was_given() 
         assert running.address == f"http://127.0.0.1:{running.port}/"
         for host, wanted in (("books.example", 200), ("10.1.2.3:80", 200), ("[fe80::1]", 200), ("evil.example", 403)):
             assert status(running, "/health", [("Host", host)]) == wanted
+
+
+def test_a_refusal_says_what_was_wrong(running: Running) -> None:
+    def words(**headers: str) -> str:
+        answer = httpx.get(f"{running.address}api/contexts", headers=headers)
+        return str(answer.json()["error"]["message"])
+
+    missing = "Send the token: 'Authorization: Bearer TOKEN'."
+    assert words() == missing
+    assert words(Authorization=f"Basic {TOKEN}") == missing
+    assert words(Authorization="Bearer") == missing
+    assert words(Authorization="Bearer another-token-than-this") == "This is not the token of this server."
+    assert "--allow-host" in words(Host="books.example")
 
 
 def test_refusals_have_the_headers_too_and_tell_nothing(running: Running) -> None:

@@ -32,6 +32,8 @@ def serve_here(where: str, out: Out, *, context: str | None = None, browse: bool
             out.value({"url": link, "address": running.address, **told})
         else:
             out.line(f"the inspector is at {out.paint.cyan(link)}")
+            if not running.token_is_new:
+                out.line(out.paint.dim(_token_place(options)))
             out.line(out.paint.dim("Ctrl-C ends it"))
         sys.stdout.flush()
         if browse and _has_browser():
@@ -40,6 +42,13 @@ def serve_here(where: str, out: Out, *, context: str | None = None, browse: bool
             webbrowser.open(running.url + begin)
 
     serve(where, ready=ready, **options)
+
+
+def _token_place(options: dict[str, Any]) -> str:
+    """Where somebody finds a token that is not printed."""
+    if options.get("token") is not None:
+        return "it asks for the token: the value of QUIRE_TOKEN"
+    return f"it asks for the token: it is in {options['token_file']}"
 
 
 def _has_browser() -> bool:

@@ -102,12 +102,14 @@ class Gate:
         headers = Headers(scope=scope)
         if not self._is_our_host(headers.getlist("host")):
             return Refused(
-                HTTPStatus.FORBIDDEN, "forbidden_host", "This server is not known by that name; name it as a host."
+                HTTPStatus.FORBIDDEN,
+                "forbidden_host",
+                "This server is not known by that name; let it in with --allow-host NAME, in Python hosts=[NAME].",
             )
         if not _is_our_origin(headers.getlist("origin"), headers["host"]):
             return Refused(HTTPStatus.FORBIDDEN, "forbidden_origin", "Pages of other addresses may not ask this one.")
         if not _is_open(scope) and not self._has_token(headers.getlist("authorization")):
-            return Refused(HTTPStatus.UNAUTHORIZED, "unauthorized", "Send the token: 'Authorization: Bearer TOKEN'.")
+            return Refused(HTTPStatus.UNAUTHORIZED, "unauthorized", _token_words(headers.getlist("authorization")))
         if _length(headers) > self._max_body:
             return self._too_large()
         return None
@@ -161,6 +163,14 @@ async def answer(refused: Refused, scope: Scope, receive: Receive, send: Send) -
         headers.append((b"connection", b"close"))  # what is left of the body is not read
     await send({"type": "http.response.start", "status": refused.status.value, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+def _token_words(values: list[str]) -> str:
+    """What to say to one without the right token; the token that was sent is not quoted."""
+    scheme, _, given = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+    if scheme.lower() == "bearer" and given.strip():
+        return "This is not the token of this server."
+    return "Send the token: 'Authorization: Bearer TOKEN'."
 
 
 def _is_api(path: str) -> bool:
