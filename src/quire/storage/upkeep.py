@@ -104,7 +104,7 @@ def _structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[
 
 
 def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
-    """Rows of contexts that no name and no fork leads to; one that still has its history has lost its head: it stays."""
+    """Rows of contexts that no name and no fork leads to. One with its history has lost its head only: it stays."""
     named = {row[0] for row in db.execute("SELECT id FROM context")}
     for number in sorted(set(_numbers(db, JOURNAL)) - named):
         text = f"A context has its records (number {number}), but not the row that names it and says where it stands."
