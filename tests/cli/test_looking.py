@@ -99,6 +99,19 @@ def test_find_shows_what_was_found_also_at_the_end_of_a_long_line(
     assert widest(said) <= 40
 
 
+def test_an_archived_page_says_which_archive_and_what_brings_it_back(run: Run, store: Path) -> None:
+    assert "mem-2 Wishes: archived hot, " in run("archive", store, "mem-2").out
+    for index in ("mem-2", "mem-1"):  # itself, and a page below it
+        assert "archived hot, not cold, so nothing was changed; restore" in run("recall", store, index).out
+    assert run("restore", store, "mem-1").code == 0
+    assert run("restore", store, "mem-2").code == 0
+    assert "it was so already" in run("recall", store, "mem-2").out
+    cold = run("archive", store, "mem-2", "--cold").out
+    assert "archived cold, " in cold
+    assert "recall brings it back" in cold
+    assert "back in the tree" in run("recall", store, "mem-2").out
+
+
 def test_find_marks_what_was_found_and_filters(run: Run, store: Path) -> None:
     said = run("find", store, "靠窗")
     assert "«靠窗»" in said.out

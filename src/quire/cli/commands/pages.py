@@ -8,9 +8,12 @@ from quire.cli.opening import add_context, context_of
 from quire.cli.out import Out
 from quire.cli.values import page_values
 from quire.cli.visible import visible
+from quire.pages import Lifecycle, Page
 from quire.system import ContextSystem
 
 _Operation = Callable[[ContextSystem, argparse.Namespace], object]
+_Words = Callable[[Page], str]
+_SO_ALREADY = "it was so already"
 
 
 def _add_index(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +26,25 @@ def _add_archive(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cold", action="store_true", help="out of the tree, with all below it, until recall")
 
 
-def _command(done: str, operation: _Operation, example: str, add: Callable[[argparse.ArgumentParser], None]) -> Command:
+def _archived(page: Page) -> str:
+    if page.lifecycle is Lifecycle.COLD_ARCHIVED:
+        return "archived cold, out of the tree; recall brings it back"
+    return "archived hot, out of the window but in the tree; restore brings it back"
+
+
+def _not_cold(page: Page) -> str:
+    if page.effective is Lifecycle.HOT_ARCHIVED:
+        return "it is archived hot, not cold, so nothing was changed; restore brings it back"
+    return _SO_ALREADY
+
+
+def _command(
+    done: str | _Words,
+    operation: _Operation,
+    example: str,
+    add: Callable[[argparse.ArgumentParser], None],
+    unchanged: str | _Words = _SO_ALREADY,
+) -> Command:
     """A command that does one thing to one page and tells how the page stands then."""
 
     def run(options: argparse.Namespace, out: Out) -> None:
@@ -34,11 +55,16 @@ def _command(done: str, operation: _Operation, example: str, add: Callable[[argp
         if out.json:
             out.value({"seq": seq, "changed": seq != before, "page": page_values(page)})
         elif seq == before:
-            out.line(f"{out.paint.cyan(page.index)} {visible(page.name)}: it was so already")
+            out.line(f"{out.paint.cyan(page.index)} {visible(page.name)}: {_said(unchanged, page)}")
         else:
-            out.line(f"{out.paint.cyan(page.index)} {visible(page.name)}: {done} {out.paint.dim(f'(entry {seq})')}")
+            words = f"{_said(done, page)} {out.paint.dim(f'(entry {seq})')}"
+            out.line(f"{out.paint.cyan(page.index)} {visible(page.name)}: {words}")
 
     return Command(run, add, (f"quire {example}",))
+
+
+def _said(words: str | _Words, page: Page) -> str:
+    return words if isinstance(words, str) else words(page)
 
 
 def _add_move(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +99,7 @@ COMMANDS = {
         "not pinned any more", lambda pages, given: pages.unpin(given.index), "unpin agent.db mem-3", _add_index
     ),
     "archive": _command(
-        "archived",
+        _archived,
         lambda pages, given: pages.archive(given.index, cold=given.cold),
         "archive agent.db mem-3 --cold",
         _add_archive,
@@ -82,7 +108,11 @@ COMMANDS = {
         "back in the window", lambda pages, given: pages.restore(given.index), "restore agent.db mem-3", _add_index
     ),
     "recall": _command(
-        "back in the tree", lambda pages, given: pages.recall(given.index), "recall agent.db mem-3", _add_index
+        "back in the tree",
+        lambda pages, given: pages.recall(given.index),
+        "recall agent.db mem-3",
+        _add_index,
+        _not_cold,
     ),
     "move": Command(
         _move,
