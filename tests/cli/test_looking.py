@@ -112,6 +112,17 @@ def test_an_archived_page_says_which_archive_and_what_brings_it_back(run: Run, s
     assert "back in the tree" in run("recall", store, "mem-2").out
 
 
+def test_a_rollback_says_that_pins_stay(run: Run, store: Path) -> None:
+    assert run("hide", store, "mem-1").code == 0
+    assert "as it is\n" not in run("rollback", store, "before", "--dry-run").out
+    assert run("pin", store, "mem-1").code == 0
+    assert "\n1 pin stays as it is\n" in run("rollback", store, "before", "--dry-run").out
+    assert run("rollback", store, "before", "--dry-run", "--json").value()["pins"] == 1
+    assert "\n1 pin stays as it is\n" in run("rollback", store, "before").out
+    assert run("show", store, "mem-1", "--json").value()["pinned"] is True
+    assert "No" in run("rollback", store, "nowhere").err
+
+
 def test_find_marks_what_was_found_and_filters(run: Run, store: Path) -> None:
     said = run("find", store, "靠窗")
     assert "«靠窗»" in said.out
@@ -197,7 +208,7 @@ def test_a_rollback_is_shown_before_it_is_made(run: Run, store: Path) -> None:
     with quire.open(store, NAME) as context:
         assert context.seq == before
     done = run("rollback", store, at, "--json").value()
-    assert done == {"seq": before + 1, "to": at, "changed": True, "dry_run": False}
+    assert done == {"seq": before + 1, "to": at, "changed": True, "dry_run": False, "pins": 0}
     with quire.open(store, NAME) as context:
         assert len(context.messages()) == 1
     assert run("undo", store, before + 1).code == 0

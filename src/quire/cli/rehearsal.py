@@ -1,5 +1,7 @@
 """What a rollback would change."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from quire import Context, ContextSystem
@@ -18,12 +20,13 @@ class Turned(Struct, frozen=True):
 
 
 class Rehearsal(Struct, frozen=True):
-    """What a rollback would do: how many entries it takes back, which pages change, and the messages left."""
+    """What a rollback would do: the entries it takes back, the pages that change, the messages left, pins that stay."""
 
     entries: int
     pages: list[Turned]
     messages_now: int
     messages_then: int
+    pins: int
 
 
 def rehearse(context: Context, to: str | int) -> Rehearsal:
@@ -32,7 +35,27 @@ def rehearse(context: Context, to: str | int) -> Rehearsal:
     reached = context.pages.checkpoints()[to] if isinstance(to, str) else to
     touched = [index for entry in past.history(context.seq) for index in entry.pages]
     turned = [_turned(index, context.pages, past.pages) for index in touched]
-    return Rehearsal(context.seq - reached, turned, len(context.messages()), len(past.messages()))
+    pins = pins_since(context, reached)
+    return Rehearsal(context.seq - reached, turned, len(context.messages()), len(past.messages()), pins)
+
+
+def pins_since(context: Context, to: str | int) -> int:
+    """How many pages that were touched since are pinned: a rollback leaves their pins."""
+    reached = context.pages.checkpoints().get(to) if isinstance(to, str) else to
+    if reached is None:
+        return 0  # the rollback says what is wrong with it
+    return _pins([index for entry in context.history(reached) for index in entry.pages], context.pages)
+
+
+def _pins(touched: Iterable[PageIndex], pages: ContextSystem) -> int:
+    return sum(_is_pinned(pages, index) for index in set(touched))
+
+
+def _is_pinned(pages: ContextSystem, index: PageIndex) -> bool:
+    try:
+        return bool(pages.get_page(index).pinned)
+    except NoSuchPage:
+        return False
 
 
 def _turned(index: PageIndex, pages: ContextSystem, past: ContextSystem) -> Turned:

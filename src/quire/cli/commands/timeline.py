@@ -13,7 +13,7 @@ from quire.cli.command import Command
 from quire.cli.commands.contexts import moment_of
 from quire.cli.opening import add_context, context_of
 from quire.cli.out import Out
-from quire.cli.rehearsal import Rehearsal, rehearse
+from quire.cli.rehearsal import Rehearsal, pins_since, rehearse
 from quire.cli.values import entry_values
 from quire.cli.words import counted
 from quire.errors import InvalidValue, shown
@@ -132,12 +132,14 @@ def _rollback(options: argparse.Namespace, out: Out) -> None:
             return
         before = context.seq
         seq = context.rollback(to)
+        pins = pins_since(context, to)
     if out.json:
-        out.value({"seq": seq, "to": to, "changed": seq != before, "dry_run": False})
+        out.value({"seq": seq, "to": to, "changed": seq != before, "dry_run": False, "pins": pins})
     elif seq == before:
         out.line("nothing to change: it is so already")
     else:
         out.line(f"back at {to} {out.paint.dim(f'(entry {seq}; undo that to come back here)')}")
+        _print_pins(pins, out)
 
 
 def _print_rehearsal(rehearsal: Rehearsal, to: str | int, out: Out) -> None:
@@ -154,7 +156,13 @@ def _print_rehearsal(rehearsal: Rehearsal, to: str | int, out: Out) -> None:
         out.table(("page", "now", "then", "name"), rows)
     if len(rehearsal.pages) > _MOST_PAGES:
         out.line(out.paint.dim(f"… {len(rehearsal.pages) - _MOST_PAGES:,} more"))
+    _print_pins(rehearsal.pins, out)
     out.line("nothing was changed")
+
+
+def _print_pins(pins: int, out: Out) -> None:
+    if pins:
+        out.line(f"{counted(pins, 'pin')} {'stays as it is' if pins == 1 else 'stay as they are'}")
 
 
 COMMANDS = {
