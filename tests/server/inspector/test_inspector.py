@@ -212,6 +212,28 @@ def test_every_provider_form_is_shown_exactly_as_it_is_sent(visit: Opener) -> No
         expect(visitor.find(".message .block").first).to_be_visible()
 
 
+def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Opener) -> None:
+    visitor = visit("window")
+    long = "😀长" * 40_000  # the 10,000th place is inside of a character
+    with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
+        agent.user(long)
+    visitor.page.fill(".budget-number", "1000000")
+    visitor.page.keyboard.press("Enter")
+    visitor.find(".budget-number").blur()
+    visitor.page.keyboard.press("3")
+    message = visitor.find(".message", "😀长😀长")
+    expect(message.locator(".piece")).to_have_count(1)
+    more = message.locator(".show-more")
+    expect(more).to_contain_text("characters are left")
+    more.click()
+    expect(message.locator(".piece")).to_have_count(11)
+    more.click()
+    expect(more).to_have_count(0)
+    assert message.locator("pre").evaluate("node => node.textContent") == long
+    pieces: list[str] = message.locator(".piece").all_inner_texts()
+    assert set("".join(pieces)) == {"😀", "长"}  # and no half of a character
+
+
 def test_the_first_break_of_the_cache_is_marked_and_named(visit: Opener) -> None:
     visitor = visit("model")
     expect(visitor.find(".message.is-cached").first).to_be_visible()
@@ -290,6 +312,11 @@ def test_the_keyboard_is_enough(visit: Opener) -> None:
     keys.press("Escape")
     expect(visitor.find(".panel")).to_be_hidden()
     keys.press("/")
+    expect(visitor.find(".search-field")).to_be_focused()
+    visitor.find(".search-field").blur()
+    keys.press("1")
+    expect(visitor.find(".search-field")).to_be_hidden()
+    keys.press("6")
     expect(visitor.find(".search-field")).to_be_focused()
     visitor.find(".search-field").blur()
     keys.press("?")

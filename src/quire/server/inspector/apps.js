@@ -3,6 +3,7 @@
 import { ask, problem, say } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { t } from "./i18n.js";
+import { longText } from "./long.js";
 
 export function openApps(host, session) {
   return new AppsScreen(host, session);
@@ -54,7 +55,7 @@ class AppsScreen {
             window.items.map(({ id, text }) => el("div", {}, el("dt", { class: "mono" }, id), el("dd", {}, text))),
           )
         : window.content
-          ? el("pre", { class: "text" }, window.content)
+          ? longText(window.content, { class: "text" })
           : null,
       window.summary ? el("p", { class: "dim" }, window.summary) : null,
       window.obsolete

@@ -3,6 +3,7 @@
 import { problem } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { named, number, t } from "./i18n.js";
+import { longText } from "./long.js";
 import { blocksOf, lineOf, speakerOf } from "./speech.js";
 import { lineChanges } from "./lines.js";
 
@@ -166,7 +167,7 @@ class CompareScreen {
         el("span", { class: "op" }, t(`diff.${op}`)),
         el("b", { class: "role" }, named("role", speakerOf(message))),
       ),
-      op === "changed" ? this.lines(left, right) : el("pre", { class: "text" }, textOf(message)),
+      op === "changed" ? this.lines(left, right) : longText(textOf(message), { class: "text" }),
     );
   }
 

@@ -20,8 +20,8 @@ function pressed(key) {
   if (key === "t") return document.getElementById("theme")?.click() ?? true;
   if (key === "g") return go("#/") ?? true;
   if (context === null) return false;
+  if (key === "/" || TABS[Number(key) - 1] === "search") return dispatchEvent(new Event("quire-find"));
   if (/^[1-7]$/.test(key)) return go(address(context, TABS[Number(key) - 1])) ?? true;
-  if (key === "/") return dispatchEvent(new Event("quire-find"));
   if (key === "[" || key === "]")
     return dispatchEvent(new CustomEvent("quire-budget", { detail: key === "]" ? 1 : -1 }));
   if (key === "Escape") return dispatchEvent(new Event("quire-escape"));

@@ -3,6 +3,7 @@
 import { problem, say } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { named, number, percent, t } from "./i18n.js";
+import { longText } from "./long.js";
 import { segmentOf } from "./states.js";
 import { blocksOf, drawBlock, speakerOf } from "./speech.js";
 
@@ -188,7 +189,7 @@ class ModelScreen {
     const cached = apart || place < this.stopAt;
     const speaker = apart ? "system" : speakerOf(value);
     const shown = this.raw
-      ? el("pre", { class: "text mono json" }, JSON.stringify(value, null, 2))
+      ? longText(JSON.stringify(value, null, 2), { class: "text mono json" })
       : (apart ? systemBlocks(value) : blocksOf(value)).map(drawBlock);
     return el(
       "li",

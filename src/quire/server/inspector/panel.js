@@ -5,6 +5,7 @@ import { problem } from "./dialog.js";
 import { button, el, icon, replace } from "./dom.js";
 import { exactly, named, number, t, when } from "./i18n.js";
 import { address, go } from "./route.js";
+import { longText } from "./long.js";
 import { blocksOf, drawBlock } from "./speech.js";
 import { operationsFor } from "./states.js";
 
@@ -196,7 +197,7 @@ class Panel {
       "div",
       { class: "content" },
       el("h3", {}, t("content.detail")),
-      page.detail ? el("pre", { class: "text" }, page.detail) : el("p", { class: "dim" }, t("content.empty")),
+      page.detail ? longText(page.detail, { class: "text" }) : el("p", { class: "dim" }, t("content.empty")),
       rest > 0 ? button(t("content.more", { n: rest }), () => this.readOn(), { class: "button small" }) : null,
     );
   }

@@ -2,6 +2,7 @@
 
 import { el } from "./dom.js";
 import { named, t } from "./i18n.js";
+import { longText } from "./long.js";
 
 /** Who speaks in a message, for its heading. */
 export function speakerOf(message) {
@@ -82,7 +83,7 @@ export function drawBlock({ kind, label, id, text }) {
     "div",
     { class: `block ${kind}` },
     heading,
-    el("pre", { class: kind === "text" ? "text" : "text mono" }, text),
+    longText(text, { class: kind === "text" ? "text" : "text mono" }),
   );
 }
 

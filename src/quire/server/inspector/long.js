@@ -1,0 +1,47 @@
+// Texts with a very long line: a browser takes seconds to break one, so they are drawn in blocks, the rest when asked for.
+
+import { button, el } from "./dom.js";
+import { t } from "./i18n.js";
+
+const PIECE = 10_000; // characters of a line that are broken in no time
+const STEP = 10; // pieces that are added at a time
+
+/** A text as it is; one with a line that is too long begins with a piece, and a button that shows more. */
+export function longText(text, props) {
+  const whole = el("pre", props);
+  if (!hasLongLine(text)) {
+    whole.append(text);
+    return whole;
+  }
+  let shown = 0;
+  const add = (pieces) => {
+    for (let n = 0; n < pieces && shown < text.length; n += 1) {
+      const end = endOf(text, shown + PIECE);
+      whole.append(el("span", { class: "piece" }, text.slice(shown, end)));
+      shown = end;
+    }
+  };
+  const words = () => t("content.more", { n: text.length - shown });
+  add(1);
+  const more = button(words(), addOn, { class: "button small show-more" });
+  function addOn() {
+    add(STEP);
+    if (shown < text.length) more.textContent = words();
+    else more.remove();
+  }
+  return [whole, more];
+}
+
+function hasLongLine(text) {
+  for (let from = 0; text.length - from > PIECE; ) {
+    const end = text.indexOf("\n", from);
+    if (end < 0 || end - from > PIECE) return true;
+    from = end + 1;
+  }
+  return false;
+}
+
+/** Where a piece may end: not inside a character that takes two places. */
+function endOf(text, end) {
+  return /[\uD800-\uDBFF]/.test(text[end - 1] ?? "") ? end + 1 : end;
+}
