@@ -268,6 +268,22 @@ def test_two_views_are_compared_message_by_message(visit: Opener) -> None:
     expect(visitor.find(".compare-sum")).to_contain_text("The same in every message")
 
 
+def test_a_very_long_line_that_changed_is_compared_in_blocks(visit: Opener) -> None:
+    visitor = visit("compare")
+    visitor.refusals_expected = True  # it does not fit into the budget of the server
+    with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
+        page = agent.pages.create_detail_page("log", "one line", "长" * 25_000, "sys-0")
+        before = agent.seq
+        agent.pages.set_detail(page, "短" * 12_000)
+        after = agent.seq
+    for side, seq in (("left", before), ("right", after)):
+        visitor.page.fill(f"[name={side}-seq]", str(seq))
+        visitor.page.fill(f"[name={side}-budget]", "1000000")
+    visitor.page.click(".compare-form [type=submit]")
+    expect(visitor.find(".line.removed", "长长").locator(".piece")).to_have_count(3)
+    expect(visitor.find(".line.added", "短短").locator(".piece")).to_have_count(2)
+
+
 def test_a_live_window_is_shown_and_acted_on(visit: Opener) -> None:
     visitor = visit("apps")
     card = visitor.find(".window-card")

@@ -3,7 +3,7 @@
 import { problem } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { named, number, t } from "./i18n.js";
-import { longText } from "./long.js";
+import { longLine, longText } from "./long.js";
 import { blocksOf, lineOf, speakerOf } from "./speech.js";
 import { lineChanges } from "./lines.js";
 
@@ -172,11 +172,8 @@ class CompareScreen {
   }
 
   lines(left, right) {
-    return el(
-      "pre",
-      { class: "text lines" },
-      lineChanges(textOf(left), textOf(right)).map(({ op, text }) => el("span", { class: `line ${op}` }, text)),
-    );
+    const line = ({ op, text }) => el("span", { class: `line ${op}` }, longLine(text));
+    return el("pre", { class: "text lines" }, lineChanges(textOf(left), textOf(right)).map(line));
   }
 }
 

@@ -1,4 +1,5 @@
-// Texts with a very long line: a browser takes seconds to break one, so they are drawn in blocks, the rest when asked for.
+// Texts with a very long line: a browser takes seconds to break one, so they are drawn in blocks, the rest
+// when asked for.
 
 import { button, el } from "./dom.js";
 import { t } from "./i18n.js";
@@ -30,6 +31,18 @@ export function longText(text, props) {
     else more.remove();
   }
   return [whole, more];
+}
+
+/** A line of a text, all of it: as it is, or in blocks if it is too long. */
+export function longLine(text) {
+  if (!hasLongLine(text)) return text;
+  const pieces = [];
+  for (let from = 0; from < text.length; ) {
+    const end = endOf(text, from + PIECE);
+    pieces.push(el("span", { class: "piece" }, text.slice(from, end)));
+    from = end;
+  }
+  return pieces;
 }
 
 function hasLongLine(text) {
