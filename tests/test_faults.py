@@ -250,7 +250,7 @@ class Shelf:
                 return MemoryStorage()
 
 
-@pytest.fixture(scope="module", params=["memory", "file", "sqlite"])
+@pytest.fixture(scope="module", params=["memory", pytest.param("file", marks=pytest.mark.slow), "sqlite"])
 def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     return Shelf(request.param, tmp_path_factory.mktemp(request.param))
 

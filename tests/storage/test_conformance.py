@@ -25,6 +25,7 @@ class TestFile(StorageContract):
         return FileStorage(place)
 
 
+@pytest.mark.slow
 class TestFileWithFullDurability(StorageContract):
     def open_storage(self, place: Path) -> Storage:
         return FileStorage(place, durability="full")
