@@ -105,7 +105,7 @@ def seen(talk: Context) -> tuple[object, ...]:
     return stored(talk), {name: stored(Context(talk.pages.opened(name))) for name in others}
 
 
-@pytest.fixture(scope="module", params=["memory", "file", "sqlite"])
+@pytest.fixture(scope="module", params=["memory", pytest.param("file", marks=pytest.mark.slow), "sqlite"])
 def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     return Shelf(request.param, tmp_path_factory.mktemp(request.param), library)
 

@@ -82,7 +82,10 @@ def test_a_purged_page_leaves_the_server_and_its_forks(server: Server) -> None:
     fork.find(SECRET)
     assert server.holds()
     done = fork.pages.purge(index, "usr-1")
-    assert (set(done.contexts), done.scrubbed) == ({"c", "fork"}, True)
+    assert set(done.contexts) == {"c", "fork"}
+    if isinstance(server.storage, PostgresStorage):  # its files keep old versions of rows until they are vacuumed
+        assert "VACUUM FULL" in done.problem
+    assert done.scrubbed is not bool(done.problem)
     assert not server.holds()
     for name in ("c", "fork"):
         fresh = new_talk(server.storage, name)

@@ -36,6 +36,7 @@ class TestSQLite(StorageContract):
         return SQLiteStorage(place)
 
 
+@pytest.mark.slow
 class TestSQLiteWithFullDurability(StorageContract):
     def open_storage(self, place: Path) -> Storage:
         return SQLiteStorage(place, durability="full")
