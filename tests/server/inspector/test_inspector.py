@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 import quire
 from tests.server.inspector.conftest import Opener
 from tests.server.inspector.visitor import Visitor, expect
@@ -212,6 +214,7 @@ def test_every_provider_form_is_shown_exactly_as_it_is_sent(visit: Opener) -> No
         expect(visitor.find(".message .block").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Opener) -> None:
     visitor = visit("window")
     long = "😀长" * 40_000  # the 10,000th place is inside of a character
