@@ -1,7 +1,9 @@
 """PostgreSQL: a durable operation against a bare round trip, and eight workers against eight bare writers.
 
 The server is one of our own, with everything synced as a server in earnest does it. What is bare writes the same bytes
-in one row and one transaction through psycopg, prepared by its driver.
+in one row and one transaction through psycopg, prepared by its driver. Where eight processes and the server share a few
+cores, that compares the work of processors: so there is a second floor, the very statements that quire sends, made
+beforehand, which shows what is the database's part of it.
 """
 
 import random
@@ -11,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import quire
 from bench.figures import Figure
@@ -20,12 +22,14 @@ from quire.storage.base import Commit, Delete
 
 _TEXT = 300
 _WORKERS = 8
+_READY = 6_000
+"""More statements than one worker sends in its time."""
 _TABLE = "CREATE TABLE floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value bytea NOT NULL)"
 _INSERT = "INSERT INTO floor (value) VALUES (%b)"
 _WORKER = """
 import sys, time
-from bench.postgres import bare_writer, quire_writer
-write = {"bare": bare_writer, "quire": quire_writer}[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))
+from bench.postgres import WRITERS
+write = WRITERS[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))
 for _ in range(20):
     write()
 print("ready", flush=True)
@@ -53,9 +57,9 @@ def run(folder: Path, size: int) -> list[Figure]:
     try:
         with psycopg.connect(server.url(), autocommit=True) as db:
             db.execute(_TABLE)
-        carried = _carried(server.url())
+        carried = _carried()
         turns = 100 if size < 1_000_000 else 1_000
-        return [_operation(server.url(), carried, turns), _workers(server.url(), carried, turns / 400)]
+        return [_operation(server.url(), carried, turns), *_workers(server.url(), carried, turns / 400)]
     finally:
         server.stop()
 
@@ -76,23 +80,47 @@ def quire_writer(url: str, name: str, carried: int) -> Callable[[], object]:
     return lambda: ctx.pages.create_detail_page("page", "", prose(chance, _TEXT), "mem-0")
 
 
-def _carried(url: str) -> int:
-    """The bytes that a small operation commits."""
-    storage: Any = quire.open_storage(url)
-    sizes: list[int] = []
+def ready_writer(url: str, name: str, carried: int) -> Callable[[], object]:
+    """Sends the statements of the same operations, all made beforehand."""
+    import psycopg
+
+    from quire.storage.postgres.writing import Writer, changes_of
+
+    writer = Writer('"quire"', "", 5_000, full=False)
+    statements = [
+        statement
+        for number, commit in enumerate(_commits(_READY))
+        for statement in writer.statements(name, commit, number.to_bytes(16), changes_of(commit.writes))
+    ]
+    db = psycopg.connect(url, autocommit=True)
+    waiting = iter(statements)
+    return lambda: db.execute(*next(waiting)).fetchone()
+
+
+WRITERS: Final = {"bare": bare_writer, "ready": ready_writer, "quire": quire_writer}
+
+
+def _commits(count: int) -> list[Commit]:
+    """The commits of a context in which so many small pages are made."""
+    storage: Any = quire.MemoryStorage()
+    commits: list[Commit] = []
     write = storage.commit
 
-    def counted(context: str, commit: Commit) -> None:
-        values = (each.value for each in commit.writes if not isinstance(each, Delete))
-        sizes.append(len(commit.head) + sum(map(len, values)))
+    def noted(context: str, commit: Commit) -> None:
+        commits.append(commit)
         write(context, commit)
 
-    storage.commit = counted
-    ctx = quire.open(storage, "counted", counter=NoTokens())
-    for _ in range(20):
-        ctx.pages.create_detail_page("page", "", prose(random.Random(1), _TEXT), "mem-0")
-    storage.close()
-    return sizes[-1]
+    storage.commit = noted
+    ctx, chance = quire.open(storage, "ready", counter=NoTokens()), random.Random(1)
+    for _ in range(count):
+        ctx.pages.create_detail_page("page", "", prose(chance, _TEXT), "mem-0")
+    return commits
+
+
+def _carried() -> int:
+    """The bytes that a small operation commits."""
+    last = _commits(20)[-1]
+    return len(last.head) + sum(len(each.value) for each in last.writes if not isinstance(each, Delete))
 
 
 def _operation(url: str, carried: int, turns: int) -> Figure:
@@ -108,13 +136,20 @@ def _operation(url: str, carried: int, turns: int) -> Figure:
     return Figure("a small durable operation against a bare round trip", took / least, "×", 2, note)
 
 
-def _workers(url: str, carried: int, seconds: float) -> Figure:
+def _workers(url: str, carried: int, seconds: float) -> list[Figure]:
     """Turn by turn, and each turn is compared with itself: a disk is not always equally fast."""
-    pairs = [[_rate(url, kind, carried, seconds, turn) for kind in ("bare", "quire")] for turn in range(5)]
-    bare, ours = (statistics.median(rates) for rates in zip(*pairs, strict=True))
-    note = f"{ours:,.0f} operations a second against {bare:,.0f}"
-    name = f"{_WORKERS} bare writers against {_WORKERS} workers on different contexts, rates"
-    return Figure(name, statistics.median(pair[0] / pair[1] for pair in pairs), "×", 1.25, note)
+    turns = [{kind: _rate(url, kind, carried, seconds, turn) for kind in WRITERS} for turn in range(5)]
+    rates = {kind: statistics.median(turn[kind] for turn in turns) for kind in WRITERS}
+
+    def against(kind: str, name: str, limit: float | None) -> Figure:
+        note = f"{rates['quire']:,.0f} operations a second against {rates[kind]:,.0f}"
+        return Figure(name, statistics.median(turn[kind] / turn["quire"] for turn in turns), "×", limit, note)
+
+    workers = f"{_WORKERS} workers on different contexts, rates"
+    return [
+        against("bare", f"{_WORKERS} bare writers against {workers}", 1.25),
+        against("ready", f"{_WORKERS} writers of the same statements made beforehand against {workers}", None),
+    ]
 
 
 def _rate(url: str, kind: str, carried: int, seconds: float, turn: int) -> float:

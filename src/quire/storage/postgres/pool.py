@@ -7,6 +7,7 @@ are suspected and closed too: a server that went away took all of them.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from threading import Condition
 from time import monotonic, sleep
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from quire.errors import Busy, InvalidValue, StorageClosed
+from quire.errors import Busy, InvalidValue, StorageClosed, shown
+from quire.storage.postgres.address import ESCAPES, unknown_option
 from quire.storage.postgres.faults import LATER, is_lost
 
 _DEFAULTS = {
@@ -58,16 +60,15 @@ class Pool:
 
         Raises `Busy` if none is free in time, and the driver's errors if the server takes none.
         """
-        connection = self._take(deadline)
+        connection = self.take(deadline)
         try:
             yield connection
         except psycopg.Error as error:
             if is_lost(error):
-                self._distrust()
-                connection.close()
+                self.distrust(connection)
             raise
         finally:
-            self._give_back(connection)
+            self.give_back(connection)
 
     def connect(self, deadline: float) -> Connection[Any]:
         """A new connection, waiting for a server that is starting or full."""
@@ -93,7 +94,8 @@ class Pool:
         for connection, _ in idle:
             connection.close()
 
-    def _take(self, deadline: float) -> Connection[Any]:
+    def take(self, deadline: float) -> Connection[Any]:
+        """A connection, to be given back. Raises as `connection` does."""
         with self._changed:
             if self._process != os.getpid():
                 self._leave()
@@ -123,7 +125,8 @@ class Pool:
             connection.close()
         return None
 
-    def _give_back(self, connection: Connection[Any]) -> None:
+    def give_back(self, connection: Connection[Any]) -> None:
+        """Keep a connection for the next one, or close it if it is broken or in a transaction."""
         is_ready = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         with self._changed:
             self._used -= 1
@@ -134,10 +137,11 @@ class Pool:
         if connection is not None:
             connection.close()
 
-    def _distrust(self) -> None:
+    def distrust(self, lost: Connection[Any]) -> None:
+        """Close a connection that was lost, and those that were idle meanwhile."""
         with self._changed:
             idle, self._idle = self._idle, []
-        for connection, _ in idle:
+        for connection in (lost, *(connection for connection, _ in idle)):
             connection.close()
 
     def _leave(self) -> None:
@@ -168,10 +172,24 @@ def _settings(url: str) -> dict[str, Any]:
     try:
         given = psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.Error:
-        raise InvalidValue(
-            "The PostgreSQL URL is not understood; give postgresql://USER@HOST:PORT/DATABASE and options of libpq."
-        ) from None  # the driver quotes the URL, which may hold a password
+        raise _refused(url) from None  # the driver quotes the URL, which may hold a password
     return {**_DEFAULTS, **given}
+
+
+def _refused(url: str) -> InvalidValue:
+    """The error for a URL that libpq does not understand: an option that it does not know is named."""
+    options = psycopg.pq.Conninfo.get_defaults()
+    known = sorted(option.keyword.decode() for option in options if option.dispchar != b"D")
+    name = unknown_option(url, frozenset(option.keyword.decode() for option in options))
+    if name is None:
+        form = "postgresql://USER@HOST:PORT/DATABASE and options of libpq"
+        return InvalidValue(f"The PostgreSQL URL is not understood; give {form}. {ESCAPES}")
+    near = get_close_matches(name, ["tenant", "schema", *known], n=1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    return InvalidValue(
+        f"The PostgreSQL URL has an unknown option {shown(name)}.{meant} Options: tenant, schema, and those of libpq:"
+        f" {', '.join(known)}."
+    )
 
 
 def _may_pass(error: psycopg.Error, met: bool) -> bool:

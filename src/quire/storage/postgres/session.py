@@ -89,8 +89,10 @@ class Session:
             return landed(db) if done is None and unsure else done
 
         try:
-            with self._errors():
+            try:
                 return self._persistent(attempt)
+            except psycopg.Error as error:
+                raise ours(error, self.name) from error
         except QuireError as error:
             if not unsure or isinstance(error, InvalidOperation | OutcomeUnknown):
                 raise
@@ -110,15 +112,18 @@ class Session:
         """Do it, again if the connection is lost or the server undid it, until patience ends."""
         deadline, pause = monotonic() + self.patience, _PAUSE
         while True:
-            connected = False
+            db = self._pool.take(deadline)  # which waits for a server that is away
             try:
-                with self._pool.connection(deadline) as db:
-                    connected = True
-                    return work(db)
+                return work(db)
             except psycopg.Error as error:
-                is_passing = connected and (is_lost(error) or isinstance(error, AGAIN))  # the pool waited already
-                if not is_passing or monotonic() + pause > deadline:
+                if is_lost(error):
+                    self._pool.distrust(db)
+                elif not isinstance(error, AGAIN):
                     raise
+                if monotonic() + pause > deadline:
+                    raise
+            finally:
+                self._pool.give_back(db)
             sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -93,7 +93,10 @@ class Writer:
     def __init__(self, schema: str, tenant: str, lock_milliseconds: int, *, full: bool) -> None:
         self._schema = schema
         self._tenant = tenant
-        self._limits = _LIMITS.replace("{full}", _FULL if full else "")
+        limits = _LIMITS.replace("{full}", _FULL if full else "")
+        self._create = f"{limits}, {_CREATE}"
+        self._move = f"{limits}, {_MOVE.replace('{seen}', '')}"
+        self._move_seen = f"{limits}, {_MOVE.replace('{seen}', ' AND head = %b')}"
         self._patience = str(lock_milliseconds)
 
     def statements(self, context: str, commit: Commit, commit_id: bytes, changes: Changes) -> Iterator[Sql]:
@@ -108,35 +111,43 @@ class Writer:
     def parts(self, context: str, commit_id: bytes, changes: Changes) -> Iterator[Sql]:
         """The writes alone, for a head that this commit moved before in the same transaction."""
         for part in _parted(changes):
-            yield self._with([_MINE], [self._tenant, context, commit_id], part)
+            yield self._with(_MINE, [self._tenant, context, commit_id], part)
 
-    def _head(self, context: str, commit: Commit, commit_id: bytes) -> tuple[list[str], list[Any]]:
+    def _head(self, context: str, commit: Commit, commit_id: bytes) -> tuple[str, list[Any]]:
         if commit.expect == 0:
             values = [self._patience, self._tenant, context, commit.version, commit.head, commit_id]
-            return [self._limits, _CREATE], values
+            return self._create, values
         values = [self._patience, commit.version, commit.head, commit_id, self._tenant, context, commit.expect]
         if commit.seen:
-            return [self._limits, _MOVE.replace("{seen}", " AND head = %b")], [*values, commit.seen]
-        return [self._limits, _MOVE.replace("{seen}", "")], values
+            return self._move_seen, [*values, commit.seen]
+        return self._move, values
 
-    def _with(self, head: list[str], values: list[Any], changes: Changes) -> Sql:
-        text, more = list(head), list(values)
-        for sql, names, rows in (
-            (_PUT, ("family", "key", "grp", "ord", "value"), changes.puts),
-            (_PATCH, ("family", "key", "value"), changes.patches),
-            (_DELETE, ("family", "key"), changes.deletes),
-        ):
-            if rows:
-                text.append(sql.replace("{rows}", _rows(names, len(rows))))
-                more += (
-                    (value for row in rows for value in row)
-                    if len(rows) <= _FEW
-                    else map(list, zip(*rows, strict=True))
-                )
-        return f"WITH {', '.join(text)} SELECT id FROM moved".replace("{q}", self._schema), more
+    def _with(self, head: str, values: list[Any], changes: Changes) -> Sql:
+        tables = (changes.puts, changes.patches, changes.deletes)
+        more = list(values)
+        for rows in tables:
+            if len(rows) <= _FEW:
+                for row in rows:
+                    more += row
+            else:
+                more += map(list, zip(*rows, strict=True))
+        return _text(head, self._schema, *(min(len(rows), _FEW + 1) for rows in tables)), more
 
 
 @lru_cache(maxsize=256)
+def _text(head: str, schema: str, puts: int, patches: int, deletes: int) -> str:
+    """A statement with so many rows of each kind; one row more than a few means an array of any length."""
+    parts = [head]
+    for sql, names, count in (
+        (_PUT, ("family", "key", "grp", "ord", "value"), puts),
+        (_PATCH, ("family", "key", "value"), patches),
+        (_DELETE, ("family", "key"), deletes),
+    ):
+        if count:
+            parts.append(sql.replace("{rows}", _rows(names, count)))
+    return f"WITH {', '.join(parts)} SELECT id FROM moved".replace("{q}", schema)
+
+
 def _rows(names: tuple[str, ...], count: int) -> str:
     """Rows as a table called `new`: spelled out, or as arrays if they are many."""
     columns = ", ".join(names)
