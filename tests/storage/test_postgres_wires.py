@@ -111,7 +111,7 @@ def answer_lost(storage: PostgresStorage, then: Callable[[], object] = lambda: N
     """The next commit is carried out, but the connection is lost before its answer comes; `then` happens next."""
     pool: Any = storage._session._pool
     lost: list[int] = []
-    real = pool.connection
+    real = pool.take
 
     class Losing:
         def __init__(self, db: psycopg.Connection[Any]) -> None:
@@ -126,16 +126,14 @@ def answer_lost(storage: PostgresStorage, then: Callable[[], object] = lambda: N
             then()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
 
-    @contextmanager
-    def connection(deadline: float) -> Iterator[Any]:
-        with real(deadline) as db:
-            yield Losing(db) if not lost else db
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._db, name)
 
-    pool.connection = connection
+    pool.take = lambda deadline: Losing(real(deadline)) if not lost else real(deadline)
     try:
         yield lost
     finally:
-        pool.connection = real
+        pool.take = real
 
 
 def test_a_commit_whose_answer_is_lost_is_made_once(server: Server) -> None:
