@@ -214,7 +214,18 @@ def test_every_provider_form_is_shown_exactly_as_it_is_sent(visit: Opener) -> No
         expect(visitor.find(".message .block").first).to_be_visible()
 
 
-@pytest.mark.slow
+def test_a_budget_that_is_being_typed_is_not_overwritten_by_a_change(visit: Opener) -> None:
+    visitor = visit("window")
+    expect(visitor.find(".cell").first).to_be_visible()
+    visitor.page.fill(".budget-number", "1000000")
+    with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
+        agent.user("and then?")
+        expect(visitor.find(".figures .seq")).to_contain_text(f"{agent.seq:,}")
+    visitor.page.keyboard.press("Enter")
+    expect(visitor.find(".gauge")).to_contain_text("1,000,000")
+    expect(visitor.find(".budget-number")).to_have_value("1,000,000")
+
+
 def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Opener) -> None:
     visitor = visit("window")
     long = "😀长" * 40_000  # the 10,000th place is inside of a character
@@ -229,6 +240,10 @@ def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Op
     more = message.locator(".show-more")
     expect(more).to_contain_text("characters are left")
     more.click()
+    expect(message.locator(".piece")).to_have_count(11)
+    with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
+        agent.user("and then?")  # the screen is drawn anew: what was opened stays open
+    expect(visitor.find(".message", "and then?")).to_be_visible()
     expect(message.locator(".piece")).to_have_count(11)
     more.click()
     expect(more).to_have_count(0)

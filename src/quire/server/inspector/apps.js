@@ -12,6 +12,7 @@ export function openApps(host, session) {
 class AppsScreen {
   constructor(host, session) {
     this.session = session;
+    this.opened = new Map();
     this.body = el("div", { class: "scroll windows" });
     replace(host, this.body);
     this.changed();
@@ -55,7 +56,7 @@ class AppsScreen {
             window.items.map(({ id, text }) => el("div", {}, el("dt", { class: "mono" }, id), el("dd", {}, text))),
           )
         : window.content
-          ? longText(window.content, { class: "text" })
+          ? longText(window.content, { class: "text" }, this.opened, window.id)
           : null,
       window.summary ? el("p", { class: "dim" }, window.summary) : null,
       window.obsolete

@@ -27,6 +27,7 @@ export class BudgetSlider {
       class: "field budget-number num",
       "aria-label": t("budget.exact"),
       onchange: () => this.typed(),
+      onblur: () => this.show(this.session.budget ?? this.session.info.budget),
     });
     this.own = el("i", { class: "own-mark", title: t("budget.own"), "aria-hidden": "true" });
     this.reset = button(t("budget.reset"), () => this.moved(this.session.info.budget), { class: "button small quiet" });
@@ -54,25 +55,32 @@ export class BudgetSlider {
     return Math.round((STEPS * Math.log(Math.max(LEAST, budget) / LEAST)) / Math.log(this.most / LEAST));
   }
 
-  /** Show a budget, without telling anybody. */
+  /** Show a budget, without telling anybody. A number that somebody is typing stays: changes of an agent that runs come
+      at any moment. */
   show(budget) {
+    if (document.activeElement !== this.exact) this.exact.value = number(budget);
     const own = this.session.info.budget;
     this.range.value = String(this.toStep(budget));
     this.range.setAttribute("aria-valuetext", t("n.tokens", { n: budget }));
     this.range.style.setProperty("--at", `${this.toStep(budget) / (STEPS / 100)}%`);
     this.own.style.setProperty("--own", String(this.toStep(own) / STEPS));
-    this.exact.value = number(budget);
     this.reset.classList.toggle("unseen", budget === own);
   }
 
   typed() {
     const value = Number(this.exact.value.replace(/[^0-9]/g, ""));
     if (value > 0) this.moved(Math.min(value, 10_000_000));
-    else this.show(this.session.budget ?? this.session.info.budget);
+    else this.put(this.session.budget ?? this.session.info.budget);
+  }
+
+  /** Show a budget, and in the field of the number in any case: it is no longer being typed. */
+  put(budget) {
+    this.show(budget);
+    this.exact.value = number(budget);
   }
 
   moved(budget) {
-    this.show(budget);
+    this.put(budget);
     this.onInput(budget);
   }
 }

@@ -14,6 +14,7 @@ export function openCompare(host, session) {
 class CompareScreen {
   constructor(host, session) {
     this.session = session;
+    this.opened = new Map();
     this.left = this.side("left", Math.max(1, session.seq - 1));
     this.right = this.side("right", session.seq);
     this.result = el("div", { class: "scroll compare-result" });
@@ -167,7 +168,7 @@ class CompareScreen {
         el("span", { class: "op" }, t(`diff.${op}`)),
         el("b", { class: "role" }, named("role", speakerOf(message))),
       ),
-      op === "changed" ? this.lines(left, right) : longText(textOf(message), { class: "text" }),
+      op === "changed" ? this.lines(left, right) : longText(textOf(message), { class: "text" }, this.opened),
     );
   }
 

@@ -7,26 +7,30 @@ import { t } from "./i18n.js";
 const PIECE = 10_000; // characters of a line that are broken in no time
 const STEP = 10; // pieces that are added at a time
 
-/** A text as it is; one with a line that is too long begins with a piece, and a button that shows more. */
-export function longText(text, props) {
+/** A text as it is; one with a line that is too long begins with a piece, and a button that shows more. `opened` is the
+    screen's Map of how many characters were asked for, since it is drawn anew at every change; `key` names a text in
+    it that may itself change. */
+export function longText(text, props, opened, key = text) {
   const whole = el("pre", props);
   if (!hasLongLine(text)) {
     whole.append(text);
     return whole;
   }
   let shown = 0;
-  const add = (pieces) => {
-    for (let n = 0; n < pieces && shown < text.length; n += 1) {
+  const addUntil = (wanted) => {
+    while (shown < text.length && shown < wanted) {
       const end = endOf(text, shown + PIECE);
       whole.append(el("span", { class: "piece" }, text.slice(shown, end)));
       shown = end;
     }
   };
   const words = () => t("content.more", { n: text.length - shown });
-  add(1);
+  addUntil(Math.max(PIECE, opened.get(key) ?? 0));
+  if (shown >= text.length) return whole;
   const more = button(words(), addOn, { class: "button small show-more" });
   function addOn() {
-    add(STEP);
+    addUntil(shown + STEP * PIECE);
+    opened.set(key, shown);
     if (shown < text.length) more.textContent = words();
     else more.remove();
   }

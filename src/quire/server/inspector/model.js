@@ -20,6 +20,8 @@ class ModelScreen {
     this.session = session;
     this.format = "openai";
     this.raw = false;
+    this.drawn = 0;
+    this.opened = new Map();
     this.summary = el("div", { class: "model-summary", "aria-live": "polite" });
     this.wrong = el("div", {});
     this.list = el("ol", { class: "messages", "aria-label": t("tab.model") });
@@ -98,8 +100,9 @@ class ModelScreen {
     try {
       const view = await this.session.view({ budget: this.session.budget, format: this.format });
       if (this.wanted !== wanted) return;
-      this.view = view;
       replace(this.wrong);
+      if (view === this.view) return;
+      this.view = view;
       this.draw();
     } catch (error) {
       replace(
@@ -118,6 +121,7 @@ class ModelScreen {
       ...(view.system ? [{ apart: true, value: view.system }] : []),
       ...view.messages.map((value, number) => ({ value, number })),
     ];
+    const before = this.drawn;
     this.drawn = 0;
     this.stopAt = prefix?.messages ?? 0;
     replace(
@@ -134,7 +138,8 @@ class ModelScreen {
         : null,
     );
     replace(this.list);
-    this.drawOn();
+    do this.drawOn();
+    while (this.drawn < Math.min(before, this.sent.length)); // who has read on stays there
     this.reveal();
   }
 
@@ -189,8 +194,8 @@ class ModelScreen {
     const cached = apart || place < this.stopAt;
     const speaker = apart ? "system" : speakerOf(value);
     const shown = this.raw
-      ? longText(JSON.stringify(value, null, 2), { class: "text mono json" })
-      : (apart ? systemBlocks(value) : blocksOf(value)).map(drawBlock);
+      ? longText(JSON.stringify(value, null, 2), { class: "text mono json" }, this.opened)
+      : (apart ? systemBlocks(value) : blocksOf(value)).map((block) => drawBlock(block, this.opened));
     return el(
       "li",
       { class: `message ${cached ? "is-cached" : "is-new"}`, "data-role": speaker },

@@ -21,6 +21,7 @@ class Panel {
     this.host = host;
     this.session = session;
     this.chars = FIRST_CHARS;
+    this.opened = new Map();
   }
 
   close() {
@@ -189,7 +190,13 @@ class Panel {
         "div",
         { class: "content" },
         el("h3", {}, t("content.messages")),
-        page.messages.map((message) => el("div", { class: "bubble" }, blocksOf(message).map(drawBlock))),
+        page.messages.map((message) =>
+          el(
+            "div",
+            { class: "bubble" },
+            blocksOf(message).map((block) => drawBlock(block, this.opened)),
+          ),
+        ),
       );
     }
     const rest = page.detail_chars - page.detail.length;
@@ -197,7 +204,9 @@ class Panel {
       "div",
       { class: "content" },
       el("h3", {}, t("content.detail")),
-      page.detail ? longText(page.detail, { class: "text" }) : el("p", { class: "dim" }, t("content.empty")),
+      page.detail
+        ? longText(page.detail, { class: "text" }, this.opened, page.index)
+        : el("p", { class: "dim" }, t("content.empty")),
       rest > 0 ? button(t("content.more", { n: rest }), () => this.readOn(), { class: "button small" }) : null,
     );
   }

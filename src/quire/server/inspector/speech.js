@@ -68,8 +68,8 @@ function plain(content) {
     .join("\n");
 }
 
-/** The element of a block. */
-export function drawBlock({ kind, label, id, text }) {
+/** The element of a block; `opened` is how far long texts are open, see longText. */
+export function drawBlock({ kind, label, id, text }, opened) {
   const heading =
     kind === "text"
       ? null
@@ -83,7 +83,7 @@ export function drawBlock({ kind, label, id, text }) {
     "div",
     { class: `block ${kind}` },
     heading,
-    longText(text, { class: kind === "text" ? "text" : "text mono" }),
+    longText(text, { class: kind === "text" ? "text" : "text mono" }, opened),
   );
 }
 
