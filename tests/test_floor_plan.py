@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "storage",
+        "storage.addresses",
         "storage.base",
         "storage.table",
         "storage.memory",
@@ -39,7 +40,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "storage.shares",
         "storage.sqlite",
         "storage.overlay",
-        "storage.migrate",
         "storage.postgres.address",
         "storage.postgres.schema",
         "storage.postgres.writing",
@@ -82,7 +82,15 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "providers.anthropic",
     ),
     ("records", "schemas"),
-    ("storage.mirror", "storage.folderlog", "storage.file", "storage.opening", "reader"),
+    (
+        "storage.mirror",
+        "storage.folderlog",
+        "storage.file",
+        "storage.opening",
+        "storage.soundness",
+        "storage.migrate",
+        "reader",
+    ),
     ("state",),
     (
         "search",

@@ -130,7 +130,9 @@ class Library:
         names = self._names("", prefix)
         return tuple(expire(self.storage, names, cutoff_of(older_than), action, folder, dry_run=dry_run))
 
-    def migrate(self, target: "Storage | Library", *, progress: Report | None = None) -> Progress:
+    def migrate(
+        self, target: "str | os.PathLike[str] | Storage | Library", *, progress: Report | None = None
+    ) -> Progress:
         """Copy every context to another store, verified; called again, an interrupted copy goes on. See `migrate`."""
         return migrate(self.storage, target.storage if isinstance(target, Library) else target, progress=progress)
 

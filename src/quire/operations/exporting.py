@@ -44,7 +44,8 @@ from quire.storage.base import (
     check_path,
     check_storage,
 )
-from quire.storage.migrate import Progress, Report, migrate
+from quire.storage.migrate import Progress, Report, copy_contexts
+from quire.storage.soundness import Soundness
 
 FORMAT: Final = 1
 _TITLE: Final = b"quire export "
@@ -86,7 +87,8 @@ def export_context(
     """Write one context to a file that appears only when it is whole; what was written.
 
     Raises `NoSuchContext`, `InvalidOperation` if the file exists and is not to be overwritten, `StorageFailure` if it
-    cannot be written, and `Conflict` if the context never stood still and its storage cannot hold it still.
+    cannot be written, `Corrupt` naming what is damaged in the context (then there is no file), and `Conflict` if the
+    context never stood still and its storage cannot hold it still.
     """
     target = check_path(path)
     if target.exists() and not overwrite:
@@ -99,7 +101,12 @@ def export_context(
             if head.version < 0:
                 raise InvalidOperation(f"Context {context!r} is an unfinished copy: finish that, then export.")
             with _written(target) as (file, keep):
-                done = _Writer(file, context, progress).write(still, head)
+                try:
+                    done = _Writer(file, context, progress).write(still, head)
+                except Corrupt:
+                    if still.head(context) == head:
+                        raise
+                    continue  # it was changed while it was read, that is all
                 if still.head(context) == head:
                     keep()
                     return done
@@ -118,7 +125,7 @@ def import_context(
     check_storage(storage)
     with ExportFile(path) as file:
         context = check_context_name(file.name if name is None else name)
-        migrate(file, storage, context, progress=progress)
+        copy_contexts(file, storage, context, progress=progress)
     return context
 
 
@@ -136,12 +143,15 @@ class _Writer:
     def write(self, storage: Storage, head: Head) -> Progress:
         self._put(_TITLE + str(FORMAT).encode() + b"\n")
         self._frame(_Opening(self._context, head.version, head.value))
+        judge = Soundness(self._context, head)
         for family in FAMILIES:
             for record in storage.scan(self._context, family):
+                judge.take(family, record)
                 self._frame(_Line(family, record.key, record.value, record.group, record.order))
                 self._records += 1
                 if self._records % _TELL_EVERY == 0:
                     self._tell("export")
+        judge.close()
         self._frame(_Closing(self._records, self._checksum.digest()))
         return self._tell("done")
 

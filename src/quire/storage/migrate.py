@@ -4,6 +4,7 @@ While a copy is under way the target context has a negative version and a cursor
 by accident and the next call goes on where the last one stopped. The last commit of a copy makes it the real thing.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from zlib import crc32
@@ -13,9 +14,12 @@ from msgspec import Struct
 
 from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext
 from quire.storage.base import FAMILIES, Commit, Family, Head, Put, Record, Storage, check_storage
+from quire.storage.opening import storage_at
+from quire.storage.soundness import Soundness
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20
+_MOST_NAMES = 20
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -39,35 +43,83 @@ class _Cursor(Struct, frozen=True, array_like=True):
     key: int
 
 
+Where = str | os.PathLike[str] | Storage
+"""A store, by URL, path or as an object: what `quire.open` takes."""
+
+
 def migrate(
+    source: Where,
+    target: Where,
+    contexts: str | Iterable[str] | None = None,
+    *,
+    progress: Report | None = None,
+) -> Progress:
+    """Copy one, several or (None) all contexts from one store to another; the sum of what was copied.
+
+    All of a context goes over: pages, history, vectors. A fork becomes whole: it shares nothing in the target. A
+    context with damage is not copied; the others are, and then `Corrupt` names it with the record. Also raises
+    `InvalidOperation` if the target holds another context of that name, `Conflict` if the source changed meanwhile,
+    `Corrupt` if a copied record reads back differently, `StorageFailure` if there is no source. Calling it again goes
+    on.
+    """
+    from_, owns_source = storage_at(source, create=False)
+    try:
+        to, owns_target = storage_at(target)
+        try:
+            return copy_contexts(from_, to, contexts, progress=progress)
+        finally:
+            if owns_target:
+                to.close()
+    finally:
+        if owns_source:
+            from_.close()
+
+
+def copy_contexts(
     source: Storage,
     target: Storage,
     contexts: str | Iterable[str] | None = None,
     *,
     progress: Report | None = None,
+    sound: bool = True,
 ) -> Progress:
-    """Copy one, several or (None) all contexts; the sum of what was copied.
-
-    All of a context goes over: pages, history, vectors. A fork becomes whole: it shares nothing in the target. Raises
-    `InvalidOperation` if the target holds another context of that name, `Conflict` if the source changed meanwhile,
-    `Corrupt` if a copied record reads back differently. Calling it again goes on.
-    """
+    """`migrate` between storages that are open; unless it must be `sound`, whatever the records say."""
     check_storage(source)
     check_storage(target)
     names = [contexts] if isinstance(contexts, str) else _finished(source) if contexts is None else contexts
     records = size = 0
+    damaged: dict[str, Corrupt] = {}
     for name in names:
-        done = _Copy(source, target, name, progress or _silent).run()
-        records, size = records + done.records, size + done.bytes
+        try:
+            done = _Copy(source, target, name, progress or _silent, sound=sound).run()
+        except Corrupt as error:
+            damaged[name] = error
+        else:
+            records, size = records + done.records, size + done.bytes
+    if damaged:
+        raise _told(damaged)
     return Progress(context="", phase="done", records=records, bytes=size)
+
+
+def _told(damaged: dict[str, Corrupt]) -> Corrupt:
+    """The error for contexts that were not copied: what is wrong with the first, and the names of the others."""
+    first, *others = damaged
+    if not others:
+        return damaged[first]
+    more = f" and {len(others) - _MOST_NAMES:,} more" if len(others) > _MOST_NAMES else ""
+    return Corrupt(f"{damaged[first]} Not copied either: {', '.join(map(repr, others[:_MOST_NAMES]))}{more}.")
 
 
 def _finished(source: Storage) -> Iterator[str]:
     """All contexts but those that are themselves unfinished copies, or were dropped since they were listed."""
     for name in source.contexts():
-        head = source.head(name)
-        if head is not None and head.version >= 0:
-            yield name
+        try:
+            head = source.head(name)
+        except Corrupt:
+            yield name  # who copies it says so
+        else:
+            if head is not None and head.version >= 0:
+                yield name
 
 
 def _silent(progress: Progress) -> None:
@@ -77,11 +129,12 @@ def _silent(progress: Progress) -> None:
 class _Copy:
     """The copy of one context."""
 
-    def __init__(self, source: Storage, target: Storage, context: str, report: Report) -> None:
+    def __init__(self, source: Storage, target: Storage, context: str, report: Report, *, sound: bool) -> None:
         self.source = source
         self.target = target
         self.context = context
         self.report = report
+        self.sound = sound
         self.records = 0
         self.size = 0
         head = source.head(context)
@@ -94,18 +147,25 @@ class _Copy:
     def run(self) -> Progress:
         """Copy what is missing, verify everything, and make the copy real."""
         there = self.target.head(self.context)
-        if there is not None and there.version >= 0:
-            if there != self.head:
-                raise InvalidOperation(
-                    f"The target already holds another context {self.context!r}, at version {there.version}; drop it"
-                    " or choose another target."
-                )
-            self._verify()
-            return self._tell("done")
-        version = self._copy(there)
-        self._verify()
+        is_real = there is not None and there.version >= 0
+        if there is not None and is_real and there != self.head:
+            raise InvalidOperation(
+                f"The target already holds another context {self.context!r}, at version {there.version}; drop it or"
+                " choose another target."
+            )
+        try:
+            version = 0 if is_real else self._copy(there)
+            difference = self._verify()
+        except Corrupt:
+            self._source_is_unchanged()
+            if not is_real:
+                self.target.drop(self.context)  # it would never become whole
+            raise
         self._source_is_unchanged()
-        self.target.commit(self.context, Commit(version, self.head.version, self.head.value, ()))
+        if difference:
+            raise Corrupt(difference)
+        if not is_real:
+            self.target.commit(self.context, Commit(version, self.head.version, self.head.value, ()))
         return self._tell("done")
 
     def _copy(self, there: Head | None) -> int:
@@ -132,17 +192,23 @@ class _Copy:
             version = -1
         return version
 
-    def _verify(self) -> None:
+    def _verify(self) -> str:
+        """Compare everything; what is different, or nothing. Raises `Corrupt` if the source itself is damaged."""
         self.records = self.size = 0
+        judge = Soundness(self.context, self.head) if self.sound else None
         for family in FAMILIES:
             pairs = zip_longest(self.source.scan(self.context, family), self.target.scan(self.context, family))
             for record, copy in pairs:
+                if judge is not None and record is not None:
+                    judge.take(family, record)
                 if record != copy:
-                    self._source_is_unchanged()
-                    raise Corrupt(self._difference(family, record, copy))
+                    return self._difference(family, record, copy)
                 self._count([record] if record else [])
                 if self.records % _CHUNK_RECORDS == 0:
                     self._tell("verify")
+        if judge is not None:
+            judge.close()
+        return ""
 
     def _source_is_unchanged(self) -> None:
         if self.source.head(self.context) != self.head:

@@ -1,7 +1,7 @@
 """Verifying a context: every invariant, against what is stored, saying what is broken where."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -9,52 +9,27 @@ from quire.errors import QuireError
 from quire.pages import Lifecycle, Mark, Visibility
 from quire.records import (
     PageRecord,
-    decode_anchor,
-    decode_body,
-    decode_call,
     decode_entry,
     decode_head,
-    decode_message,
-    decode_note,
     decode_page,
-    decode_segment,
     decode_tally,
-    decode_vector,
     page_key,
     page_number,
     segment_number,
 )
 from quire.state import State
 from quire.storage.base import (
-    ANCHOR,
     BODY,
-    CALL,
     JOURNAL,
     MESSAGE,
-    NOTE,
     PAGE,
     PIN,
-    SEGMENT,
     TALLY,
-    VECTOR,
-    Family,
     Record,
     Storage,
 )
+from quire.storage.soundness import DECODERS
 from quire.system.rules import showable_root
-
-_DECODERS: dict[Family, Callable[[Record], object]] = {
-    SEGMENT: lambda record: decode_segment(record.key, record.value),
-    PAGE: decode_page,
-    BODY: lambda record: decode_body(record.key, record.value),
-    JOURNAL: lambda record: decode_entry(record.key, record.value),
-    TALLY: lambda record: decode_tally(record.key, record.value),
-    MESSAGE: lambda record: decode_message(record.key, record.value),
-    CALL: lambda record: decode_call(record.key, record.value),
-    NOTE: lambda record: decode_note(record.key, record.value),
-    ANCHOR: lambda record: decode_anchor(record.key, record.value),
-    VECTOR: lambda record: decode_vector(record.key, record.value),
-}
 
 
 class Problem(Struct, frozen=True):
@@ -79,7 +54,7 @@ def check(state: State) -> list[Problem]:
 
 def unreadable(storage: Storage, context: str) -> Iterator[Problem]:
     """Every record of a context that cannot be read. Streams; needs nothing but the storage."""
-    for family, decode in _DECODERS.items():
+    for family, decode in DECODERS.items():
         for record in storage.scan(context, family):
             try:
                 decode(record)

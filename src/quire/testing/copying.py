@@ -3,7 +3,7 @@
 from quire.errors import InvalidOperation, NoSuchContext
 from quire.storage.base import BODY, FAMILIES, JOURNAL, Commit, Put, Storage
 from quire.storage.memory import MemoryStorage
-from quire.storage.migrate import Progress, migrate
+from quire.storage.migrate import Progress, copy_contexts
 from quire.testing.case import StorageCase, contents, grouped, pages, refused, write
 
 _GROUPS = [0, 1, 2]
@@ -15,7 +15,7 @@ class CopyRules(StorageCase):
     def test_a_context_is_copied_from_memory(self) -> None:
         source, target = MemoryStorage(), self.open()
         _fill(source)
-        migrate(source, target)
+        copy_contexts(source, target, sound=False)
         assert _everything(target) == _everything(source)
         write(target, "c", *pages([9_999], group=1))
         assert grouped(target, "c", [1])[1][-1] == 9_999
@@ -24,8 +24,8 @@ class CopyRules(StorageCase):
         source, between, target = self.open(), MemoryStorage(), self.open("another")
         _fill(source)
         before = _everything(source)
-        migrate(source, between)
-        migrate(between, target)
+        copy_contexts(source, between, sound=False)
+        copy_contexts(between, target, sound=False)
         assert _everything(between) == before
         assert _everything(target) == before
         assert _everything(source) == before
@@ -34,7 +34,7 @@ class CopyRules(StorageCase):
         source, target = self.open(), MemoryStorage()
         _fill(source)
         told: list[Progress] = []
-        total = migrate(source, target, "c", progress=told.append)
+        total = copy_contexts(source, target, "c", progress=told.append, sound=False)
         records = [record for found in contents(source, "c")[1].values() for record in found]
         assert (total.records, total.bytes) == (len(records), sum(len(record.value) for record in records))
         assert {progress.context for progress in told} == {"c"}
@@ -47,8 +47,8 @@ class CopyRules(StorageCase):
     def test_a_copy_that_is_made_already_is_left_alone(self) -> None:
         source, target = MemoryStorage(), self.open()
         _fill(source)
-        migrate(source, target)
-        migrate(source, target)
+        copy_contexts(source, target, sound=False)
+        copy_contexts(source, target, sound=False)
         assert _everything(target) == _everything(source)
 
     def test_another_context_is_not_overwritten_by_a_copy(self) -> None:
@@ -57,15 +57,15 @@ class CopyRules(StorageCase):
         write(target, "c", *pages([1]))
         before = contents(target, "c")
         with refused(InvalidOperation):
-            migrate(source, target, "c")
+            copy_contexts(source, target, "c", sound=False)
         assert contents(target, "c") == before
         with refused(NoSuchContext):
-            migrate(source, target, "never there")
+            copy_contexts(source, target, "never there", sound=False)
 
     def test_a_context_without_records_is_copied(self) -> None:
         source, target = MemoryStorage(), self.open()
         source.commit("c", Commit(0, 4, b"only a head", ()))
-        migrate(source, target)
+        copy_contexts(source, target, sound=False)
         assert _everything(target) == _everything(source)
 
 

@@ -29,7 +29,7 @@ from quire.storage.base import (
     Write,
 )
 from quire.storage.memory import MemoryStorage
-from quire.storage.migrate import migrate
+from quire.storage.migrate import copy_contexts
 from quire.testing.case import HEAD, StorageCase, contents, grouped, keys_of, pages, refused, write
 
 _GROUPS = [0, 1, 2, MAX_GROUP]
@@ -110,7 +110,7 @@ class ForkRules(StorageCase):
         ]
         storage.fork("c", "f", Commit(3, 10, b"on top", writes, seen=HEAD), {PAGE: 5})
         model = MemoryStorage()
-        migrate(storage, model, "c")
+        copy_contexts(storage, model, "c", sound=False)
         model.fork("c", "f", Commit(3, 10, b"on top", writes, seen=HEAD), {PAGE: 5})
         assert storage.head("f") == Head(10, b"on top")
         assert _state(storage, "f") == _state(model, "f")
@@ -323,8 +323,8 @@ class ForkRules(StorageCase):
         _fork(storage, "c", "f", *_new(_MANY), *_deletes(4), below={PAGE: 100})
         write(storage, "c", *_new(_MANY), *_deletes(5))
         storage.drop("c")
-        migrate(storage, memory, "f")
-        migrate(memory, another, "f")
+        copy_contexts(storage, memory, "f", sound=False)
+        copy_contexts(memory, another, "f", sound=False)
         assert _state(memory, "f") == _state(storage, "f")
         assert _state(another, "f") == _state(storage, "f")
 

@@ -1,0 +1,108 @@
+"""Whether the records of a context are sound: each can be read, and none is missing that another one tells of.
+
+What a record says about itself is its checksum; what others say of it is in the pages (texts, messages) and in the
+journal, which has an entry for every step. Nothing is decoded further than needed, and nothing is kept but keys.
+"""
+
+from collections.abc import Callable
+
+from quire.errors import Corrupt, NewerFormat, QuireError
+from quire.records import (
+    PageRecord,
+    decode_anchor,
+    decode_body,
+    decode_call,
+    decode_entry,
+    decode_head,
+    decode_message,
+    decode_note,
+    decode_page,
+    decode_segment,
+    decode_tally,
+    decode_vector,
+)
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    JOURNAL,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    SEGMENT,
+    TALLY,
+    VECTOR,
+    Family,
+    Head,
+    Record,
+)
+
+DECODERS: dict[Family, Callable[[Record], object]] = {
+    SEGMENT: lambda record: decode_segment(record.key, record.value),
+    PAGE: decode_page,
+    BODY: lambda record: decode_body(record.key, record.value),
+    JOURNAL: lambda record: decode_entry(record.key, record.value),
+    TALLY: lambda record: decode_tally(record.key, record.value),
+    MESSAGE: lambda record: decode_message(record.key, record.value),
+    CALL: lambda record: decode_call(record.key, record.value),
+    NOTE: lambda record: decode_note(record.key, record.value),
+    ANCHOR: lambda record: decode_anchor(record.key, record.value),
+    VECTOR: lambda record: decode_vector(record.key, record.value),
+}
+"""How a record of each family is read; a pin has nothing to read but its key. They raise `Corrupt`."""
+
+
+class Soundness:
+    """Judges the records of one context as they pass, in the order of the families and by key.
+
+    Every method raises `Corrupt` with the context and the record.
+    """
+
+    def __init__(self, context: str, head: Head) -> None:
+        self._context = context
+        self._version = head.version
+        self._wanted: dict[Family, dict[int, int]] = {BODY: {}, MESSAGE: {}}
+        """The texts and messages that pages hold and that have not passed yet, with the key of such a page."""
+        self._entry = 0
+        self._read(lambda: decode_head(head.value))
+
+    def take(self, family: Family, record: Record) -> None:
+        """Look at the next record."""
+        decode = DECODERS.get(family)
+        found = None if decode is None else self._read(lambda: decode(record))
+        if family in self._wanted:
+            self._wanted[family].pop(record.key, None)
+        elif isinstance(found, PageRecord):
+            if found.header.body:
+                self._wanted[BODY][found.header.body] = record.key
+            self._wanted[MESSAGE].update(dict.fromkeys(found.header.numbers, record.key))
+        elif family == JOURNAL:
+            self._follow(record.key, getattr(found, "operation", ""))
+
+    def close(self) -> None:
+        """Say that all records have passed."""
+        for family, left in self._wanted.items():
+            for key, page in left.items():
+                raise self._damage(f"{family} record {key} is missing; page record {page} tells of it.")
+        if self._entry != self._version:
+            raise self._damage(f"journal record {self._entry + 1} is missing; the context is at {self._version}.")
+
+    def _follow(self, key: int, operation: str) -> None:
+        """A journal has no gap; that of a fork starts where the fork was made."""
+        if key != self._entry + 1 and not (self._entry == 0 and operation == "fork"):
+            raise self._damage(f"journal record {self._entry + 1} is missing; the next one is {key}.")
+        self._entry = key
+
+    def _read(self, decode: Callable[[], object]) -> object:
+        try:
+            return decode()
+        except NewerFormat:
+            raise
+        except QuireError as error:
+            raise self._damage(str(error)) from error
+
+    def _damage(self, text: str) -> Corrupt:
+        return Corrupt(
+            f"Context {self._context!r}: {text} Restore it from a backup; doctor() names everything that is damaged,"
+            " and backup() copies what is there as it is."
+        )

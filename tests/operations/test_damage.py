@@ -1,0 +1,146 @@
+"""Damage is named by whatever copies, and is never copied as if it were sound; nothing is removed because of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire import Corrupt, Library, MemoryStorage, Storage, StorageFailure, migrate
+from quire.operations.exporting import import_context
+from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Delete, Family, Head, Put, Record, Write
+from quire.testing.case import contents
+from tests.operations.test_doctor import patch
+from tests.operations.test_exporting import BACKENDS, make
+from tests.talks import full_talk, new_talk
+
+
+def first(storage: Storage, family: Family, context: str = "c") -> Record:
+    return next(iter(storage.scan(context, family)))
+
+
+def flipped(storage: Storage, family: Family, context: str = "c") -> Write:
+    record = first(storage, family, context)
+    value = bytes([record.value[0] ^ 1]) + record.value[1:]
+    return Put(family, record.key, value, record.group, record.order)
+
+
+DAMAGES: dict[str, tuple[Callable[[Storage], Write], str]] = {
+    "a body": (lambda storage: flipped(storage, BODY), r"'c': body record \d+ is damaged"),
+    "a page": (lambda storage: flipped(storage, PAGE), r"'c': page record \d+ is damaged"),
+    "a message": (lambda storage: flipped(storage, MESSAGE), r"'c': message record \d+ is damaged"),
+    "an entry": (lambda storage: flipped(storage, JOURNAL), r"'c': journal record \d+ is damaged"),
+    "a lost body": (
+        lambda storage: Delete(BODY, first(storage, BODY).key),
+        r"'c': body record \d+ is missing; page record",
+    ),
+    "a lost message": (
+        lambda storage: Delete(MESSAGE, first(storage, MESSAGE).key),
+        r"'c': message record \d+ is missing; page record",
+    ),
+    "a lost entry": (lambda storage: Delete(JOURNAL, 3), r"'c': journal record 3 is missing; the next one is 4"),
+    "the last entry": (
+        lambda storage: Delete(JOURNAL, next(iter(storage.scan("c", JOURNAL, reverse=True))).key),
+        r"'c': journal record \d+ is missing; the context is at",
+    ),
+}
+
+
+def damaged(storage: Storage, damage: str) -> str:
+    """A store with a damaged context between two sound ones; what must be said of it."""
+    for name in ("a", "c", "d"):
+        full_talk(storage, name)
+    write, said = DAMAGES[damage]
+    patch(storage, write(storage))
+    return said
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_context_is_not_copied_and_the_others_are(damage: str) -> None:
+    source, target = MemoryStorage(), MemoryStorage()
+    said = damaged(source, damage)
+    with pytest.raises(Corrupt, match=said):
+        migrate(source, target)
+    assert list(target.contexts()) == ["a", "d"]
+    assert contents(target, "d") == contents(source, "d")
+    with pytest.raises(Corrupt, match=said):
+        new_talk(source, "c").pages.migrate(target)
+    assert list(target.contexts()) == ["a", "d"]
+
+
+def test_several_damaged_contexts_are_named() -> None:
+    source = MemoryStorage()
+    for name in ("c", "d", "e"):
+        full_talk(source, name)
+        patch(source, flipped(source, BODY, name), context=name)
+    with pytest.raises(Corrupt, match=r"'c': body record .* Not copied either: 'd', 'e'\."):
+        migrate(source, MemoryStorage())
+
+
+def test_a_copy_that_was_there_already_stays_when_its_source_is_damaged_later() -> None:
+    source, target = MemoryStorage(), MemoryStorage()
+    full_talk(source, "c")
+    migrate(source, target)
+    before = contents(target, "c")
+    patch(source, flipped(source, BODY))
+    with pytest.raises(Corrupt, match="body record"):
+        migrate(source, target)
+    assert contents(target, "c") == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_damaged_context_is_not_exported(backend: str, damage: str, tmp_path: Path) -> None:
+    storage = make(backend, tmp_path / "store")
+    full_talk(storage, "c")
+    write, said = DAMAGES[damage]
+    patch(storage, write(storage))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(Corrupt, match=said):
+        Library(storage).export("c", tmp_path / "out" / "c.quire")
+    assert list((tmp_path / "out").iterdir()) == []
+    storage.close()
+
+
+def test_what_is_changed_while_it_is_read_is_not_called_damaged(tmp_path: Path) -> None:
+    """A storage without snapshots shows half of two states: a page whose text is gone by now."""
+    talk = full_talk(MemoryStorage(), "c")
+    inner = talk.pages.storage
+
+    class Torn:
+        """Loses a body while the first reading passes it, and finds it again with a newer head."""
+
+        readings = 0
+
+        def __getattr__(self, name: str) -> object:
+            if name == "snapshot":
+                raise AttributeError(name)
+            return getattr(inner, name)
+
+        def head(self, context: str) -> Head | None:
+            return inner.head(context)
+
+        def scan(self, context: str, family: Family, *span: int, reverse: bool = False) -> object:
+            records = list(inner.scan(context, family, *span, reverse=reverse))
+            if family == BODY:
+                self.readings += 1
+                if self.readings == 1:
+                    talk.user("somebody writes")
+                    return iter(records[1:])
+            return iter(records)
+
+    Library(Torn()).export("c", tmp_path / "c.quire")  # type: ignore[arg-type]
+    target = MemoryStorage()
+    import_context(target, tmp_path / "c.quire")
+    assert contents(target, "c") == contents(inner, "c")
+
+
+def test_a_store_is_migrated_by_url_and_by_path(tmp_path: Path) -> None:
+    with quire.open(tmp_path / "a.db", "谈话") as talk:
+        talk.user("你好")
+    migrate(tmp_path / "a.db", f"file:{tmp_path / 'b'}")
+    migrate(f"file:{tmp_path / 'b'}", str(tmp_path / "c.db"), "谈话")
+    assert [message.content for message in quire.open(tmp_path / "c.db", "谈话").messages()] == ["你好"]
+    with pytest.raises(StorageFailure, match="no store"):
+        migrate(tmp_path / "none.db", MemoryStorage())
+    assert not (tmp_path / "none.db").exists()
