@@ -5,6 +5,7 @@ What is lost before the server saw it and what is lost after look the same to a 
 
 import http.client
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -129,6 +130,14 @@ def _send(handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str],
         handler.wfile.write(data)
 
 
+class _Server(ThreadingHTTPServer):
+    """One whose clients may go at any moment: those here give up waiting, or are killed."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serving(behind: Proxy | Careless) -> Iterator[str]:
     """The address of a running server that answers so."""
@@ -144,7 +153,7 @@ def serving(behind: Proxy | Careless) -> Iterator[str]:
         def log_message(self, *arguments: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

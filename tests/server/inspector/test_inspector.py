@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 import quire
 from tests.server.inspector.conftest import Opener
 from tests.server.inspector.visitor import Visitor, expect
