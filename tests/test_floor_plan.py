@@ -248,6 +248,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.sharing",
     ),
     ("aio.lanes", "aio.faces", "aio.doors", "aio"),
+    ("adapters", "adapters.opening"),
+    ("adapters.following",),
     ("",),
     (
         "server.asked",

@@ -1,0 +1,128 @@
+"""A context that follows a list somebody else keeps: what is new there is added, what was taken back is deleted.
+
+A framework hands over its whole history with every call, and after a restart as new objects. Every message added here
+remembers, in its `meta`, a print of the item it came from and of all items before it. So the newest message tells how
+far the context has followed, in one look, whoever wrote it and whenever.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from threading import RLock
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from quire.context import Context
+from quire.errors import Conflict
+from quire.messages import Message
+from quire.view.view import View
+
+_ITEM = "item"
+_PART = "part"
+_TRIES = 5
+
+Item = TypeVar("Item")
+
+
+class Place(NamedTuple):
+    """Where a message of a view comes from: an item of the list, and which of its messages it is."""
+
+    item: int
+    part: int
+
+
+class Follower(Generic[Item]):
+    """Keeps a context's conversation equal to a list of a framework's own items.
+
+    `parse` gives the messages of an item (perhaps none), `print_of` bytes that are equal for equal items, also after
+    a restart.
+    """
+
+    def __init__(
+        self, ctx: Context, parse: Callable[[Item], Sequence[Message]], print_of: Callable[[Item], bytes]
+    ) -> None:
+        self.ctx = ctx
+        self._parse = parse
+        self._print_of = print_of
+        self._items: list[Item] = []
+        self._chain: list[str] = []
+        self._places: dict[str, int] = {}
+        self._lock = RLock()
+
+    def follow(self, items: Sequence[Item]) -> None:
+        """Take over what the list has now, in one commit; another writer's commit meanwhile is taken over too."""
+        with self._lock:
+            self._print(items)
+            for _ in range(_TRIES):
+                try:
+                    return self._catch_up()
+                except Conflict:
+                    self.ctx.refresh()
+            return self._catch_up()
+
+    def origins(self, view: View) -> Iterator[tuple[Message, Place | None]]:
+        """The messages of a view, each with its place in the list if the view shows it as it stands there."""
+        with self._lock:
+            parsed: dict[int, Sequence[Message]] = {}
+            for message in view.messages:
+                item = self._places.get(message.meta.get(_ITEM, ""))
+                if item is None:
+                    yield message, None
+                    continue
+                if item not in parsed:
+                    parsed[item] = self._parse(self._items[item])
+                part = int(message.meta[_PART])
+                yield message, Place(item, part) if _says_the_same(message, parsed[item][part]) else None
+
+    def _print(self, items: Sequence[Item]) -> None:
+        """Print what was not printed before. Items are compared by identity: a list that grows costs little."""
+        same = 0
+        for mine, theirs in zip(self._items, items, strict=False):
+            if mine is not theirs:
+                break
+            same += 1
+        for gone in self._chain[same:]:
+            self._places.pop(gone, None)
+        del self._items[same:], self._chain[same:]
+        for item in items[same:]:
+            before = self._chain[-1] if self._chain else ""
+            self._places[link := _linked(before, self._print_of(item))] = len(self._items)
+            self._items.append(item)
+            self._chain.append(link)
+
+    def _catch_up(self) -> None:
+        reached, gone = self._reached()
+        fresh = [message for item in range(reached + 1, len(self._items)) for message in self._messages(item)]
+        if gone:
+            changes = [{"operation": "delete", "indices": gone}]
+            self.ctx.conversation.modify([*changes, {"operation": "insert", "data": fresh}] if fresh else changes)
+        elif fresh:
+            self.ctx.add(fresh)
+
+    def _reached(self) -> tuple[int, list[int]]:
+        """The last item that is in the context, or -1, and the indices of messages whose items the list has not."""
+        conversation, gone = self.ctx.conversation, list[int]()
+        everything = conversation.messages(all=True)
+        for place in range(len(everything) - 1, -1, -1):
+            message = everything[place]
+            link = message.meta.get(_ITEM)
+            if link is None or conversation.is_modified(message.index):
+                continue
+            if link in self._places:
+                return self._places[link], gone[::-1]
+            gone.append(message.index)
+        return -1, gone[::-1]
+
+    def _messages(self, item: int) -> list[Message]:
+        return [
+            replace(message, meta={**message.meta, _ITEM: self._chain[item], _PART: part})
+            for part, message in enumerate(self._parse(self._items[item]))
+        ]
+
+
+def _linked(before: str, printed: bytes) -> str:
+    return blake2b(before.encode() + b"\0" + printed, digest_size=12).hexdigest()
+
+
+def _says_the_same(one: Message, other: Message) -> bool:
+    return (one.content, one.tool_calls, one.tool_call_id) == (other.content, other.tool_calls, other.tool_call_id)

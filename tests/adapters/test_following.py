@@ -1,0 +1,109 @@
+"""A context follows a list: what is new is added once, what was taken back is gone, restarts and races included."""
+
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.adapters.following import Follower
+from quire.messages import Message, ToolCall
+
+Item = tuple[str, ...]
+"""Who said what; several texts of one item are several messages."""
+
+
+def parse(item: Item) -> list[Message]:
+    role, *texts = item
+    if role == "call":
+        return [Message(role="assistant", tool_calls=(ToolCall(texts[0], "look"),))]
+    if role == "result":
+        return [Message(role="tool", tool_call_id=texts[0], content=texts[1])]
+    return [Message(role="user" if role == "user" else "assistant", content=text) for text in texts]
+
+
+def follower(ctx: quire.Context) -> Follower[Item]:
+    return Follower(ctx, parse, lambda item: "\n".join(item).encode())
+
+
+def said(ctx: quire.Context) -> list[str]:
+    return [message.text or message.tool_calls[0].id for message in ctx.messages()]
+
+
+@pytest.fixture
+def ctx() -> quire.Context:
+    return quire.open(quire.MemoryStorage(), budget=2_000)
+
+
+def test_what_is_new_is_added_once(ctx: quire.Context) -> None:
+    follow = follower(ctx).follow
+    history: list[Item] = [("user", "one")]
+    follow(history)
+    seq = ctx.seq
+    follow(history)
+    assert ctx.seq == seq
+    history += [("call", "c1"), ("result", "c1", "found"), ("assistant", "two", "three")]
+    follow(history)
+    assert said(ctx) == ["one", "c1", "found", "two", "three"]
+    assert ctx.seq == seq + 1
+
+
+def test_equal_items_are_told_apart_by_what_stands_before_them(ctx: quire.Context) -> None:
+    history: list[Item] = [("user", "go on"), ("assistant", "yes"), ("user", "go on"), ("assistant", "yes")]
+    for end in range(1, 5):
+        follower(ctx).follow(history[:end])
+    assert said(ctx) == ["go on", "yes", "go on", "yes"]
+
+
+def test_after_a_restart_nothing_comes_twice(tmp_path: Path) -> None:
+    history: list[Item] = [("user", f"question {n}") if n % 2 else ("assistant", f"answer {n}") for n in range(1, 40)]
+    for end in range(1, 40, 7):
+        with quire.open(tmp_path / "a.db") as ctx:
+            follower(ctx).follow([(*item,) for item in history[:end]])
+    with quire.open(tmp_path / "a.db") as ctx:
+        assert said(ctx) == [text for _, text in history[:36]]
+
+
+def test_what_was_taken_back_is_deleted_and_what_came_instead_stands_there(ctx: quire.Context) -> None:
+    follow = follower(ctx).follow
+    follow([("user", "one"), ("assistant", "wrong"), ("user", "no")])
+    follow([("user", "one"), ("assistant", "right")])
+    assert said(ctx) == ["one", "right"]
+    assert [message.text for message in ctx.messages(all=True)] == ["one", "wrong", "no", "right"]
+    follow([("user", "one"), ("assistant", "wrong"), ("user", "no")])  # and back to the other branch
+    assert said(ctx) == ["one", "wrong", "no"]
+    follow([("user", "one")])
+    assert said(ctx) == ["one"]
+    follow([("user", "one"), ("assistant", "wrong")])
+    assert said(ctx) == ["one", "wrong"]
+
+
+def test_what_others_added_stays(ctx: quire.Context) -> None:
+    follow = follower(ctx).follow
+    follow([("user", "one")])
+    ctx.assistant("by hand")
+    follow([("user", "one"), ("user", "two")])
+    assert said(ctx) == ["one", "by hand", "two"]
+
+
+def test_a_view_names_where_its_whole_messages_come_from(ctx: quire.Context) -> None:
+    long = "tool output " * 1_200
+    history: list[Item] = [("user", "old " * 900), ("assistant", "a", "b"), ("call", "c"), ("result", "c", long)]
+    following = follower(ctx)
+    following.follow(history)
+    origins = list(following.origins(ctx.render()))
+    whole = {message.text: place for message, place in origins if place is not None}
+    for text, place in whole.items():
+        assert parse(history[place.item])[place.part].text == text
+    assert all(message.text not in (long, "old " * 900) for message, _ in origins)
+    following.follow([*history, ("user", "and now?")])
+    assert ("and now?", (4, 0)) in [(message.text, place) for message, place in following.origins(ctx.render())]
+
+
+def test_two_handles_that_follow_the_same_list_add_it_once(tmp_path: Path) -> None:
+    history: list[Item] = [("user", f"line {n}") for n in range(12)]
+    with quire.open(tmp_path / "a.db") as one, quire.open(tmp_path / "a.db") as two:
+        first, second = follower(one), follower(two)
+        for end in range(1, 13):
+            first.follow(history[:end])
+            second.follow(history[:end])
+        assert said(one) == said(two) == [f"line {n}" for n in range(12)]
