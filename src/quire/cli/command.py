@@ -1,8 +1,8 @@
 """What a command is: how it is called, what it does, and how its help looks."""
 
 import argparse
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from quire.cli.out import Out
 
@@ -22,7 +22,7 @@ class Command(NamedTuple):
 def parser_of(name: str, summary: str, command: Command) -> argparse.ArgumentParser:
     """The parser of one command, with `--json` as every command has it."""
     about = f"{summary[:1].upper()}{summary[1:]}." + (f" {command.about}" if command.about else "")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"quire {name}",
         description=about,
         epilog="examples:\n" + "\n".join(f"  {example}" for example in command.examples),
@@ -32,6 +32,27 @@ def parser_of(name: str, summary: str, command: Command) -> argparse.ArgumentPar
     command.add(parser)
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of text for people")
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints repeat no password of an address."""
+
+    _words: Sequence[str] = ()
+
+    def parse_intermixed_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
+        self._words = args or ()
+        return super().parse_intermixed_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        from quire.storage.opening import masked
+
+        for word in self._words:
+            for part in (word, word.partition("=")[2]):
+                if masked(part) != part:
+                    message = message.replace(part, masked(part))
+        super().error(message)
 
 
 class _Formatter(argparse.HelpFormatter):

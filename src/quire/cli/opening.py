@@ -1,19 +1,18 @@
 """The store and the context that a command is about: how they are named, and how they are opened."""
 
 import argparse
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import quire
 from quire.errors import NoSuchContext
+from quire.storage.opening import masked
 
 WHERE = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT = "default"
 _MOST_NAMES = 12
 _MOST_COMPARED = 10_000
 """Names that a misspelt one is compared with; more would take too long for a word of help."""
-_SECRETS = re.compile(r"(?<=://)([^/@:]*):.*@|(?<=password=)[^&]+")
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -93,8 +92,3 @@ def _chosen(library: quire.Library) -> str:
 
 def _first_names(library: quire.Library) -> list[str]:
     return [name for _, name in zip(range(2), library.list(), strict=False)]
-
-
-def masked(where: str) -> str:
-    """A store's address as it may be shown: without a password."""
-    return _SECRETS.sub(lambda found: "…" if found[1] is None else f"{found[1]}:…@", where)

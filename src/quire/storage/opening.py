@@ -1,16 +1,17 @@
 """Opening a storage by URL or path."""
 
 import os
-import re
 from pathlib import Path
 
 from quire.errors import InvalidValue, StorageFailure, shown
+from quire.storage.addresses import is_no_path, veiled
 from quire.storage.base import Durability, Storage, check_durability, check_path, check_storage
 from quire.storage.file import FileStorage
 from quire.storage.memory import MemoryStorage
 from quire.storage.sqlite import SQLiteStorage
 
 _OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
+_POSTGRES = ("postgresql", "postgres")
 _FORMS = "memory:, file:DIR, sqlite:FILE, postgresql://USER@HOST/DATABASE, s3://bucket/prefix or a path"
 
 
@@ -22,14 +23,15 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
     With `create=False` one that is not there is `StorageFailure` instead of a new one.
     """
     check_durability(durability)
-    if isinstance(where, str) and where.startswith("s3:"):
+    scheme = _scheme(where)
+    if scheme == "s3":
         from quire.storage.s3 import S3Storage
 
-        return S3Storage.from_url(where, durability=durability, create=create)
-    if isinstance(where, str) and where.startswith(("postgresql:", "postgres:")):
+        return S3Storage.from_url(str(where), durability=durability, create=create)
+    if scheme in _POSTGRES:
         from quire.storage.postgres import PostgresStorage
 
-        return PostgresStorage(where, durability=durability, create=create)
+        return PostgresStorage(str(where), durability=durability, create=create)
     opener, path = _parse(where)
     if opener is None:
         return MemoryStorage()
@@ -47,26 +49,52 @@ def storage_at(
     return check_storage(where), False
 
 
+def masked(where: object) -> str:
+    """An address as it may be shown: without a password, and shortened where it is not understood."""
+    text = where if isinstance(where, str) else str(where)
+    try:
+        if _scheme(where) == "s3":
+            from quire.storage.s3.connecting import place_of
+
+            return place_of(text)
+        if _scheme(where) in _POSTGRES:
+            from quire.storage.postgres.address import parse
+
+            return parse(text).name
+    except InvalidValue:
+        pass
+    return veiled(text)
+
+
+def path_at(where: object) -> Path:
+    """The path that a store is at. Raises `InvalidValue`, also for what is plainly an address of another kind."""
+    path = check_path(where)
+    if is_no_path(os.fspath(where)):  # type: ignore[call-overload]
+        raise InvalidValue(f"{veiled(str(path))!r} is no path.")
+    return path
+
+
+def _scheme(where: object) -> str:
+    """What stands before the colon of a URL, in small letters; empty for a path."""
+    scheme, colon, _ = where.partition(":") if isinstance(where, str) else ("", "", "")
+    return "" if not colon or (len(scheme) == 1 and os.name == "nt") else scheme.lower()  # a drive letter is a path's
+
+
 def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
     try:
         return _parse_forms(where)
     except InvalidValue:
-        raise InvalidValue(f"Cannot open {shown(_without_password(where))}; give {_FORMS}.") from None
-
-
-def _without_password(where: object) -> object:
-    """What may be quoted of a URL that is not understood."""
-    return re.sub(r"(://[^/@:]*):.*@", r"\1@", where) if isinstance(where, str) else where
+        quoted = masked(where) if isinstance(where, str | os.PathLike) else where
+        raise InvalidValue(f"Cannot open {shown(quoted)}; give {_FORMS}.") from None
 
 
 def _parse_forms(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
-    if isinstance(where, os.PathLike):
-        return SQLiteStorage, check_path(where)
-    scheme, colon, rest = where.partition(":") if isinstance(where, str) else ("", "", "")
-    if not colon or (len(scheme) == 1 and os.name == "nt"):  # no scheme, or a drive letter
-        return SQLiteStorage, check_path(where)
+    scheme = _scheme(where)
+    if not scheme:
+        return SQLiteStorage, path_at(where)
+    rest = str(where)[len(scheme) + 1 :]
     if scheme == "memory" and not rest:
         return None, Path()
     if scheme in _OPENERS:  # scheme:path, scheme://path and scheme:///path
-        return _OPENERS[scheme], check_path(rest.removeprefix("//"))
+        return _OPENERS[scheme], path_at(rest.removeprefix("//"))
     raise InvalidValue(f"Unknown scheme {scheme!r}.")

@@ -6,13 +6,14 @@ from itertools import count
 
 from quire import Context
 from quire.cli.command import Command
-from quire.cli.opening import add_context, add_where, context_of, masked
+from quire.cli.opening import add_context, add_where, context_of
 from quire.cli.out import Out
 from quire.cli.progress import Progress
 from quire.cli.visible import visible
 from quire.cli.words import counted
 from quire.errors import InvalidOperation, NoSuchContext
 from quire.pages import ContentsPage
+from quire.storage.opening import masked
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 

@@ -4,11 +4,12 @@ import argparse
 
 import quire
 from quire.cli.command import Command
-from quire.cli.opening import add_context, add_where, known, library_at, masked, named
+from quire.cli.opening import add_context, add_where, known, library_at, named
 from quire.cli.out import Out
 from quire.cli.progress import Progress
 from quire.cli.values import Values
 from quire.errors import QuireError
+from quire.storage.opening import masked
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:

@@ -10,12 +10,13 @@ import msgspec
 import quire
 from quire.cli.command import Command
 from quire.cli.histories import Conversation, History, Kind, kind_of, read_history
-from quire.cli.opening import add_context, library_at, masked, named
+from quire.cli.opening import add_context, library_at, named
 from quire.cli.out import Out
 from quire.cli.progress import Progress
 from quire.cli.words import counted
 from quire.conversation import ImportReport
 from quire.errors import InvalidValue, QuireError
+from quire.storage.opening import masked
 
 _EVERY = "all"
 _MOST_FINDINGS = 10

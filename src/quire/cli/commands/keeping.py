@@ -9,12 +9,13 @@ import msgspec
 
 import quire
 from quire.cli.command import Command
-from quire.cli.opening import WHERE, add_context, add_where, context_of, known, library_at, masked
+from quire.cli.opening import WHERE, add_context, add_where, context_of, known, library_at
 from quire.cli.out import Out
 from quire.cli.progress import Progress
 from quire.cli.words import counted
 from quire.errors import InvalidOperation, StorageFailure
 from quire.providers import format_messages
+from quire.storage.opening import masked
 
 _STDOUT = "-"
 _FORMATS = ("quire", "json", "openai", "anthropic", "responses")

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from quire.errors import InvalidValue, QuireError, shown
+from quire.storage.addresses import is_secret
 from quire.storage.s3.objects import Objects
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -55,14 +56,14 @@ def parse_url(url: str) -> dict[str, Any]:
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
         raise InvalidValue(f"The S3 URL cannot be read; give {_FORM}.") from None
-    if "@" in parts.netloc or any("key" in name or "token" in name or "secret" in name for name in options):
+    if "@" in url.partition("?")[0] or ":" in parts.netloc or any(map(is_secret, options)):
         raise InvalidValue(
-            "A URL is no place for credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give them to"
-            " S3Storage(access_key_id=…, secret_access_key=…)."
+            f"Give {_FORM}. A URL is no place for credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
+            " give them to S3Storage(access_key_id=…, secret_access_key=…)."
         )
     unknown = sorted(options.keys() - set(_OPTIONS))
     if unknown or parts.scheme != "s3" or parts.fragment:
-        what = f"Option {shown(unknown[0])} is unknown. " if unknown else ""
+        what = f"Option {_quoted(unknown[0])} is unknown. " if unknown else ""
         raise InvalidValue(f"{what}Give {_FORM}; options: {', '.join(_OPTIONS)}.")
     found: dict[str, Any] = {"bucket": parts.netloc, "prefix": unquote(parts.path).strip("/"), **options}
     if "virtual_hosted" in found:
@@ -71,6 +72,12 @@ def parse_url(url: str) -> dict[str, Any]:
         if name in found:
             found[name] = _number(name, found[name], kind)
     return found
+
+
+def place_of(url: str) -> str:
+    """The store that a URL names, as it may be shown. Raises `InvalidValue`."""
+    named = parse_url(url)
+    return f"s3://{named['bucket']}/{named['prefix']}".rstrip("/") if "@" in url else f"s3{url[2:]}"
 
 
 def _number(name: str, text: str, kind: type[float] | type[int]) -> float | int:
@@ -115,14 +122,19 @@ def connect(connection: Connection) -> Objects:
     return Objects(store, connection.prefix, connection.place)
 
 
+def _quoted(part: object) -> str:
+    """A part of an address as an error may quote it: not if it looks like somebody's credentials."""
+    return "(not quoted: it may hold credentials)" if set("@:") & set(str(part)) else shown(part)
+
+
 def _check(connection: Connection) -> None:
     if not isinstance(connection.bucket, str) or not _BUCKET.fullmatch(connection.bucket):
-        raise InvalidValue(f"Bucket {shown(connection.bucket)} is no name of a bucket; give {_FORM}.")
+        raise InvalidValue(f"Bucket {_quoted(connection.bucket)} is no name of a bucket; give {_FORM}.")
     prefix = connection.prefix
     plain = isinstance(prefix, str) and (not prefix or _PREFIX.fullmatch(prefix))
     if not plain or len(prefix) > _MAX_PREFIX or any(part in (".", "..") for part in prefix.split("/")):
         raise InvalidValue(
-            f"Prefix {shown(prefix)} is not allowed; use up to {_MAX_PREFIX} of A-Z a-z 0-9 ! _ . * ' ( ) = -"
+            f"Prefix {_quoted(prefix)} is not allowed; use up to {_MAX_PREFIX} of A-Z a-z 0-9 ! _ . * ' ( ) = -"
             " with / between parts."
         )
     address = connection.address
