@@ -11,7 +11,7 @@ from quire import InvalidOperation, InvalidValue, Library, MemoryStorage, NoSuch
 from quire.clock import as_datetime
 from quire.context import Options, Setup
 from quire.operations.retention import LEAVING
-from quire.storage.base import Commit
+from quire.storage.base import JOURNAL, Commit, Put
 from quire.testing import FaultyStorage
 from tests.books import WordCounter, new_book
 
@@ -206,10 +206,57 @@ def test_an_archive_that_was_interrupted_after_writing_goes_on(tmp_path: Path) -
 
 def test_a_file_of_another_context_is_not_taken_for_the_archive(tmp_path: Path) -> None:
     aged(20).export("d20", tmp_path / "d10.quire")
+    before = (tmp_path / "d10.quire").read_bytes()
+    (tmp_path / "d10.2.quire").write_bytes(b"cut off")
     library = aged(10)
-    with pytest.raises(InvalidOperation, match="another state of 'd10'"):
-        library.expire(timedelta(days=5), action="archive", folder=tmp_path)
-    assert library.exists("d10")
+    (gone,) = library.expire(timedelta(days=5), action="archive", folder=tmp_path)
+    assert gone.path == str(tmp_path / "d10.3.quire")
+    assert (tmp_path / "d10.quire").read_bytes() == before
+    assert library.import_(gone.path) == "d10"
+
+
+def test_a_name_that_comes_again_is_archived_beside_the_first(tmp_path: Path) -> None:
+    library = aged(10)
+    paths = []
+    for _ in range(3):
+        (gone,) = library.expire(timedelta(days=5), action="archive", folder=tmp_path)
+        paths.append(Path(gone.path or "").name)
+        aged(10).migrate(library)
+    assert paths == ["d10.quire", "d10.2.quire", "d10.3.quire"]
+
+
+@pytest.mark.parametrize("damage", ["record", "head"])
+def test_a_damaged_context_stays_is_named_and_does_not_hold_up_the_others(tmp_path: Path, damage: str) -> None:
+    library = aged(10, 20, 30)
+    stored = library.storage.head("d20")
+    assert stored is not None
+    head, writes = (b"damaged!", ()) if damage == "head" else (stored.value, [Put(JOURNAL, 1, b"damaged!")])
+    library.storage.commit("d20", Commit(stored.version, stored.version, head, writes))
+    gone = library.expire(timedelta(days=5), action="archive", folder=tmp_path)
+    assert [(one.name, bool(one.problem), one.path is not None) for one in gone] == [
+        ("d10", False, True),
+        ("d20", True, False),
+        ("d30", False, True),
+    ]
+    assert ("head record" if damage == "head" else "'d20': journal record 1") in gone[1].problem
+    assert (gone[1].updated_at is None) is (damage == "head")
+    assert list(library.list()) == ["d20"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d10.quire", "d30.quire"]
+
+
+def test_an_archive_that_came_too_late_leaves_no_file(tmp_path: Path) -> None:
+    library = aged(10)
+    inner = library.storage
+
+    class Meddled(FaultyStorage):
+        def commit(self, context: str, commit: Commit) -> None:
+            if commit.head == LEAVING:
+                quire.open(inner, context).pages.hide("mem-0")
+            super().commit(context, commit)
+
+    assert Library(Meddled(inner)).expire(timedelta(days=5), action="archive", folder=tmp_path) == ()
+    assert list(tmp_path.iterdir()) == []
+    assert library.open("d10").check() == []
 
 
 def test_a_context_that_is_changed_meanwhile_stays(tmp_path: Path) -> None:

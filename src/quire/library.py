@@ -72,7 +72,8 @@ class Library:
     ) -> Progress:
         """Write one context to one file, history included; it appears when it is whole. Writers go on meanwhile.
 
-        Raises `NoSuchContext`, `InvalidOperation` if the file exists, `StorageFailure` if it cannot be written.
+        Raises `NoSuchContext`, `InvalidOperation` if the file exists, `StorageFailure` if it cannot be written,
+        `Corrupt` naming what is damaged in the context: then there is no file.
         """
         from quire.operations.exporting import export_context
 
@@ -81,7 +82,8 @@ class Library:
     def import_(self, path: str | os.PathLike[str], name: str | None = None, *, progress: Report | None = None) -> str:
         """Read an exported context back, under its own name or another; that name. All of it, or nothing.
 
-        Raises `InvalidOperation` if the name is taken, `Corrupt` naming the place in a damaged file.
+        A context that is there as the file has it is left as it is. Raises `InvalidOperation` if the name is taken by
+        another one or by another state of it, `Corrupt` naming the place in a damaged file.
         """
         from quire.operations.exporting import import_context
 
@@ -123,7 +125,8 @@ class Library:
         """Let go of the contexts that nobody changed for so long, or since a moment; what was let go of.
 
         `action="archive"` first writes each to a file in `folder`, which `import_` reads back, and reads it through.
-        One that is changed meanwhile stays. With `dry_run` nothing is done. Raises `InvalidValue`.
+        One that is changed meanwhile stays. One that is damaged stays too and is among the result, with its `problem`.
+        With `dry_run` nothing is done. Raises `InvalidValue`, and `StorageFailure` if the store or the folder fails.
         """
         from quire.operations.retention import cutoff_of, expire
 

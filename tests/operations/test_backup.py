@@ -117,8 +117,10 @@ def test_what_is_there_is_not_overwritten_and_a_bad_target_is_named(tmp_path: Pa
     assert (tmp_path / "taken").read_text() == "mine"
     with pytest.raises(InvalidValue, match="migrate"):
         backup(storage, "postgresql://host/db")
-    with pytest.raises(StorageFailure, match="nowhere"):
-        backup(storage, tmp_path / "nowhere" / "x.db")
+    for kind in ("", "file:", "sqlite:"):
+        with pytest.raises(StorageFailure, match=r"Cannot write .*no folder '.*nowhere'; make it first"):
+            backup(storage, f"{kind}{tmp_path / 'nowhere' / 'x.db'}")
+    assert not (tmp_path / "nowhere").exists()
     with pytest.raises(StorageFailure, match="no store"):
         backup(tmp_path / "missing.db", tmp_path / "x.db")
     with pytest.raises(InvalidValue):

@@ -41,6 +41,8 @@ def backup(
     kind, path = _target(target)
     if os.path.lexists(path):
         raise InvalidOperation(f"{str(path)!r} exists already; a backup is a new store: choose another path.")
+    if not path.parent.is_dir():
+        raise StorageFailure(f"Cannot write {str(path)!r}: there is no folder {str(path.parent)!r}; make it first.")
     storage, owned = storage_at(where, create=False)
     fresh = path.with_name(f".{path.name[:80]}.{os.urandom(6).hex()}.new")
     try:

@@ -118,13 +118,20 @@ def import_context(
 ) -> str:
     """Read a file that `export_context` wrote into a storage, under its own name or another; that name.
 
-    The context is there at once, when everything is read and verified; called again after an interruption, it goes on.
-    Raises `InvalidOperation` if there is another context of that name, `Corrupt` with the place if the file is
-    damaged or was never finished, `NewerFormat` if a newer quire wrote it.
+    The context is there at once, when everything is read and verified; called again after an interruption, it goes on,
+    and called again after that, it finds the context as it is in the file and changes nothing. Raises
+    `InvalidOperation` if there is another context of that name, or another state of it, `Corrupt` with the place if
+    the file is damaged or was never finished, `NewerFormat` if a newer quire wrote it.
     """
     check_storage(storage)
     with ExportFile(path) as file:
         context = check_context_name(file.name if name is None else name)
+        there = storage.head(context)
+        if there is not None and there.version >= 0 and there != file.head(context):
+            raise InvalidOperation(
+                f"There is another context {context!r} already, at version {there.version}: pass name=… to import this"
+                " one under another name, or delete that one first."
+            )
         copy_contexts(file, storage, context, progress=progress)
     return context
 

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Literal, get_args
 
 from msgspec import Struct
 
-from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchContext, StorageFailure, shown
+from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, shown
 from quire.operations.exporting import ExportFile, export_context
 from quire.operations.usage import info_of
 from quire.storage.base import Commit, Head, Storage, check_path
@@ -22,12 +23,17 @@ LEAVING = b"quire: leaving"
 
 
 class Expired(Struct, frozen=True, kw_only=True):
-    """A context that was let go of, or would be: when it was changed last, and the file it was written to."""
+    """A context that was let go of, or would be: when it was changed last, and the file it was written to.
+
+    One that should have been and could not be has a `problem`, which says why: it is still there, and no file is. When
+    it was changed last is None if its head cannot be read.
+    """
 
     name: str
-    updated_at: datetime
+    updated_at: datetime | None
     action: Action
     path: str | None = None
+    problem: str = ""
 
 
 def cutoff_of(older_than: timedelta | datetime) -> datetime:
@@ -52,31 +58,92 @@ def expire(
 ) -> Iterator[Expired]:
     """Let go of those contexts that were changed last before a moment; each as it is done.
 
-    A context that someone changes meanwhile stays. Raises `InvalidValue`.
+    A context that someone changes meanwhile stays. One that cannot be read is named with its problem, and the others
+    go. Raises `InvalidValue`, and `StorageFailure` if the store or the folder fails.
     """
     place = _checked(action, folder)
     if place is not None and not dry_run:
         _make(place)
     for name in names:
-        head = storage.head(name)
-        if head is None:
+        one = _Leaving(storage, name, action, place)
+        try:
+            gone = one.go(cutoff, dry_run=dry_run)
+        except (NoSuchContext, Conflict):  # somebody else removed or changed it
             continue
+        except StorageFailure:
+            raise
+        except QuireError as error:
+            gone = Expired(name=name, updated_at=one.updated_at, action=action, problem=str(error))
+        if gone is not None:
+            yield gone
+
+
+class _Leaving:
+    """One context that may be let go of."""
+
+    def __init__(self, storage: Storage, name: str, action: Action, place: Path | None) -> None:
+        self.updated_at: datetime | None = None
+        self._storage = storage
+        self._name = name
+        self._action = action
+        self._place = place
+
+    def go(self, cutoff: datetime, *, dry_run: bool) -> Expired | None:
+        """Let go of it if it is due; None if it stays."""
+        head = self._storage.head(self._name)
+        if head is None:
+            return None
         if head.version < 0:
             if head.value == LEAVING and not dry_run:  # of a call that was killed half way
-                storage.drop(name)
-            continue
-        try:
-            found = info_of(storage, name)
-        except NoSuchContext:
-            continue
-        if found.updated_at >= cutoff:
-            continue
-        target = None if place is None else place / (file_name(name) + ENDING)
-        gone = Expired(
-            name=name, updated_at=found.updated_at, action=action, path=None if target is None else str(target)
+                self._storage.drop(self._name)
+            return None
+        self.updated_at = info_of(self._storage, self._name).updated_at
+        if self.updated_at >= cutoff:
+            return None
+        path, is_there = self._path(head)
+        if not dry_run and not self._remove(head, path, is_there):
+            return None
+        return Expired(
+            name=self._name, updated_at=self.updated_at, action=self._action, path=None if path is None else str(path)
         )
-        if dry_run or _let_go(storage, name, head, target):
-            yield gone
+
+    def _path(self, head: Head) -> tuple[Path | None, bool]:
+        """Where to write it, and whether it is there already, of a call that was killed half way.
+
+        A name may come again: a context that was made anew after an archive gets a file of its own.
+        """
+        if self._place is None:
+            return None, False
+        stem = file_name(self._name)
+        for number in count(1):
+            path = self._place / (f"{stem}.{number}{ENDING}" if number > 1 else f"{stem}{ENDING}")
+            if not os.path.lexists(path):
+                return path, False
+            if self._is_in(path, head):
+                return path, True
+        raise AssertionError("unreachable")
+
+    def _is_in(self, path: Path, head: Head) -> bool:
+        """Whether a file holds this very state, and can be read as a whole."""
+        try:
+            with ExportFile(path) as written:
+                return (written.name, written.head(self._name)) == (self._name, head)
+        except QuireError:
+            return False
+
+    def _remove(self, head: Head, path: Path | None, is_there: bool) -> bool:
+        if path is None or is_there:
+            return drop_if(self._storage, self._name, head)
+        export_context(self._storage, self._name, path)
+        is_whole = self._is_in(path, head)  # read back before the only other copy goes
+        if is_whole and drop_if(self._storage, self._name, head):
+            return True
+        path.unlink(missing_ok=True)
+        if not is_whole and self._storage.head(self._name) == head:
+            raise Corrupt(
+                f"What was written of {self._name!r} to {str(path)!r} reads back differently: look at the disk."
+            )
+        return False
 
 
 def drop_if(storage: Storage, context: str, head: Head) -> bool:
@@ -106,24 +173,3 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageFailure(f"Cannot make the folder {str(folder)!r}: {error}.") from error
-
-
-def _let_go(storage: Storage, context: str, head: Head, target: Path | None) -> bool:
-    if target is not None:
-        try:
-            export_context(storage, context, target)
-        except (NoSuchContext, Conflict):
-            return False
-        except InvalidOperation:  # a file is there: of an interrupted call, or of another context of that name
-            if not target.exists():
-                raise
-        with ExportFile(target) as written:  # read back before the only other copy goes
-            if (written.name, written.head(context)) != (context, head):
-                return _refuse(context, target) if storage.head(context) == head else False
-    return drop_if(storage, context, head)
-
-
-def _refuse(context: str, target: Path) -> bool:
-    raise InvalidOperation(
-        f"{str(target)!r} holds another state of {context!r}, perhaps of an earlier context of that name: move it away."
-    )
