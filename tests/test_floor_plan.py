@@ -55,6 +55,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "storage.s3.entries",
         "storage.s3.objects",
         "storage.s3.chunks",
+        "storage.s3.reasons",
         "storage.s3.runs",
         "storage.s3.heads",
         "storage.s3.standing",

@@ -4,7 +4,9 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from random import Random, SystemRandom
+from threading import Thread
 from typing import NamedTuple
 
 import pytest
@@ -201,7 +203,8 @@ def test_a_server_that_is_away_is_named_without_the_credentials() -> None:
         "bucket", "team", endpoint=endpoint, probe=False, access_key_id="AKIASECRET", secret_access_key="HUSH"
     )
     for call in (lambda: storage.head("c"), lambda: list(storage.contexts()), lambda: storage.drop("c")):
-        with pytest.raises(StorageFailure, match="s3://bucket/team: the server could not be reached") as error:
+        named = f"s3://bucket/team at {endpoint}: the server could not be reached .*the connection was refused"
+        with pytest.raises(StorageFailure, match=named) as error:
             call()
         assert not any(word in str(error.value) for word in ("HUSH", "AKIASECRET"))
         assert error.value.__cause__ is None
@@ -209,6 +212,61 @@ def test_a_server_that_is_away_is_named_without_the_credentials() -> None:
     with pytest.raises(StorageFailure):
         storage.commit("c", Commit(0, 1, HEAD, ()))
     assert "HUSH" not in f"{storage!r}{storage.objects!r}{vars(storage)!r}"
+
+
+@contextmanager
+def answering(data: bytes | None) -> Iterator[str]:
+    """Something that listens and answers every request with these bytes, or with nothing at all."""
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    one, _ = listener.accept()
+                    kept.append(one)
+                    if data is not None:
+                        one.recv(65_536)
+                        one.sendall(data)
+                        one.close()
+
+        Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        for one in kept:
+            one.close()
+
+
+FORBIDDEN = b"HTTP/1.1 403 No\r\nContent-Length: 49\r\n\r\n<Code>AccessDenied</Code><Message>HUSH</Message>  "
+NO_BUCKET = b"HTTP/1.1 404 No\r\nContent-Length: 25\r\n\r\n<Code>NoSuchBucket</Code>"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "reason"),
+    [
+        ("http", None, "no answer came in time"),
+        ("http", b"", "the connection broke off"),
+        ("http", b"220 mail\r\n\r\n", "no HTTP is spoken there"),
+        ("https", b"HTTP/1.1 400 Bad\r\n\r\n", "no TLS is spoken there"),
+        ("http", FORBIDDEN, r"refused \(403 AccessDenied\); check the credentials"),
+        ("http", NO_BUCKET, "there is no such bucket"),
+    ],
+)
+def test_a_failure_names_bucket_endpoint_and_reason(scheme: str, answer: bytes | None, reason: str) -> None:
+    with answering(answer) as place:
+        endpoint = f"{scheme}://{place}"
+        storage = S3Storage(
+            "bucket", endpoint=endpoint, probe=False, access_key_id="a", secret_access_key="HUSH", timeout_seconds=0.2
+        )
+        with pytest.raises(StorageFailure, match=f"s3://bucket at {endpoint}: .*{reason}") as error:
+            storage.head("c")
+    assert "HUSH" not in str(error.value)
+
+
+def test_a_host_that_is_not_there_is_said_to_be_none() -> None:
+    keys = {"access_key_id": "a", "secret_access_key": "b"}
+    storage = S3Storage("bucket", endpoint="http://nowhere.invalid", probe=False, **keys)
+    with pytest.raises(StorageFailure, match=r"s3://bucket at http://nowhere.invalid: .*no such host"):
+        storage.head("c")
 
 
 def test_wrong_credentials_are_said_to_be_wrong_and_not_shown() -> None:

@@ -17,6 +17,7 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9!_.*'()=-]+(/[A-Za-z0-9!_.*'()=-]+)*")
 _MAX_PREFIX: Final = 160
 _FORM: Final = "s3://bucket/prefix?endpoint=https://host&region=name"
 _OPTIONS: Final = ("endpoint", "region", "virtual_hosted", "upkeep", "grace_seconds", "timeout_seconds", "cache_bytes")
+_SERVER: Final = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(?=/|$)")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -39,8 +40,13 @@ class Connection(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """The store as errors name it."""
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        """The store as errors name it, and which server it is on."""
+        name = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        if not self.address:
+            region = self.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+            return f"{name} at AWS{f', region {region}' if region else ''}"
+        server = _SERVER.match(self.address)
+        return f"{name} at {server[0]}" if server else name
 
     @property
     def address(self) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from quire.errors import Busy, Corrupt, QuireError, StorageFailure
+from quire.storage.s3.reasons import reason
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -66,7 +67,7 @@ class Objects:
         self._store = store
         self._prefix = f"{prefix}/" if prefix else ""
         self.place = place
-        """How errors name the store: without any credentials."""
+        """How errors name the store and its server: without any credentials."""
         self.requests: Counter[str] = Counter()
 
     def get(self, key: str, known: str | None = None) -> Fetched | None:
@@ -197,7 +198,7 @@ class Objects:
         status = int(found[1]) if (found := _STATUS.search(text)) else 0
         code = found[1] if (found := _CODE.search(text)) else ""
         if code == "NoSuchBucket":
-            return StorageFailure(f"{self.place}: there is no such bucket; make it first.")
+            return StorageFailure(f"{self.place}: there is no such bucket; make it first, or check its name.")
         if isinstance(error, FileNotFoundError) or status == 404:
             return Missing(key)
         said = f"{status} {code}".strip()
@@ -214,7 +215,7 @@ class Objects:
                 f"{self.place}: no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give"
                 " access_key_id and secret_access_key."
             )
-        return Unanswered("the server could not be reached or did not answer")
+        return Unanswered(f"the server could not be reached or did not answer ({reason(text)})")
 
 
 def damaged(key: str, what: str) -> Corrupt:
