@@ -32,6 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "storage.log",
         "storage.names",
         "storage.schema",
+        "storage.rows",
         "storage.searching",
         "storage.fts",
         "storage.guard",

@@ -1,12 +1,14 @@
 """Damage is named by whatever copies, and is never copied as if it were sound; nothing is removed because of it."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 import quire
-from quire import Corrupt, Library, MemoryStorage, Storage, StorageFailure, migrate
+from quire import Corrupt, Library, MemoryStorage, SQLiteStorage, Storage, StorageFailure, migrate
 from quire.operations.exporting import import_context
 from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Delete, Family, Head, Put, Record, Write
 from quire.testing.case import contents
@@ -144,3 +146,64 @@ def test_a_store_is_migrated_by_url_and_by_path(tmp_path: Path) -> None:
     with pytest.raises(StorageFailure, match="no store"):
         migrate(tmp_path / "none.db", MemoryStorage())
     assert not (tmp_path / "none.db").exists()
+
+
+# Values of a wrong type in an SQLite file, which takes anything anywhere
+
+
+@pytest.fixture(scope="module")
+def sound_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file with two contexts, one a fork of the other."""
+    path = tmp_path_factory.mktemp("sound") / "store.db"
+    storage = SQLiteStorage(path)
+    talk = full_talk(storage, "c")
+    talk.checkpoint("here")
+    talk.fork("fork").user("更多")
+    storage.close()
+    return path.read_bytes()
+
+
+WRONG_TYPES = {
+    **{f"{family}.value = 5": f"{family} record" for family in ("segment", "page", "body", "journal", "message")},
+    **{f"{family}.value = 'x'": f"{family} record" for family in ("tally", "pin", "call", "note")},
+    "page.ord = 7": "its ord in table page is 7",
+    "page.grp = 'x'": "its grp in table page is 'x'",
+    "context.head = 3": "its head in table context is 3",
+    "context.version = 'x'": "its version in table context is 'x'",
+    "shared.origin = 'x'": "table shared is damaged: its origin is 'x'",
+    "shared.body = 'x'": "table shared is damaged: its body is 'x'",
+    "shared.origin = id": "table shared is damaged: its origin is",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TYPES)
+def test_a_value_of_a_wrong_type_is_named_by_the_doctor_and_by_reading(
+    wrong: str, sound_file: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(sound_file)
+    table, setting = wrong.split(".", 1)
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute(f"UPDATE {table} SET {setting} WHERE id = (SELECT max(id) FROM {table})")
+        assert db.changes() == 1
+    found = quire.doctor(path, repair=True)
+    said = [symptom for symptom in found.symptoms if WRONG_TYPES[wrong] in symptom.text]
+    assert said, found.symptoms
+    assert {(symptom.code, symptom.severity) for symptom in said} == {("corrupt", "error")}
+    name = said[0].context
+    with pytest.raises(Corrupt, match=WRONG_TYPES[wrong]), SQLiteStorage(path).snapshot(name) as storage:
+        contents(storage, name)
+    with pytest.raises(Corrupt, match=WRONG_TYPES[wrong]):
+        migrate(path, MemoryStorage())
+
+
+@pytest.mark.parametrize("name", ["''", "x'00ff'"])
+def test_a_name_that_nothing_leads_to_is_told(name: str, sound_file: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(sound_file)
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute(f"UPDATE context SET name = {name} WHERE name = 'c'")
+    found = quire.doctor(path, repair=True)
+    assert "head_lost" in {symptom.code for symptom in found.symptoms}
+    assert not found.healthy
+    assert found.contexts == 1

@@ -10,6 +10,7 @@ import apsw
 
 from quire.errors import InvalidOperation
 from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY, Family
+from quire.storage.rows import shared_of
 from quire.storage.schema import CLEAR, CLEAR_GONE, COPY_GONE, DELETE, ERASE, SWEEP
 
 Span = tuple[int, int, int]
@@ -142,8 +143,8 @@ class Shares:
             at = number
             while row := self._db.execute("SELECT origin, body, message FROM shared WHERE id = ?", (at,)).fetchone():
                 above = rows[-1][1] if rows else {"body": MAX_KEY + 1, "message": MAX_KEY + 1}
-                rows.append((row[0], {"body": min(row[1], above["body"]), "message": min(row[2], above["message"])}))
-                at = row[0]
+                at, body, message = shared_of(at, row)
+                rows.append((at, {"body": min(body, above["body"]), "message": min(message, above["message"])}))
             line = tuple(rows)
             if not self._db.in_transaction:  # what is seen inside one may yet be rolled back
                 self._lines[number] = line

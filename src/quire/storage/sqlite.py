@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -31,6 +31,7 @@ from quire.storage.base import (
     conflict,
 )
 from quire.storage.guard import Guard
+from quire.storage.rows import Row, head_of, name_of, record_of, size_of
 from quire.storage.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -38,7 +39,6 @@ from quire.storage.schema import (
     DELETE,
     GET,
     GROUP_BITS,
-    GROUP_MASK,
     MAX_CONTEXT,
     MIGRATIONS,
     MOVE,
@@ -57,9 +57,6 @@ _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
 _CHECKPOINT_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
-
-Row = tuple[Any, ...]
-"""(row id, value, group, order)"""
 
 
 class SQLiteStorage:
@@ -104,7 +101,7 @@ class SQLiteStorage:
                 self._numbers.pop(context, None)
                 return None
             self._numbers[context] = row[0]
-            return Head(row[1], row[2])
+            return head_of(context, row[1], row[2])
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._guard:
@@ -114,7 +111,7 @@ class SQLiteStorage:
                 row = self._db.execute(GET[family], (owner << KEY_BITS | key, number << KEY_BITS)).get
             else:
                 row = self._db.execute(GET[family], (number << KEY_BITS | key,)).get if number else None
-        return Record(key, row[0], _ungroup(row[1]), row[2]) if row else None
+        return record_of(family, (key, *row)) if row else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
@@ -129,7 +126,7 @@ class SQLiteStorage:
             base, more = owner << KEY_BITS, True
             while more and first <= last:
                 rows, more = self._chunk(sql, (base | first, base | last, *reader))
-                yield from map(_record, rows)
+                yield from (record_of(family, row) for row in rows)
                 if more:
                     reached = rows[-1][0] & MAX_KEY
                     first, last = (first, reached - 1) if reverse else (reached + 1, last)
@@ -152,7 +149,7 @@ class SQLiteStorage:
                     where = f" AND (ord, id) {beyond} (?, ?)"
                     values += [after[0], number << KEY_BITS | after[1]]
                 rows: list[Row] = self._db.execute(sql + where + ordered, [*values, limit]).fetchall()
-            yield from map(_record, rows)
+            yield from (record_of(family, row) for row in rows)
             if len(rows) < limit:
                 return
             limit = min(max(limit * 32, 64), _CHUNK)
@@ -176,7 +173,7 @@ class SQLiteStorage:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
-                if row is None or not commit.follows(Head(row[1], row[2])):
+                if row is None or not commit.follows(head_of(context, row[1], row[2])):
                     raise self._conflict(context, commit.expect)
                 source, number = row[0], self._new_head(target, commit)
                 for family, sql in COPY.items():
@@ -195,7 +192,7 @@ class SQLiteStorage:
             with self._guard:
                 sql = f"SELECT name FROM context WHERE name > ? ORDER BY name LIMIT {_CHUNK}"
                 names = [row[0] for row in self._db.execute(sql, (after,))]
-            yield from names
+            yield from map(name_of, names)
             if len(names) < _CHUNK:
                 return
             after = names[-1]
@@ -317,7 +314,7 @@ class SQLiteStorage:
 
     def _conflict(self, context: str, expect: int) -> Conflict:
         row = self._db.execute("SELECT version, head FROM context WHERE name = ?", (context,)).get
-        return conflict(context, Head(*row) if row else None, expect)
+        return conflict(context, head_of(context, *row) if row else None, expect)
 
     def _number(self, context: str) -> int:
         """The context's number, or 0 if it does not exist."""
@@ -414,16 +411,8 @@ def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:
     size = 0
     for row in cursor:
         rows.append(row)
-        size += len(row[1])
+        size += size_of(row)
         if size > _CHUNK_BYTES:
             cursor.close(True)
             return rows, True
     return rows, len(rows) == _CHUNK
-
-
-def _record(row: Row) -> Record:
-    return Record(row[0] & MAX_KEY, row[1], _ungroup(row[2]), row[3])
-
-
-def _ungroup(group: int | None) -> int | None:
-    return None if group is None else group & GROUP_MASK

@@ -106,6 +106,9 @@ def _structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[
 def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
     """Rows of contexts that no name and no fork leads to. One with its history has lost its head only: it stays."""
     named = {row[0] for row in db.execute("SELECT id FROM context")}
+    for number, name in db.execute("SELECT id, name FROM context WHERE name = '' OR typeof(name) <> 'text'").fetchall():
+        text = f"A context has its records (number {number}), but its name is {name!r}: nothing leads to it."
+        yield Symptom(code="head_lost", severity="error", where="table context", text=text, remedy=_FROM_BACKUP)
     for number in sorted(set(_numbers(db, JOURNAL)) - named):
         text = f"A context has its records (number {number}), but not the row that names it and says where it stands."
         yield Symptom(code="head_lost", severity="error", where="table context", text=text, remedy=_FROM_BACKUP)
