@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.errors import NewerFormat, QuireError
+from quire.operations.indexes import Indexes
 from quire.operations.retention import LEAVING
 from quire.records import (
     PAGE_CODE,
@@ -24,14 +25,11 @@ from quire.records import (
     decode_page,
     encode_record,
 )
-from quire.search.catching import known_as
-from quire.search.texts import is_found
 from quire.state import State
 from quire.storage.base import (
     ANCHOR,
     BODY,
     JOURNAL,
-    PAGE,
     PIN,
     TALLY,
     VECTOR,
@@ -45,7 +43,6 @@ from quire.storage.base import (
     Write,
 )
 from quire.storage.opening import storage_at
-from quire.storage.searching import Standing
 from quire.storage.sqlite import SQLiteStorage
 from quire.storage.symptoms import Severity, Symptom
 from quire.system.check import Problem, check, unreadable
@@ -87,12 +84,16 @@ def doctor(
         return Diagnosis(contexts=0, symptoms=(_refused("store", error),))
     try:
         symptoms = list(_store(storage, repair))
+        is_lost = any(symptom.code == "search_damaged" for symptom in symptoms)  # of all contexts then
+        indexes = None if is_lost else Indexes(storage, repair=repair)
         looked_at = 0
         for name in _names(storage, contexts, symptoms):
             if progress is not None:
                 progress(name)
             looked_at += 1
-            symptoms += _Examination(storage, name, repair).symptoms()
+            symptoms += _Examination(storage, name, repair, indexes).symptoms()
+        if indexes is not None:
+            symptoms += indexes.rest()
         return Diagnosis(contexts=looked_at, symptoms=tuple(symptoms))
     finally:
         if owned:
@@ -139,10 +140,11 @@ def _refused(where: str, error: Exception, context: str = "") -> Symptom:
 class _Examination:
     """The examination of one context."""
 
-    def __init__(self, storage: Storage, context: str, repair: bool) -> None:
+    def __init__(self, storage: Storage, context: str, repair: bool, indexes: Indexes | None) -> None:
         self._storage = storage
         self._context = context
         self._repair = repair
+        self._indexes = indexes
 
     def symptoms(self) -> list[Symptom]:
         """Everything that is wrong with it."""
@@ -173,7 +175,8 @@ class _Examination:
         yield from self._derived(state, [problem for problem in problems if problem.derived])
         if not any(problem.invariant == 0 for problem in problems):
             yield from self._unreached(state)
-        yield from self._search(head)
+        if self._indexes is not None:
+            yield from self._indexes.look(self._context, head)
 
     def _symptom(self, code: str, severity: Severity, where: str, text: str, remedy: str = "") -> Symptom:
         return Symptom(code=code, severity=severity, where=where, text=text, remedy=remedy, context=self._context)
@@ -215,38 +218,12 @@ class _Examination:
                 symptom = self._symptom("unreached_records", "note", family, text, _REPAIRS)
                 yield replace(symptom, repaired=self._repair)
 
-    def _search(self, head: Head) -> Iterator[Symptom]:
-        """An index that says it is up to date and holds other pages than there are."""
-        open_index: Any = getattr(self._storage, "search", None)
-        if open_index is None:
-            return
-        index = open_index(self._context)
-        stands = index.standing()
-        if stands is None or stands != Standing(head.version, known_as(head)):
-            return  # it catches up, or is made anew, before it answers
-        kept = {
-            number << 9 | place for number, block in index.sizes().items() for place, size in enumerate(block) if size
-        }
-        there = {record.key for record in self._storage.scan(self._context, PAGE) if _can_be_found(record)}
-        if kept == there:
-            return
-        if self._repair:
-            index.clear()
-        text = f"It holds {len(kept):,} pages where {len(there):,} can be found."
-        symptom = self._symptom("search_outdated", "warning", "search index", text, _REPAIRS)
-        yield replace(symptom, repaired=self._repair)
-
     def _commit(self, state: State, writes: list[Write], head: bytes | None = None) -> None:
         """Write beside what the context says: its version stays."""
         now = state.head_value
         commit = Commit(state.version, state.version, now if head is None else head, writes, now)
         self._storage.commit(self._context, commit)
         state.load()
-
-
-def _can_be_found(record: Record) -> bool:
-    page = decode_page(record)
-    return isinstance(page, PageRecord) and is_found(page)
 
 
 def _counted_anew(state: State) -> tuple[list[Write], bytes]:

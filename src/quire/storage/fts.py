@@ -21,6 +21,8 @@ from quire.storage.searching import (
     Document,
     Found,
     IndexLost,
+    IndexSealed,
+    Misshapen,
     Phrase,
     Score,
     Sizes,
@@ -37,10 +39,17 @@ _MOVE = """INSERT INTO search_state (id, version, identity, reached, serial) VAL
 _SIZES = "SELECT id, sizes FROM search_size WHERE id BETWEEN ? AND ?"
 _PUT_SIZES = "INSERT INTO search_size (id, sizes) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET sizes = excluded.sizes"
 _DELETE = "DELETE FROM search WHERE rowid = ?"
+_KEPT = "SELECT id FROM search_docsize WHERE id BETWEEN ? AND ?"
+_UNLIST = "DELETE FROM sqlite_schema WHERE name = 'search'"
+_SHADOWS = ("search_data", "search_idx", "search_content", "search_docsize", "search_config")
 _INSERT = "INSERT INTO search (rowid, body, name, description, parts) VALUES (?, ?, ?, ?, ?)"
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
 _BEST = """SELECT quire_score(search) AS score, rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?
     ORDER BY score DESC, rowid LIMIT ?"""
+
+
+_DAMAGED = (apsw.SQLError, apsw.CorruptError, Misshapen)
+"""What a damaged index ends in: FTS5 answers with either of the first two."""
 
 
 class FtsIndexes:
@@ -61,34 +70,78 @@ class FtsIndexes:
         self.db.register_fts5_function("quire_score", asked)
 
     def clear(self, number: int) -> None:
-        """Take out all documents of a context, in the open transaction."""
-        sizes = self.sizes(number)
+        """Take out all documents of a context, in the open transaction; if that is damaged, those of all contexts."""
         base = number << KEY_BITS
-        self.db.executemany(_DELETE, ((base | key,) for key in sizes.keys()))  # noqa: SIM118 - not a dict
-        self.db.execute("DELETE FROM search_state WHERE id = ?", (number,))
-        self.db.execute("DELETE FROM search_size WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY))
+        try:
+            kept = self.db.execute(_KEPT, (base, base | MAX_KEY)).fetchall()
+            self.db.executemany(_DELETE, kept)
+            self.db.execute("DELETE FROM search_state WHERE id = ?", (number,))
+            self.db.execute("DELETE FROM search_size WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY))
+        except _DAMAGED:
+            self.make_anew()
         self._known.pop(number, None)
 
     @contextmanager
     def sound(self) -> Iterator[None]:
-        """A block that ends in `IndexLost` if the index turns out to be missing or damaged; then it was emptied."""
+        """A block that ends in `IndexLost` if the index turns out to be missing or damaged; then it was emptied.
+
+        If it cannot be written, the block ends in `IndexSealed`.
+        """
         try:
             yield
-        except (apsw.SQLError, apsw.CorruptError) as error:
-            self.make_anew()
+        except apsw.ReadOnlyError as error:
+            raise _sealed(error) from error
+        except _DAMAGED as error:
+            try:
+                self.make_anew()
+            except apsw.ReadOnlyError:
+                raise _sealed(error) from error
             raise IndexLost(f"The search index was damaged ({error}) and is made anew.") from error
 
     def make_anew(self) -> None:
         """Empty the whole index: what is asked for next fills it again."""
         with self.db:
-            for table in ("search", "search_state", "search_size"):
+            self._drop()
+            for table in ("search_state", "search_size"):
                 self.db.execute(f"DROP TABLE IF EXISTS {table}")
             self.db.execute(SEARCH)
         self._known.clear()
 
+    def _drop(self) -> None:
+        """Take the FTS5 table away. One that FTS5 itself cannot open any more is taken from the list of tables."""
+        try:
+            with self.db:
+                self.db.execute("DROP TABLE IF EXISTS search")
+        except _DAMAGED:
+            self.db.execute("PRAGMA writable_schema = ON")
+            try:
+                self.db.execute(_UNLIST)
+            finally:
+                self.db.execute("PRAGMA writable_schema = RESET")
+        for table in _SHADOWS:
+            self.db.execute(f"DROP TABLE IF EXISTS {table}")
+
+    def state(self, number: int) -> tuple[int, bytes, int, int] | None:
+        """Where the index of a context stands, and its serial number. Raises `Misshapen`."""
+        row = self.db.execute(_STATE, (number,)).fetchone()
+        if row is None:
+            return None
+        version, identity, reached, serial = row
+        if type(version) is not int or type(identity) is not bytes or type(reached) is not int:
+            raise Misshapen(f"it does not say where context {number} stands")
+        return version, identity, reached, serial
+
     def sizes(self, number: int) -> Sizes:
         """The sizes of a context's documents as they are kept now."""
         return self._current(number)[1]
+
+    def read_sizes(self, number: int) -> Sizes:
+        """The same, read anew. Raises `Misshapen`."""
+        sizes = Sizes()
+        base = number << KEY_BITS
+        rows = self.db.execute(_SIZES, (base, base | MAX_KEY))
+        sizes.load({row[0] & MAX_KEY: row[1] for row in rows})
+        return sizes
 
     def counts(self, number: int) -> dict[Any, int]:
         """What was counted in this state of the index."""
@@ -103,15 +156,11 @@ class FtsIndexes:
         self._known.pop(number, None)
 
     def _current(self, number: int) -> tuple[int, Sizes, dict[Any, int]]:
-        row = self.db.execute(_STATE, (number,)).fetchone()
+        row = self.state(number)
         serial = row[3] if row else 0
         known = self._known.get(number)
         if known is None or known[0] != serial:
-            sizes = Sizes()
-            base = number << KEY_BITS
-            rows = self.db.execute(_SIZES, (base, base | MAX_KEY))
-            sizes.load({row[0] & MAX_KEY: row[1] for row in rows})
-            known = self._known[number] = (serial, sizes, {})
+            known = self._known[number] = (serial, self.read_sizes(number), {})
         return known
 
 
@@ -125,7 +174,7 @@ class FtsIndex:
 
     def standing(self) -> Standing | None:
         with self._all.guard, self._all.sound():
-            row = self._db.execute(_STATE, (self._number(),)).fetchone()
+            row = self._all.state(self._number())
             return Standing(*row[:3]) if row else None
 
     def sizes(self) -> Blocks:
@@ -200,6 +249,11 @@ class FtsIndex:
                 _roll_back(self._db)
                 raise
 
+    def make_anew(self) -> None:
+        """Empty the indexes of all contexts: they are one table, and what is wrong with one is wrong with that."""
+        with self._all.guard, self._all.sound():
+            self._all.make_anew()
+
     def _write(self, number: int, sizes: Sizes, documents: Sequence[Document], gone: Iterable[int]) -> None:
         base = number << KEY_BITS
         old = [key for key in (*gone, *(document.key for document in documents)) if sizes.get(key) >= 0]
@@ -232,6 +286,10 @@ def _matching(wanted: Wanted) -> str:
     if wanted.also:  # true of every document that is left: it brings nothing in and lets its phrases be located
         groups.append(f"({' OR '.join(map(_expression, (*wanted.some, *wanted.also)))})")
     return " AND ".join(groups)
+
+
+def _sealed(error: Exception) -> IndexSealed:
+    return IndexSealed(f"The search index cannot be written here ({error}).")
 
 
 def _roll_back(db: apsw.Connection) -> None:

@@ -23,6 +23,14 @@ class IndexLost(StorageFailure):
     """An index was missing or damaged. It was emptied and can be filled again: nothing in it is the only copy."""
 
 
+class IndexSealed(StorageFailure):
+    """An index cannot be written here, or not even read: the file or the role is one for reading only."""
+
+
+class Misshapen(Exception):
+    """What is kept beside an index has a form that nothing of quire's has. It never leaves a backend."""
+
+
 Span = tuple[int, int]
 """Keys from the first to the last of a stretch."""
 Found = tuple[float, int]
@@ -120,7 +128,11 @@ class Index(Protocol):
 
 
 class SearchIndex(Index, Protocol):
-    """An index of one context that can be written. Safe to call from several threads and processes."""
+    """An index of one context that can be written. Safe to call from several threads and processes.
+
+    Where it cannot be written, `update` and `clear` raise `IndexSealed`; the search then keeps what is newer in memory.
+    If it turns out to hold nothing of what it says it holds, it is cleared, or `make_anew()` is called if it has that.
+    """
 
     def standing(self) -> Standing | None:
         """Which state it reflects, read anew; None if it is empty or was damaged."""
@@ -132,6 +144,22 @@ class SearchIndex(Index, Protocol):
 
     def clear(self) -> None:
         """Forget everything."""
+
+
+class SearchCheck(Protocol):
+    """An examination of all indexes of a storage, which may offer one as `search_check()`. Asking changes nothing."""
+
+    def differs(self, context: str, at: Standing, documents: Iterable[Document]) -> str:
+        """How the index of a context differs from these, which are all documents it should hold if it stands there.
+
+        "" if in nothing, if it stands elsewhere, or if it moved on meanwhile.
+        """
+
+    def rest(self) -> str:
+        """What is wrong with the indexes together, after those that `differs` was asked of; "" if nothing."""
+
+    def make_anew(self) -> None:
+        """Empty them all."""
 
 
 class Sizes:
@@ -185,9 +213,11 @@ class Sizes:
         return (block if sys.byteorder == "little" else _swapped(block)).tobytes()
 
     def load(self, blocks: Mapping[int, bytes]) -> None:
-        """Take over what was kept, and nothing else."""
+        """Take over what was kept, and nothing else. Raises `Misshapen` for what was never kept."""
         self._blocks, self._amounts = {}, {}
         for number, value in blocks.items():
+            if not isinstance(value, bytes) or len(value) != 2 * self.BLOCK:
+                raise Misshapen(f"the sizes of block {number} have {len(value):,} bytes, not {2 * self.BLOCK:,}")
             block = array("H", value)
             self._blocks[number] = block if sys.byteorder == "little" else _swapped(block)
 

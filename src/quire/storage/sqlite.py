@@ -51,6 +51,7 @@ from quire.storage.shares import Shares
 
 if TYPE_CHECKING:
     from quire.storage.fts import FtsIndex, FtsIndexes
+    from quire.storage.ftscheck import FtsCheck
     from quire.storage.symptoms import Symptom
 
 _CHUNK = 256
@@ -220,6 +221,12 @@ class SQLiteStorage:
 
         return FtsIndex(self._indexes, lambda: self._number(context))
 
+    def search_check(self) -> "FtsCheck":
+        """An examination of the search indexes of all contexts."""
+        from quire.storage.ftscheck import FtsCheck
+
+        return FtsCheck(self._indexes, self._number)
+
     @cached_property
     def _indexes(self) -> "FtsIndexes":
         from quire.storage.fts import FtsIndexes  # late: not every program searches
@@ -245,7 +252,7 @@ class SQLiteStorage:
         from quire.storage.upkeep import scrub_file
 
         with self._guard:
-            scrub_file(self._db, self._shares)
+            scrub_file(self._db, self._shares, self._indexes)
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:

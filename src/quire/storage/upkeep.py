@@ -10,6 +10,8 @@ import apsw
 from quire.errors import Corrupt
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY
 from quire.storage.fts import FtsIndexes
+from quire.storage.ftscheck import unlike_itself
+from quire.storage.searching import Misshapen
 from quire.storage.shares import Shares
 from quire.storage.symptoms import Symptom
 
@@ -52,7 +54,7 @@ def examine_file(db: apsw.Connection, indexes: FtsIndexes, *, repair: bool) -> l
         return [_damaged(str(error))]
 
 
-def scrub_file(db: apsw.Connection, shares: Shares) -> None:
+def scrub_file(db: apsw.Connection, shares: Shares, indexes: FtsIndexes) -> None:
     """Take out shared rows that nobody reads any more, then write the whole file anew: freed space keeps old bytes."""
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -62,7 +64,10 @@ def scrub_file(db: apsw.Connection, shares: Shares) -> None:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-    db.execute("INSERT INTO search (search) VALUES ('optimize')")  # terms of deleted documents go when parts are merged
+    try:
+        db.execute("INSERT INTO search (search) VALUES ('optimize')")  # terms of deleted ones go when parts are merged
+    except (apsw.SQLError, apsw.CorruptError):
+        indexes.make_anew()
     db.execute("VACUUM")
     db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
@@ -73,6 +78,11 @@ def _integrity(db: apsw.Connection) -> list[str]:
         rows = db.execute(f"PRAGMA integrity_check({_MOST_LINES})").fetchall()
     except apsw.CorruptError as error:
         return [str(error)]
+    except apsw.SQLError as error:  # FTS5 cannot open its own table, which ends the look at the others too
+        if not _is_search(str(error)):
+            raise
+        tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0").fetchall()
+        rows = [(f"{error}",), *(row for (name,) in tables for row in db.execute(f"PRAGMA integrity_check({name})"))]
     return [line for (text,) in rows for line in str(text).splitlines() if line and line != "ok"]
 
 
@@ -169,11 +179,15 @@ def _search(db: apsw.Connection, indexes: FtsIndexes, lines: list[str], repair: 
         try:
             kept: Any = db.execute("SELECT count(*) FROM search_docsize").get
             known = sum(
-                indexes.sizes(number).amount([(0, MAX_KEY)]).documents for number in _numbers(db, "search_size")
+                indexes.read_sizes(number).amount([(0, MAX_KEY)]).documents for number in _numbers(db, "search_size")
             )
+            for number in db.execute("SELECT id FROM search_state"):
+                indexes.state(*number)
             if kept != known:
                 lines = [f"it holds {kept:,} documents where {known:,} are noted"]
-        except apsw.Error as error:
+            elif found := unlike_itself(db):
+                lines = [found]
+        except (apsw.Error, Misshapen) as error:
             lines = [str(error)]
     if lines:
         if repair:
