@@ -33,6 +33,7 @@ def open(
     context: str = ...,
     *,
     durability: Durability = ...,
+    create: bool = ...,
     **options: Unpack[Options],
 ) -> Opening[Context]: ...
 """

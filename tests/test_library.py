@@ -1,8 +1,10 @@
 """Library: many contexts, found, paged, counted and let go of, at the cost of what is asked for."""
 
 import inspect
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +33,7 @@ def library() -> Library:
 
 def test_the_options_of_open_are_the_same_everywhere() -> None:
     parameters = inspect.signature(quire.open).parameters
-    assert {*parameters} - {"where", "context", "durability"} == {*Setup._fields} == Options.__optional_keys__
+    assert {*parameters} - {"where", "context", "durability", "create"} == {*Setup._fields} == Options.__optional_keys__
     for name, default in Setup._field_defaults.items():
         assert parameters[name].default == default
 
@@ -65,9 +67,39 @@ def test_a_context_that_another_created_a_moment_ago_is_not_created_twice() -> N
         Library(Late()).create("c")
 
 
-def test_opening_without_creating_writes_nothing(library: Library) -> None:
-    assert library.open("nowhere", create=False).seq == 0
-    assert not library.exists("nowhere")
+def test_opening_without_creating_makes_nothing_and_names_what_was_perhaps_meant(library: Library) -> None:
+    for call in (library.open, lambda name, **options: quire.open(library.storage, name, **options)):
+        assert call("团队-1", create=False).name == "团队-1"
+        with pytest.raises(NoSuchContext, match=r"No context '团队1' in this store. Did you mean '团队-1'\?"):
+            call("团队1", create=False)
+        doubtful: Any = "no"
+        with pytest.raises(InvalidValue, match="create"):
+            call("a", create=doubtful)
+    assert list(library.list()) == sorted(NAMES)
+
+
+def test_without_creating_no_store_is_made(tmp_path: Path) -> None:
+    for where in (tmp_path / "notes.db", f"file:{tmp_path / 'notes'}"):
+        with pytest.raises(quire.StorageFailure, match="There is no store at"):
+            quire.open(where, "a", create=False)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NoSuchContext, match="Contexts there: none"):
+        quire.open("memory:", "a", create=False)
+
+
+def test_a_name_that_is_not_there_costs_a_few_names_whatever_there_are() -> None:
+    storage = MemoryStorage()
+    asked: list[str] = []
+
+    class Counting(FaultyStorage):
+        def contexts(self, after: str = "") -> Iterator[str]:
+            return (asked.append(name) or name for name in storage.contexts(after))  # type: ignore[func-returns-value]
+
+    for number in range(9_000):
+        storage.commit(f"agent-{number:04}", Commit(0, 1, b"head", []))
+    with pytest.raises(NoSuchContext, match=r"Did you mean 'agent-8412'.*'agent-0011' and more"):
+        quire.open(Counting(storage), "agent-8412x", create=False)
+    assert len(asked) <= 2_000
 
 
 # Listing

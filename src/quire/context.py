@@ -16,10 +16,11 @@ from quire.pages import PageIndex, Permission, Segment, SegmentType
 from quire.plan import Plan
 from quire.records import KEY
 from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, Usage, View, Why
+from quire.storage.absence import no_such_context
 from quire.storage.base import Durability, Storage
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem, Entry, Problem
-from quire.system.rules import whole_number
+from quire.system.rules import whole_number, yes_or_no
 from quire.system.segments import add_segment
 from quire.text import one_line
 from quire.tokens import TokenCounter
@@ -351,6 +352,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     key: str | None = None,
     preamble: str | None = None,
     embedder: "Embedder | None" = None,
+    create: bool = True,
 ) -> Context:
     """Open a context, creating it with its segments if it is new.
 
@@ -359,6 +361,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     view (`{key}` in it stands for the context's key; "" for no word at all). `segments` replaces the usual four at
     creation, `key` the random word by which a model tells lines of ours from look-alikes.
     `embedder` makes vectors of texts, so that pages are also found and recalled by what they mean (`quire.embedders`).
+    With `create=False` nothing is made: a context that is not there is `NoSuchContext`, a store `StorageFailure`.
     """
     setup = Setup(
         budget=budget,
@@ -369,9 +372,9 @@ def open(  # noqa: A001 - quire.open is the name users expect
         preamble=preamble,
         embedder=embedder,
     )
-    storage, owns = storage_at(where, durability=durability)
+    storage, owns = storage_at(where, durability=durability, create=yes_or_no(create, "create"))
     try:
-        return open_in(storage, context, setup, storage if owns else None)
+        return open_in(storage, context, setup, storage if owns else None, create=create)
     except BaseException:
         if owns:
             storage.close()
@@ -411,7 +414,7 @@ def open_in(
     create: bool = True,
     anew: bool = False,
 ) -> Context:
-    """Open a context in an open storage; one that is new is made, unless told not to.
+    """Open a context in an open storage; one that is new is made, or else `NoSuchContext`.
 
     With `anew` it must not exist yet, else `InvalidOperation`.
     """
@@ -425,6 +428,8 @@ def open_in(
             if anew:
                 raise _taken(context) from None
             opened.refresh()
+    elif opened.seq == 0:
+        raise no_such_context(storage, context)
     elif anew:
         raise _taken(context)
     return opened

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -9,14 +10,15 @@ from typing import TYPE_CHECKING, Self
 
 from quire.clock import as_milliseconds
 from quire.context import Context, Options, Setup, open_in
-from quire.errors import InvalidOperation, InvalidValue, NoSuchContext, shown
+from quire.errors import Corrupt, InvalidOperation, InvalidValue, shown
 from quire.operations.usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.records import decode_head
+from quire.storage.absence import no_such_context
 from quire.storage.base import Durability, Storage, check_context_name
 from quire.storage.migrate import Progress, Report, migrate
 from quire.storage.opening import storage_at
 from quire.system import ContextSystem
-from quire.system.rules import whole_number
+from quire.system.rules import whole_number, yes_or_no
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -37,9 +39,9 @@ class Library:
     def open(self, name: str = "default", *, create: bool = True, **options: "Unpack[Options]") -> Context:
         """Open a context, creating it if it is new. The options are those of `quire.open`.
 
-        With `create=False` nothing is written; one that does not exist is empty, without segments.
+        With `create=False` nothing is written: one that is not there is `NoSuchContext`.
         """
-        return open_in(self.storage, name, Setup(**options), create=create)
+        return open_in(self.storage, name, Setup(**options), create=yes_or_no(create, "create"))
 
     def create(self, name: str, **options: "Unpack[Options]") -> Context:
         """Make a new context and open it. Raises `InvalidOperation` if there is one of that name."""
@@ -50,8 +52,9 @@ class Library:
         return self.storage.head(name) is not None
 
     def delete(self, name: str) -> None:
-        """Remove a context with all its pages and history. Raises `NoSuchContext`."""
-        self._known(name)
+        """Remove a context with all its pages and history, damaged or not. Raises `NoSuchContext`."""
+        with suppress(Corrupt):
+            self._known(name)
         self.storage.drop(name)
 
     def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
@@ -159,7 +162,7 @@ class Library:
 
     def _known(self, name: str) -> None:
         if not self.exists(name):
-            raise NoSuchContext(f"No context {shown(name)} in this library; list() names what is there.")
+            raise no_such_context(self.storage, name)
 
     def close(self) -> None:
         """Release the storage, if this library opened it."""

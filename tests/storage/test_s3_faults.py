@@ -263,8 +263,8 @@ def test_a_failure_names_bucket_endpoint_and_reason(scheme: str, answer: bytes |
 
 
 def test_a_host_that_is_not_there_is_said_to_be_none() -> None:
-    keys = {"access_key_id": "a", "secret_access_key": "b"}
-    storage = S3Storage("bucket", endpoint="http://nowhere.invalid", probe=False, **keys)
+    place = "http://nowhere.invalid"
+    storage = S3Storage("bucket", endpoint=place, probe=False, access_key_id="a", secret_access_key="b")
     with pytest.raises(StorageFailure, match=r"s3://bucket at http://nowhere.invalid: .*no such host"):
         storage.head("c")
 

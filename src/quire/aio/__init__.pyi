@@ -418,5 +418,6 @@ def open(
     context: str = ...,
     *,
     durability: Durability = ...,
+    create: bool = ...,
     **options: Unpack[Options],
 ) -> Opening[Context]: ...

@@ -5,14 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import quire
-from quire.errors import NoSuchContext
+from quire.storage.absence import no_such_context
 from quire.storage.opening import masked
 
 WHERE = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT = "default"
-_MOST_NAMES = 12
-_MOST_COMPARED = 10_000
-"""Names that a misspelt one is compared with; more would take too long for a word of help."""
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +50,8 @@ def context_of(options: argparse.Namespace, *, budget: int | None = None) -> Ite
     """The context that a command is about. Raises `NoSuchContext`."""
     with library_at(options.where) as library:
         name = known(library, options)
-        context = library.open(name) if budget is None else library.open(name, budget=budget)
+        chosen: quire.context.Options = {} if budget is None else {"budget": budget}
+        context = library.open(name, create=False, **chosen)
         with context:
             yield context
 
@@ -62,20 +60,8 @@ def known(library: quire.Library, options: argparse.Namespace) -> str:
     """The name of the context that a command is about, which is there. Raises `NoSuchContext`."""
     name: str = options.context or _chosen(library)
     if not library.exists(name):
-        raise NoSuchContext(f"No context {name!r} in {masked(options.where)!r}. {_there(library, name)}")
+        raise no_such_context(library.storage, name, repr(masked(options.where)))
     return name
-
-
-def _there(library: quire.Library, name: str) -> str:
-    """The contexts of a store in a sentence, for somebody who named one that is not among them."""
-    from difflib import get_close_matches
-
-    names = list(library.list())
-    listed = ", ".join(map(repr, names[:_MOST_NAMES])) or "none"
-    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-    near = get_close_matches(name, names[:_MOST_COMPARED], n=3)
-    meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"{meant}Contexts there: {listed}{more}."
 
 
 def named(options: argparse.Namespace) -> str:

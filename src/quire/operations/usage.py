@@ -6,8 +6,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from quire.clock import as_datetime
-from quire.errors import NoSuchContext, shown
 from quire.records import PageRecord, decode_head, decode_page
+from quire.storage.absence import no_such_context
 from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage, at_rest
 
 
@@ -47,7 +47,7 @@ def info_of(storage: Storage, context: str) -> ContextInfo:
     """What the head of a context tells. Raises `NoSuchContext`, and `Corrupt` if the head is damaged."""
     found = storage.head(context)
     if found is None:
-        raise NoSuchContext(f"No context {shown(context)} in this storage; list() names what is there.")
+        raise no_such_context(storage, context)
     if found.version < 0:
         return ContextInfo(name=context, finished=False)
     head = decode_head(found.value)

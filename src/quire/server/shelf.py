@@ -152,9 +152,9 @@ class Shelf:
         return opened
 
     def _fresh(self, name: str) -> Context:
-        context = self.library.open(name, budget=self.budget, create=False)
-        if not context.seq:
+        if not self.library.exists(name):
             raise _unknown(name)
+        context = self.library.open(name, budget=self.budget, create=False)
         for app in self._apps:
             context.windows.register(app)
         return context

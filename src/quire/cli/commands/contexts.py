@@ -99,7 +99,7 @@ def _fork(options: argparse.Namespace, out: Out) -> None:
     with library_at(options.where) as library:
         source = known(library, options)
         library.fork(source, options.name, at)
-        seq = library.open(options.name).seq
+        seq = library.open(options.name, create=False).seq
     if out.json:
         out.value({"name": options.name, "of": source, "at": at, "seq": seq})
     else:
