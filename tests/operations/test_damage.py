@@ -1,5 +1,6 @@
 """Damage is named by whatever copies, and is never copied as if it were sound; nothing is removed because of it."""
 
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -8,9 +9,10 @@ import apsw
 import pytest
 
 import quire
-from quire import Corrupt, Library, MemoryStorage, SQLiteStorage, Storage, StorageFailure, migrate
+from quire import Corrupt, FileStorage, Library, MemoryStorage, SQLiteStorage, Storage, StorageFailure, migrate
 from quire.operations.exporting import import_context
-from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Delete, Family, Head, Put, Record, Write
+from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Family, Head, Put, Record, Write
+from quire.storage.names import file_name
 from quire.testing.case import contents
 from tests.operations.test_doctor import patch
 from tests.operations.test_exporting import BACKENDS, make
@@ -207,3 +209,79 @@ def test_a_name_that_nothing_leads_to_is_told(name: str, sound_file: bytes, tmp_
     assert "head_lost" in {symptom.code for symptom in found.symptoms}
     assert not found.healthy
     assert found.contexts == 1
+
+
+# A context that lost what says that it is there and how far it goes
+
+
+LONG = "团队 " * 20 + "长"
+"""A name that does not fit into that of a folder."""
+
+
+def folder_of_talks(place: Path) -> FileStorage:
+    storage = FileStorage(place)
+    for name in ("c", LONG, "d"):
+        full_talk(storage, name)
+    storage.close()
+    return FileStorage(place)
+
+
+@pytest.mark.parametrize("loss", ["gone", "empty"])
+@pytest.mark.parametrize("name", ["c", LONG], ids=["short", "long"])
+def test_a_folder_that_lost_its_log_is_no_new_context(name: str, loss: str, tmp_path: Path) -> None:
+    storage = folder_of_talks(tmp_path / "store")
+    log = tmp_path / "store" / file_name(name) / "log"
+    log.unlink() if loss == "gone" else log.write_bytes(b"")
+    before = sorted(log.parent.rglob("*"))
+    with pytest.raises(Corrupt, match="put the log back from a backup, or delete the context"):
+        quire.open(storage, name)
+    with pytest.raises(Corrupt, match="put the log back"):
+        storage.commit(name, Commit(0, 1, b"", ()))
+    assert sorted(path for path in log.parent.rglob("*") if path.name != "lock") == [
+        path for path in before if path.name != "lock"
+    ]
+    assert name in storage.contexts()
+    with pytest.raises(Corrupt, match="put the log back"):
+        migrate(storage, MemoryStorage())
+    found = quire.doctor(storage, repair=True)
+    assert [(symptom.code, symptom.context) for symptom in found.symptoms] == [("corrupt", name)]
+    Library(storage).delete(name)
+    assert name not in storage.contexts()
+    assert quire.doctor(storage).healthy
+    quire.open(storage, name).user("anew")
+    storage.close()
+
+
+def test_a_folder_whose_name_cannot_be_told_is_told_by_the_doctor(tmp_path: Path) -> None:
+    storage = folder_of_talks(tmp_path / "store")
+    folder = tmp_path / "store" / file_name(LONG)
+    (folder / "log").unlink()
+    (folder / "stamp.json").unlink()
+    found = quire.doctor(storage)
+    assert [(symptom.code, symptom.where) for symptom in found.symptoms] == [("head_lost", folder.name)]
+    assert found.contexts == 2
+    storage.close()
+
+
+def test_a_folder_that_was_copied_by_hand_is_named(tmp_path: Path) -> None:
+    storage = folder_of_talks(tmp_path / "store")
+    shutil.copytree(tmp_path / "store" / "c", tmp_path / "store" / "copy")
+    assert list(storage.contexts()) == ["c", "copy", "d", LONG]
+    (symptom,) = quire.doctor(storage).symptoms
+    assert (symptom.code, symptom.context) == ("corrupt", "copy")
+    storage.close()
+
+
+def test_a_first_commit_that_was_torn_is_nothing(tmp_path: Path) -> None:
+    storage = FileStorage(tmp_path / "store")
+    full_talk(storage, "c")
+    storage.close()
+    whole = (tmp_path / "store" / "c" / "log").read_bytes()
+    shutil.rmtree(tmp_path / "store" / "c")
+    (tmp_path / "store" / "c").mkdir()
+    (tmp_path / "store" / "c" / "log").write_bytes(whole[:40])
+    storage = FileStorage(tmp_path / "store")
+    assert (storage.head("c"), list(storage.contexts())) == (None, [])
+    assert [symptom.code for symptom in quire.doctor(storage).symptoms] == ["no_context"]
+    quire.open(storage, "c").user("anew")
+    storage.close()

@@ -31,7 +31,16 @@ from quire.storage.base import (
     conflict,
     fork_by_copy,
 )
-from quire.storage.folderlog import FolderLog, Place, identity, sync_folder, title_of
+from quire.storage.folderlog import (
+    FolderLog,
+    Place,
+    has_log,
+    has_traces,
+    identity,
+    log_lost,
+    name_in,
+    sync_folder,
+)
 from quire.storage.names import file_name
 from quire.storage.table import Row
 
@@ -122,8 +131,12 @@ class FileStorage:
     def contexts(self, after: str = "") -> Iterator[str]:
         with self._lock, _errors(self.path):
             self._check_open()
-            names = [title_of(folder) for folder in self.path.iterdir() if not folder.name.startswith(".")]
-        yield from sorted(name for name in names if name is not None and name > after)
+            named = {
+                name: folder for folder in self._folders() if (name := name_in(folder)) is not None and name > after
+            }
+        for name in sorted(named):
+            if has_log(named[name]) or has_traces(named[name]):  # one that lost its log is not passed over
+                yield name
 
     def drop(self, context: str) -> None:
         folder = self._folder(context)
@@ -141,16 +154,22 @@ class FileStorage:
 
     def examine(self, *, repair: bool = False) -> "list[Symptom]":
         """What in the folder belongs to no context. Nothing of it is removed: it may be somebody's."""
-        from quire.storage.symptoms import Symptom
-
         with self._lock, _errors(self.path):
             self._check_open()
-            strays = sorted(f.name for f in self.path.iterdir() if not f.name.startswith(".") and title_of(f) is None)
+            found = [self._stray(folder) for folder in sorted(self._folders())]
+        return [symptom for symptom in found if symptom is not None]
+
+    def _stray(self, folder: Path) -> "Symptom | None":
+        from quire.storage.symptoms import Symptom
+
+        if has_traces(folder) and name_in(folder) is None:
+            text, remedy = str(log_lost(folder)), "Restore it from a backup."
+            return Symptom(code="head_lost", severity="error", where=folder.name, text=text, remedy=remedy)
+        if has_traces(folder) or has_log(folder):
+            return None
         text = "It holds no context: it is something else, or the first commit of a context was torn."
-        return [
-            Symptom(code="no_context", severity="note", where=name, text=text, remedy="Look at it, then remove it.")
-            for name in strays
-        ]
+        remedy = "Look at it, then remove it."
+        return Symptom(code="no_context", severity="note", where=folder.name, text=text, remedy=remedy)
 
     def scrub(self, contexts: Sequence[str]) -> None:
         """Write the logs of these contexts anew with nothing in them but what is there, and the readable files too."""
@@ -188,6 +207,10 @@ class FileStorage:
                 log.close()
             self._logs.clear()
 
+    def _folders(self) -> Iterator[Path]:
+        """Whatever may be a context."""
+        return (self.path / name for name in os.listdir(self.path) if not name.startswith("."))
+
     def _folder(self, context: str) -> Path:
         return self.path / file_name(check_context_name(context))
 
@@ -210,10 +233,16 @@ class FileStorage:
         if log is None:
             folder = self._folder(context)
             if not (folder / "log").exists():
+                if has_traces(folder) and not (folder / "log").exists():  # looked at again: it may just be made
+                    raise log_lost(folder)
                 return None
             log = FolderLog(folder, context)
             try:
                 log.start()
+                if log.head is None and has_traces(folder):
+                    log.catch_up()  # it may just have been made
+                    if log.head is None:
+                        raise log_lost(folder)
             except BaseException:
                 log.close()
                 raise

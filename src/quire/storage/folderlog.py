@@ -11,6 +11,7 @@ from quire.records import decode_head
 from quire.storage.base import Commit, Family, Head, Put, Record, Write
 from quire.storage.log import FRAME_HEAD, Frame, encode_frame, holds_frame, read_frames
 from quire.storage.mirror import Mirror
+from quire.storage.names import file_name, plain_name
 from quire.storage.table import Row, Table
 
 _TITLE = b"quire log 1 "
@@ -27,6 +28,7 @@ class FolderLog:
         self.table: Table[Place] = Table()
         self.head: Head | None = None
         self._folder = folder
+        self._context = context
         self._path = folder / "log"
         self._title = _TITLE + json.dumps(context).encode() + b"\n"
         self._descriptor: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -59,6 +61,8 @@ class FolderLog:
         """Read the log for the first time. Raises `Corrupt` if it ends before a point it had reached in order."""
         self.catch_up()
         if self._end < self._stamped:
+            if self.head is None:
+                raise log_lost(self._folder)
             raise Corrupt(f"{str(self._path)!r} is damaged after byte {self._end} of {self._stamped}.")
         torn = os.fstat(self._file).st_size > self._end
         self._rebuild = torn or self._files != self._mirror.count()  # the readable files say more or less than the log
@@ -171,7 +175,8 @@ class FolderLog:
             return
         os.fdatasync(self._file)
         (self._folder / "stamp.json").touch()
-        stamp = {"version": self.head.version, "size": self._end, "files": self._mirror.count()}
+        stamp: dict[str, str | int] = {"context": self._context, "version": self.head.version, "size": self._end}
+        stamp["files"] = self._mirror.count()
         fresh = self._folder / "stamp.json.new"
         fresh.write_text(json.dumps(stamp))
         os.replace(fresh, self._folder / "stamp.json")
@@ -209,18 +214,52 @@ class FolderLog:
             return 0, -1
 
 
-def title_of(folder: Path) -> str | None:
-    """The context a folder holds, or None if it holds none, or one whose first commit was torn."""
+def has_log(folder: Path) -> bool:
+    """Whether a folder holds the log of a context whose first commit is whole."""
     try:
         with open(folder / "log", "rb") as log:
             first = log.readline(4_096)
-            if not first.startswith(_TITLE) or not holds_frame(
-                log.read(FRAME_HEAD), os.fstat(log.fileno()).st_size - len(first)
-            ):
-                return None
-        return str(json.loads(first.removeprefix(_TITLE)))
-    except (OSError, ValueError):
-        return None
+            size = os.fstat(log.fileno()).st_size - len(first)
+            return first.startswith(_TITLE) and holds_frame(log.read(FRAME_HEAD), size)
+    except OSError:
+        return False
+
+
+def has_traces(folder: Path) -> bool:
+    """Whether there is something in a folder that is only ever written after the log was."""
+    return any((folder / name).exists() for name in ("stamp.json", "segments.json", "pages"))
+
+
+def log_lost(folder: Path) -> Corrupt:
+    """The error for a folder that has lost its log."""
+    return Corrupt(
+        f"{str(folder)!r} held a context, and its log, which is the context, is gone or cut to nothing: put the log"
+        " back from a backup, or delete the context. The readable files in pages/ may tell what it was."
+    )
+
+
+def name_in(folder: Path) -> str | None:
+    """The name of the context that a folder is for; None if it cannot be told."""
+    name = plain_name(folder.name)
+    if name is not None:
+        return name
+    for look in (_titled, _stamped):  # a long name: the folder's own ends in a hash of it
+        try:
+            found = look(folder)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        if file_name(found) == folder.name:
+            return found
+    return None
+
+
+def _titled(folder: Path) -> str:
+    with open(folder / "log", "rb") as log:
+        return str(json.loads(log.readline(4_096).removeprefix(_TITLE)))
+
+
+def _stamped(folder: Path) -> str:
+    return str(json.loads((folder / "stamp.json").read_bytes())["context"])
 
 
 def _read(file: int, offset: int) -> bytes:

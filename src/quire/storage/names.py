@@ -22,3 +22,18 @@ def file_name(name: str) -> str:
 
         text = f"{text[: _MAX - 34]}%-{sha256(name.encode()).hexdigest()[:32]}"
     return text
+
+
+def plain_name(file: str) -> str | None:
+    """The text whose file name this is; None if it is that of none, or of one that was cut."""
+    if _PLAIN.issuperset(file) and 0 < len(file) <= _MAX and file not in _RESERVED:
+        return file
+    first, *others = file.split("%")
+    if not first and others and (others[0] in _RESERVED or others == [""]):
+        return others[0]
+    try:
+        parts = (bytes.fromhex(part[:2]) + part[2:].encode() for part in others)
+        name = (first.encode() + b"".join(parts)).decode()
+    except ValueError:
+        return None
+    return name if file_name(name) == file else None
