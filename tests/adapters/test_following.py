@@ -107,3 +107,53 @@ def test_two_handles_that_follow_the_same_list_add_it_once(tmp_path: Path) -> No
             first.follow(history[:end])
             second.follow(history[:end])
         assert said(one) == said(two) == [f"line {n}" for n in range(12)]
+
+
+def test_a_call_that_waits_is_taken_back(ctx: quire.Context) -> None:
+    follow = follower(ctx).follow
+    follow([("user", "one"), ("call", "c1")])
+    assert [call.id for call in ctx.pending_calls()] == ["c1"]
+    follow([("user", "one"), ("assistant", "two")])
+    assert said(ctx) == ["one", "two"]
+
+
+def test_a_result_that_is_taken_back_leaves_its_call(ctx: quire.Context) -> None:
+    follow = follower(ctx).follow
+    follow([("user", "one"), ("call", "c1"), ("result", "c1", "wrong")])
+    follow([("user", "one"), ("call", "c1"), ("result", "c1", "right")])
+    assert said(ctx) == ["one", "c1", "right"]
+    follow([("user", "one"), ("call", "c1")])
+    assert said(ctx) == ["one", "c1"]
+    assert [call.id for call in ctx.pending_calls()] == ["c1"]
+
+
+def test_a_broken_list_is_taken_in_whole_and_shown_legally(ctx: quire.Context) -> None:
+    history: list[Item] = [("user", "one"), ("result", "c9", "nobody asked"), ("assistant", "two")]
+    for end in (1, 2, 2, 3, 3):
+        follower(ctx).follow(history[:end])
+    assert said(ctx) == ["one", "two"]
+    assert [message.text for message in ctx.messages(all=True)] == ["one", "nobody asked", "two"]
+    assert quire.check_legal(ctx.render().openai(), "openai") == []
+    follower(ctx).follow([("user", "other")])
+    assert said(ctx) == ["other"]
+
+
+def test_a_system_prompt_that_the_list_has_no_more_stays() -> None:
+    ctx = quire.open(quire.MemoryStorage())
+    following = Follower[tuple[str, str]](
+        ctx,
+        lambda item: [Message(role="system" if item[0] == "s" else "user", content=item[1])],
+        lambda i: repr(i).encode(),
+    )
+    following.follow([("s", "be kind"), ("u", "one")])
+    following.follow([("u", "two")])
+    assert [message.text for message in ctx.messages()] == ["be kind", "two"]
+
+
+def test_a_clipped_message_still_tells_its_item(ctx: quire.Context) -> None:
+    following = follower(ctx)
+    item: Item = ("result", "c", "tool output " * 1_200)
+    following.follow([("user", "go"), ("call", "c"), item])
+    clipped = [message for message, place in following.origins(ctx.render()) if message.role == "tool" and not place]
+    assert [following.source(message) for message in clipped] == [item]
+    assert following.source(Message(role="user", content="mine")) is None

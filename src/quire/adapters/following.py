@@ -8,13 +8,14 @@ far the context has followed, in one look, whoever wrote it and whenever.
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from threading import RLock
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from quire.context import Context
-from quire.errors import Conflict
+from quire.errors import Conflict, InvalidOperation
 from quire.messages import Message
+from quire.pages import Mark, SegmentType
 from quire.view.view import View
 
 _ITEM = "item"
@@ -74,6 +75,12 @@ class Follower(Generic[Item]):
                 part = int(message.meta[_PART])
                 yield message, Place(item, part) if _says_the_same(message, parsed[item][part]) else None
 
+    def source(self, message: Message) -> Item | None:
+        """The item that a message of a view comes from, shown whole or clipped; None if the list has none."""
+        with self._lock:
+            item = self._places.get(message.meta.get(_ITEM, ""))
+            return None if item is None else self._items[item]
+
     def _print(self, items: Sequence[Item]) -> None:
         """Print what was not printed before. Items are compared by identity: a list that grows costs little."""
         same = 0
@@ -93,25 +100,47 @@ class Follower(Generic[Item]):
     def _catch_up(self) -> None:
         reached, gone = self._reached()
         fresh = [message for item in range(reached + 1, len(self._items)) for message in self._messages(item)]
-        if gone:
-            changes = [{"operation": "delete", "indices": gone}]
-            self.ctx.conversation.modify([*changes, {"operation": "insert", "data": fresh}] if fresh else changes)
-        elif fresh:
-            self.ctx.add(fresh)
+        if gone and self.ctx.pending_calls():  # what waits for results cannot be deleted
+            self.ctx.close_calls()
+        deleting = [{"operation": "delete", "indices": gone}] if gone else []
+        try:
+            if fresh or gone:
+                self._take([*deleting, {"operation": "insert", "data": fresh}] if fresh else deleting)
+        except InvalidOperation:  # the list is broken: what no model may be shown is kept aside
+            if deleting:
+                self._take(deleting)
+            self.ctx.import_messages(fresh)
+
+    def _take(self, changes: list[dict[str, Any]]) -> None:
+        if len(changes) == 1 and changes[0]["operation"] == "insert":
+            self.ctx.add(changes[0]["data"])
+        else:
+            self.ctx.conversation.modify(changes)
 
     def _reached(self) -> tuple[int, list[int]]:
-        """The last item that is in the context, or -1, and the indices of messages whose items the list has not."""
-        conversation, gone = self.ctx.conversation, list[int]()
+        """The last item that is in the context, or -1, and the indices of messages whose items the list has not.
+
+        With a result its whole exchange goes, so that the calls that the list still has come in again with it.
+        """
+        conversation, gone, in_exchange = self.ctx.conversation, list[int](), False
         everything = conversation.messages(all=True)
         for place in range(len(everything) - 1, -1, -1):
             message = everything[place]
             link = message.meta.get(_ITEM)
-            if link is None or conversation.is_modified(message.index):
+            mark = Mark.NONE if link is None else conversation.mark_of(message.index)
+            if link is None or mark not in (Mark.NONE, Mark.UNSHOWABLE):
                 continue
-            if link in self._places:
+            if link in self._places and not in_exchange:
                 return self._places[link], gone[::-1]
-            gone.append(message.index)
+            if mark is Mark.NONE and not self._is_prompt(message):
+                gone.append(message.index)
+                in_exchange = message.role == "tool"
         return -1, gone[::-1]
+
+    def _is_prompt(self, message: Message) -> bool:
+        """Whether it is the system prompt, which only `system` changes."""
+        page = self.ctx.conversation.page_of(message.index) if message.role == "system" else None
+        return page is not None and self.ctx.pages.segment_of(page).type is SegmentType.SYSTEM
 
     def _messages(self, item: int) -> list[Message]:
         return [
