@@ -331,6 +331,35 @@ def test_a_lock_held_too_long_is_busy_and_nothing_is_written(db: psycopg.Connect
     storage.close()
 
 
+def test_a_lock_held_while_it_is_opened_is_waited_for_and_then_busy(db: psycopg.Connection[Any]) -> None:
+    name = new_schema()
+    PostgresStorage(postgres_url(schema=name)).close()
+    with ThreadPoolExecutor(2) as pool:
+        with db.transaction():
+            db.execute(f"LOCK TABLE {name}.meta IN ACCESS EXCLUSIVE MODE")
+            refused = pool.submit(PostgresStorage, postgres_url(schema=name), busy_seconds=0.15)
+            assert isinstance(refused.exception(timeout=60), Busy)
+            patient = pool.submit(PostgresStorage, postgres_url(schema=name), busy_seconds=60)
+            with pytest.raises(TimeoutError):
+                patient.result(timeout=0.2)
+        patient.result(timeout=60).close()
+    db.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.mark.parametrize(("options", "limit"), [("", 2), ("?connect_timeout=7", "7")])
+def test_one_try_to_connect_is_bounded_too(options: str, limit: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def connect(**settings: Any) -> None:
+        asked.append(settings["connect_timeout"])
+        raise psycopg.OperationalError("timeout expired")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(StorageFailure):
+        PostgresStorage(f"postgresql://127.0.0.1:1/db{options}", busy_seconds=0.3)
+    assert asked == [limit]
+
+
 def test_a_context_being_made_elsewhere_is_waited_for(db: psycopg.Connection[Any]) -> None:
     storage = PostgresStorage(postgres_url(), busy_seconds=0.15)
     with db.transaction(force_rollback=True):
@@ -477,3 +506,22 @@ def test_a_closed_storage_says_so_while_others_wait() -> None:
         storage.close()
         with pytest.raises(StorageClosed):
             waiting.result(10)
+
+
+def test_opening_drawing_and_adding_take_few_round_trips(
+    storage: PostgresStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    session: Any = storage._session
+    for name in ("read", "once"):
+        real = getattr(session, name)
+        monkeypatch.setattr(session, name, lambda *v, _name=name, _real=real: (asked.append(_name), _real(*v))[1])
+    for count, trips in ((20, ["read", "read", "read", "once"]), (200, None)):  # many records are not read along
+        ctx = quire.open(storage, f"trips-{count}", budget=100_000, counter=EstimateCounter())
+        ctx.add([{"role": "assistant" if n % 2 else "user", "content": f"line {n}"} for n in range(count)])
+        expected = ctx.render().openai()
+        asked.clear()
+        assert quire.open(storage, f"trips-{count}", budget=100_000, counter=EstimateCounter()).render().openai() == expected
+        quire.open(storage, f"trips-{count}", counter=EstimateCounter()).user("one more")
+        assert trips is None or asked == trips
+        assert quire.open(storage, f"trips-{count}").check() == []

@@ -187,6 +187,18 @@ def test_a_lock_held_too_long_is_busy_and_changes_nothing(path: Path) -> None:
     storage.close()
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_lock_held_while_it_is_opened_is_waited_for_and_then_busy(path: Path, read_only: bool) -> None:
+    SQLiteStorage(path).close()
+    other = apsw.Connection(str(path))
+    other.pragma("locking_mode", "exclusive")
+    other.execute("BEGIN EXCLUSIVE; UPDATE context SET version = version")
+    with pytest.raises(Busy):
+        SQLiteStorage(path, busy_seconds=0.02, read_only=read_only)
+    Timer(0.1, other.close).start()
+    SQLiteStorage(path, busy_seconds=60, read_only=read_only).close()
+
+
 def test_an_operation_that_met_a_lock_can_be_done_again(path: Path) -> None:
     storage = SQLiteStorage(path, busy_seconds=0.02)
     context = quire.open(storage, counter=EstimateCounter())

@@ -82,7 +82,8 @@ class SQLiteStorage:
         self._numbers: dict[str, int] = {}
         with self._guard:
             try:
-                self._db = read_only_connection(self.path) if read_only else apsw.Connection(str(self.path))
+                limit = int(busy_seconds * 1_000)
+                self._db = read_only_connection(self.path, limit) if read_only else apsw.Connection(str(self.path))
             except apsw.CantOpenError as error:
                 why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
                 raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
@@ -400,12 +401,13 @@ class SQLiteStorage:
             pass
 
 
-def read_only_connection(path: Path) -> apsw.Connection:
+def read_only_connection(path: Path, busy_milliseconds: int) -> apsw.Connection:
     """A connection that writes nothing; of a file whose folder cannot be written to, as it stands there."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     url = path.absolute().as_uri()
     try:
         db = apsw.Connection(f"{url}?mode=ro", flags=flags)
+        db.set_busy_timeout(busy_milliseconds)
         db.execute("SELECT 1 FROM sqlite_schema").fetchone()
         return db
     except (apsw.CantOpenError, apsw.ReadOnlyError):

@@ -40,7 +40,7 @@ def prepare(session: "Session", schema: str, *, create: bool, full: bool) -> Non
 
 def _look(session: "Session") -> tuple[int, str, str, str] | None:
     try:
-        rows = session.read(_FOUND)
+        rows = session.transact(lambda db: db.execute(session.sql(_FOUND).encode()).fetchall())  # locks have a limit
     except QuireError as error:
         if isinstance(error.__cause__, errors.UndefinedTable | errors.InvalidSchemaName):
             return None

@@ -4,6 +4,7 @@ A connection is borrowed for one statement or one transaction. After one was los
 are suspected and closed too: a server that went away took all of them.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ _DEFAULTS = {
     "client_encoding": "utf8",
 }
 """A peer that vanished without a word is noticed in about half a minute. What the URL says counts more."""
+_SHORTEST = 2
+"""The driver takes less for this."""
 _IDLE_SECONDS = 300.0
 _PAUSE = 0.02
 _PREPARE_AFTER = 3
@@ -43,7 +46,9 @@ class Pool:
     def __init__(self, url: str, name: str, most: int) -> None:
         self._name = name
         self._most = most
-        self._settings = _settings(url)
+        given = _settings(url)
+        self._waits = "connect_timeout" in given
+        self._settings: dict[str, Any] = {**_DEFAULTS, **given}
         self._met = False
         self._changed = Condition()
         self._forget()
@@ -75,7 +80,8 @@ class Pool:
         pause = _PAUSE
         while True:
             try:
-                made = _ready(psycopg.connect(**self._settings, autocommit=True, prepare_threshold=None))
+                settings = self._settings | self._limit(deadline)
+                made = _ready(psycopg.connect(**settings, autocommit=True, prepare_threshold=None))
                 self._met = True
                 return made
             except psycopg.Error as error:
@@ -83,6 +89,13 @@ class Pool:
                     raise
                 sleep(pause)
                 pause = min(2 * pause, 0.5)
+
+    def _limit(self, deadline: float) -> dict[str, Any]:
+        """How long one try may take: to the deadline, in the whole seconds of libpq, unless the URL says otherwise."""
+        if self._waits:
+            return {}
+        left = max(math.ceil(deadline - monotonic()), _SHORTEST)
+        return {"connect_timeout": min(left, int(_DEFAULTS["connect_timeout"]))}
 
     def close(self) -> None:
         with self._changed:
@@ -170,10 +183,9 @@ def _ready(connection: Connection[Any]) -> Connection[Any]:
 
 def _settings(url: str) -> dict[str, Any]:
     try:
-        given = psycopg.conninfo.conninfo_to_dict(url)
+        return psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.Error:
         raise _refused(url) from None  # the driver quotes the URL, which may hold a password
-    return {**_DEFAULTS, **given}
 
 
 def _refused(url: str) -> InvalidValue:
