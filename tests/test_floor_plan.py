@@ -52,6 +52,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "storage.postgres.migrating",
         "storage.postgres.shares",
         "storage.postgres.search",
+        "storage.postgres.owners",
         "storage.postgres.storage",
         "storage.postgres",
         "storage.s3.names",

@@ -44,6 +44,7 @@ from quire.storage.postgres.writing import Changes, Writer, changes_of
 if TYPE_CHECKING:
     from quire.storage.postgres.search import PostgresIndex, PostgresIndexes
     from quire.storage.postgres.session import Db
+    from quire.storage.symptoms import Symptom
 
 _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
@@ -235,6 +236,12 @@ class PostgresStorage:
         if self._indexes is None:
             self._indexes = PostgresIndexes(self._session)
         return PostgresIndex(self._indexes, lambda: self._number(context))
+
+    def examine(self, *, repair: bool = False) -> "list[Symptom]":
+        """What is wrong with the schema below the level of contexts; with `repair`, what can be made anew is."""
+        from quire.storage.postgres.owners import examine_owners
+
+        return examine_owners(self._session, repair=repair)
 
     def scrub(self, contexts: Sequence[str]) -> str:
         """Take out shared records that nobody reads any more: then no row holds what was deleted in these contexts.

@@ -1,0 +1,81 @@
+"""Over real servers: a context that lost its head is told, nothing of it is removed, and damage is named there too."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import quire
+from quire import Corrupt, Library, MemoryStorage, PostgresStorage, migrate
+from quire.storage.base import BODY
+from quire.storage.postgres.address import parse
+from quire.testing.case import contents
+from tests.operations.test_damage import flipped
+from tests.operations.test_doctor import patch
+from tests.operations.test_servers import Server
+from tests.operations.test_servers import server as server
+from tests.servers.postgres import postgres_url
+from tests.talks import full_talk, new_talk
+
+
+@contextmanager
+def database(server: Server) -> Iterator[Any]:
+    with psycopg.connect(parse(postgres_url()).url, autocommit=True) as db:
+        db.execute(f"SET search_path = {server.schema}")
+        yield db
+
+
+def found(server: Server, *, repair: bool = False) -> list[tuple[str, str]]:
+    return [(symptom.code, symptom.severity) for symptom in quire.doctor(server.storage, repair=repair).symptoms]
+
+
+def test_what_is_damaged_is_not_copied_exported_or_archived(server: Server, tmp_path: Path) -> None:
+    storage, library = server.storage, Library(server.storage)
+    for name in ("a", "c"):
+        full_talk(storage, name)
+    patch(storage, flipped(storage, BODY))
+    target = MemoryStorage()
+    with pytest.raises(Corrupt, match=r"'c': body record \d+ is damaged"):
+        migrate(storage, target)
+    assert list(target.contexts()) == ["a"]
+    with pytest.raises(Corrupt, match=r"'c': body record \d+ is damaged"):
+        library.export("c", tmp_path / "c.quire")
+    done = library.expire(timedelta(0), action="archive", folder=tmp_path)
+    assert [(one.name, "body record" in one.problem) for one in done] == [("a", False), ("c", True)]
+    assert list(storage.contexts()) == ["c"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.quire"]
+
+
+@pytest.mark.parametrize("server", ["postgres"], indirect=True)
+def test_a_context_without_its_row_is_told_and_nothing_of_it_is_removed(server: Server) -> None:
+    assert isinstance(server.storage, PostgresStorage)
+    full_talk(server.storage, "c").fork("fork").user("更多")
+    full_talk(server.storage, "gone").fork("reads").user("on")
+    server.storage.drop("gone")
+    assert found(server) == []
+    with database(server) as db:
+        before = db.execute("SELECT * FROM record ORDER BY context, family, key").fetchall()
+        db.execute("DELETE FROM context WHERE name IN ('c', 'fork')")
+    assert found(server, repair=True) == [("head_lost", "error"), ("head_lost", "error")]
+    with database(server) as db:
+        assert db.execute("SELECT * FROM record ORDER BY context, family, key").fetchall() == before
+    assert new_talk(server.storage, "reads").check() == []
+
+
+@pytest.mark.parametrize("server", ["postgres"], indirect=True)
+def test_rows_of_nobody_are_removed_and_those_that_forks_read_are_not(server: Server) -> None:
+    full_talk(server.storage, "origin").fork("fork").user("on")
+    server.storage.drop("origin")
+    before = contents(server.storage, "fork")
+    with database(server) as db:
+        db.execute("INSERT INTO record VALUES (7777, 1, NULL, 3, '', 'x'), (7777, 2, NULL, 3, '', 'x')")
+        db.execute("INSERT INTO shared VALUES (7777, 7776, 1, 1)")
+    (symptom,) = quire.doctor(server.storage).symptoms
+    assert (symptom.code, symptom.text) == ("orphan_rows", "2 rows belong to no context.")
+    assert found(server, repair=True) == [("orphan_rows", "warning")]
+    assert found(server) == []
+    assert contents(server.storage, "fork") == before
