@@ -29,6 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "storage.base",
         "storage.absence",
         "storage.table",
+        "storage.nearby",
         "storage.memory",
         "storage.log",
         "storage.names",

@@ -43,6 +43,7 @@ from quire.records import (
     segment_number,
 )
 from quire.storage.base import ANCHOR, BODY, CALL, MAX_KEY, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
+from quire.storage.nearby import Opened
 from quire.storage.overlay import OverlayStorage
 
 _UNKNOWN = -1
@@ -79,14 +80,15 @@ class State(Reader):
 
     def load(self) -> None:
         """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten."""
-        found = self.storage.head(self.context)
+        found, near = self._looked()
         if found is not None and found.version < 0:
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
             )
         head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
-        scanned = self.storage.scan(self.context, SEGMENT) if found else ()
+        scanned = near.scan(self.context, SEGMENT) if found else ()
         self._segments = {record.key: decode_segment(record.key, record.value) for record in scanned}
+        self._near = near
         self.version = found.version if found else 0
         self.head = head
         self.head_value = found.value if found else b""
@@ -108,6 +110,12 @@ class State(Reader):
         self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
+
+    def _looked(self) -> Opened:
+        """The head, and what to read this version from: what a backend read along with it, else the storage."""
+        look = getattr(self.storage, "opened", None)
+        found: Opened = look(self.context) if look else Opened(self.storage.head(self.context), self.storage)
+        return found
 
     @property
     def counters(self) -> Sequence[Counter]:
@@ -139,7 +147,7 @@ class State(Reader):
             return found
         if key in self._held:
             return self._held[key]
-        record = self.storage.get(self.context, PAGE, key)
+        record = self._near.get(self.context, PAGE, key)
         if record is None:
             return None
         page = decode_page(record)
@@ -150,7 +158,7 @@ class State(Reader):
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
         group = folder | COLD_GROUP if cold else folder
-        for record in self.storage.members(self.context, PAGE, group, after=after, reverse=reverse):
+        for record in self._near.members(self.context, PAGE, group, after=after, reverse=reverse):
             page = decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
@@ -168,7 +176,7 @@ class State(Reader):
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
         """All pages of a segment, or of the context, by key, archived ones included. Streams."""
         first, last = (0, len(self._counters) - 1) if number is None else (number, number)
-        for record in self.storage.scan(self.context, PAGE, page_key(first, 0), page_key(last, MAX_NUMBER)):
+        for record in self._near.scan(self.context, PAGE, page_key(first, 0), page_key(last, MAX_NUMBER)):
             page = decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
@@ -190,7 +198,7 @@ class State(Reader):
     def pins(self) -> set[int]:
         """The keys of all pinned pages."""
         if self._pins is None:
-            self._pins = {record.key for record in self.storage.scan(self.context, PIN)}
+            self._pins = {record.key for record in self._near.scan(self.context, PIN)}
         return self._pins
 
     def folder(self, key: int) -> Folder:
@@ -286,11 +294,11 @@ class State(Reader):
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
-            scanned = self.storage.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
+            scanned = self._near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
             self._notes = {record.key: decode_note(record.key, record.value) for record in scanned}
         if key < AGENTS or key in self._notes:
             return self._notes.get(key)
-        record = self.storage.get(self.context, NOTE, key)
+        record = self._near.get(self.context, NOTE, key)
         found = decode_note(key, record.value) if record else None
         if key < CHECKPOINTS:
             self._notes[key] = found
@@ -299,7 +307,7 @@ class State(Reader):
     def anchors(self) -> Mapping[int, Anchor]:
         """What an agent changed since the last fold, by page, in the order it was changed or opened."""
         if self._anchors is None:
-            found = self.storage.scan(self.context, ANCHOR) if self.head.anchors else ()
+            found = self._near.scan(self.context, ANCHOR) if self.head.anchors else ()
             anchors = [(record.key, decode_anchor(record.key, record.value)) for record in found]
             self._anchors = dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
         return self._anchors
@@ -357,6 +365,7 @@ class State(Reader):
         moved: bool,
     ) -> None:
         """Take over what was committed; of messages also their sizes, for the next view is likely to read them."""
+        self._near = self.storage
         self.version = version
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
@@ -424,7 +433,7 @@ class State(Reader):
     def _tally(self, key: int) -> int:
         if key == self.head.tally_of:
             return self.head.tally
-        tally = self.storage.get(self.context, TALLY, key)
+        tally = self._near.get(self.context, TALLY, key)
         return decode_tally(key, tally.value) if tally else 0
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:

@@ -513,15 +513,25 @@ def test_opening_drawing_and_adding_take_few_round_trips(
 ) -> None:
     asked: list[str] = []
     session: Any = storage._session
+
+    def noted(name: str, real: Any) -> Any:
+        def ask(*values: Any) -> Any:
+            asked.append(name)
+            return real(*values)
+
+        return ask
+
     for name in ("read", "once"):
-        real = getattr(session, name)
-        monkeypatch.setattr(session, name, lambda *v, _name=name, _real=real: (asked.append(_name), _real(*v))[1])
+        monkeypatch.setattr(session, name, noted(name, getattr(session, name)))
     for count, trips in ((20, ["read", "read", "read", "once"]), (200, None)):  # many records are not read along
         ctx = quire.open(storage, f"trips-{count}", budget=100_000, counter=EstimateCounter())
         ctx.add([{"role": "assistant" if n % 2 else "user", "content": f"line {n}"} for n in range(count)])
         expected = ctx.render().openai()
         asked.clear()
-        assert quire.open(storage, f"trips-{count}", budget=100_000, counter=EstimateCounter()).render().openai() == expected
+        assert (
+            quire.open(storage, f"trips-{count}", budget=100_000, counter=EstimateCounter()).render().openai()
+            == expected
+        )
         quire.open(storage, f"trips-{count}", counter=EstimateCounter()).user("one more")
         assert trips is None or asked == trips
         assert quire.open(storage, f"trips-{count}").check() == []

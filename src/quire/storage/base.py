@@ -122,6 +122,7 @@ class Storage(Protocol):
     `storage.searching`), `snapshot(context)` shows it at one moment while others write, `scrub(contexts)` clears the
     store of the bytes of everything that was deleted or overwritten in these contexts and that nobody reads any more
     (and says what only others can still do, if there is something),
+    `opened(context)` gives the head and what else was read in the same look (`storage.nearby`),
     `examine(repair=…)` tells what is wrong with the store itself (`storage.symptoms`).
     """
 

@@ -89,6 +89,12 @@ LIMITS: Final = """SELECT set_config('lock_timeout', %s, true),
 FULL_LIMITS: Final = f"{LIMITS}, set_config('synchronous_commit', 'on', true)"
 
 HEAD: Final = "SELECT id, version, head FROM {q}.context WHERE tenant = %s AND name = %s"
+OPENED: Final = f"""WITH found AS MATERIALIZED ({HEAD})
+    SELECT 0::smallint, id, head, version, NULL FROM found
+    UNION ALL SELECT small.* FROM found, LATERAL (
+        SELECT family, key, value, grp, ord FROM {{q}}.record
+        WHERE context = found.id AND family = ANY (%s) LIMIT %s) AS small"""
+"""The head, marked by family 0, and the small records of its context up to a number of them."""
 STANDS: Final = "SELECT id, version, head, commit_id FROM {q}.context WHERE tenant = %s AND name = %s"
 CONTEXTS: Final = "SELECT name FROM {q}.context WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s"
 NEW_HEAD: Final = """INSERT INTO {q}.context (tenant, name, version, head, commit_id) VALUES (%s, %s, %s, %s, %s)

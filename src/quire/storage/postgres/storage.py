@@ -7,6 +7,7 @@ contexts touch no common row. Numbers of dropped contexts are not used again: a 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
+from operator import itemgetter
 from os import urandom
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
+from quire.storage.nearby import SMALL, Nearby, Opened
 from quire.storage.postgres.address import parse
 from quire.storage.postgres.schema import (
     CODES,
@@ -34,6 +36,7 @@ from quire.storage.postgres.schema import (
     GET,
     HEAD,
     NEW_HEAD,
+    OPENED,
     STANDS,
     members,
     within,
@@ -51,6 +54,9 @@ _CHUNK_BYTES = 1 << 20
 _FIRST_CHUNK = 32
 _LARGE: frozenset[Family] = frozenset({*IMMUTABLE, JOURNAL, VECTOR})
 """Families whose records can be large: the first look is a short one."""
+_FEW_RECORDS = 128
+"""So many small records are read along with a head."""
+_FAMILIES = {code: family for family, code in CODES.items()}
 _MOST_NUMBERS = 200_000
 _LEFT_TO_OTHERS = (
     "No row holds it any more, but PostgreSQL keeps old versions of rows in its files: VACUUM FULL by the owner of the"
@@ -111,6 +117,19 @@ class PostgresStorage:
             return None
         self._know(context, rows[0][0])
         return Head(rows[0][1], rows[0][2])
+
+    def opened(self, context: str) -> Opened:
+        """The head with all small records of its context, if they are few: in one round trip."""
+        codes = [CODES[family] for family in SMALL]
+        rows = self._session.read(OPENED, (self.tenant, check_context_name(context), codes, _FEW_RECORDS + 1))
+        if not rows:
+            self._numbers.pop(context, None)
+            return Opened(None, self)
+        (_, number, head, version, _), *records = sorted(rows, key=itemgetter(0))
+        self._know(context, number)
+        if len(records) > _FEW_RECORDS:
+            return Opened(Head(version, head), self)
+        return Opened(Head(version, head), Nearby(self, ((_FAMILIES[row[0]], Record(*row[1:])) for row in records)))
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         number = self._number(context)
