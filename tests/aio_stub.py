@@ -18,6 +18,7 @@ from quire.aio.faces import AT_HAND, FACES, Faced, kind_of
 PATH = Path(aio.__file__).with_suffix(".pyi")
 BESIDE = {"pages": "ContextSystem", "conversation": "Conversation", "agent": "AgentContext"}
 BESIDE |= {"tools": "Tools", "windows": "Windows"}
+aio.Context  # noqa: B018 - whatever asks for a face has them all filled
 LOCAL = [kind.__name__ for kind in FACES.values()]
 CLOSED = ("Context", "Library")
 HEAD = """# Made by `python -m tests.aio_stub` from the plain faces. Do not edit.
@@ -207,8 +208,8 @@ def stub() -> str:
         "Block": "from quire.aio.faces import Block as Block",
         "Stream": "from quire.aio.faces import Stream as Stream",
         "Faced": "from quire.aio.faces import Faced",
-        "Closed": "from quire.aio.doors import Closed",
-        "Opening": "from quire.aio.doors import Opening as Opening",
+        "Closed": "from quire.aio.entrance import Closed",
+        "Opening": "from quire.aio.entrance import Opening as Opening",
     }
     names = "".join(f'    "{name}",\n' for name in aio.__all__)
     return f"{HEAD}\n" + "\n".join(sorted(set(needed.values()))) + f"\n\n__all__ = [\n{names}]\n{VARIABLES}" + body

@@ -4,6 +4,8 @@ import ast
 import asyncio
 import inspect
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -15,8 +17,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire import InvalidOperation, InvalidValue, MemoryStorage, NoSuchPage, aio
-from quire.aio.doors import Opening
+from quire import InvalidOperation, InvalidValue, MemoryStorage, NoSuchContext, NoSuchPage, aio
+from quire.aio.entrance import Opening
 from quire.aio.faces import FACES, Faced
 from quire.aio.lanes import Lane
 from quire.storage.base import Commit
@@ -357,3 +359,59 @@ async def _storm(random: Random, rounds: int) -> None:
 def test_faces_tell_what_they_are() -> None:
     assert issubclass(aio.Context, Faced)
     assert repr(asyncio.run(_opened(MemoryStorage()))) == "<awaited Context>"
+
+
+WHO_IMPORTS = """
+import asyncio, sys, threading
+import quire
+
+seen = []
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        seen.append((threading.current_thread() is threading.main_thread(), name))
+
+async def work():
+    if "{way}" == "open":
+        async with quire.aio.open("memory:") as ctx:
+            await ctx.user("hello")
+            await ctx.render()
+            await ctx.tools.openai()
+    else:
+        async with quire.aio.Library("memory:") as library:
+            assert [name async for name in library.list()] == []
+            await (await library.open("a")).user("hello")
+
+sys.meta_path.insert(0, Finder())
+asyncio.run(work())
+there = [name for at_loop, name in seen if at_loop and name.startswith(("quire", "apsw", "msgspec"))]
+elsewhere = [name for at_loop, name in seen if not at_loop]
+print(*there, "|", *elsewhere)
+"""
+
+
+@pytest.mark.parametrize("way", ["open", "library"])
+def test_the_thread_of_the_loop_imports_next_to_nothing(way: str) -> None:
+    script = WHO_IMPORTS.replace("{way}", way)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    there, _, elsewhere = done.stdout.partition("|")
+    assert set(there.split()) <= {"quire.aio", "quire.aio.entrance", "quire.aio.faces", "quire.aio.lanes"}
+    assert {"quire.context", "quire.aio.doors", "apsw"} <= set(elsewhere.split())
+
+
+@pytest.mark.slow
+def test_a_library_can_be_used_without_a_block() -> None:
+    script = "import asyncio, quire\nasync def work():\n    return await quire.aio.Library('memory:').exists('a')\n"
+    script += "assert asyncio.run(work()) is False\nassert not hasattr(quire.aio.Library('memory:'), 'nothing')"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_there_is_no_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = aio.nothing  # type: ignore[attr-defined]
+
+
+@awaited
+async def test_opening_without_creating_is_awaited_too() -> None:
+    with pytest.raises(NoSuchContext):
+        await aio.open("memory:", "nowhere", create=False)

@@ -254,7 +254,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.records",
         "testing.sharing",
     ),
-    ("aio.lanes", "aio.faces", "aio.doors", "aio"),
+    ("aio.lanes", "aio.faces", "aio.entrance", "aio.doors", "aio"),
     ("adapters", "adapters.opening"),
     ("adapters.following",),
     ("",),

@@ -98,7 +98,7 @@ class Faced:
         self._inner = inner
 
     def __repr__(self) -> str:
-        return f"<awaited {self.of.__name__}>"
+        return f"<awaited {type(self).__name__}>"
 
 
 FACES: dict[type, type[Faced]] = {}
