@@ -64,17 +64,20 @@ def page_cells(case: Bookcase, page: Leaf) -> Iterator[Cell]:
         yield Cell(f"asking for {operation!r} on {describe(page)}", allowed, ask, False, missing)
 
 
-def move_cells(sources: Iterable[Leaf], targets: Iterable[Leaf]) -> Iterator[Cell]:
-    """Every pair of a page and where it is to go."""
+def move_cells(sources: Iterable[Leaf], targets: Iterable[Leaf], *, both: bool) -> Iterator[Cell]:
+    """Every pair of a page and where it is to go, in Python and by tool; without `both` the two take turns, so that each
+    still meets every page and every folder."""
     into = list(targets)
-    for source in sources:
-        for target in into:
+    for row, source in enumerate(sources):
+        for column, target in enumerate(into):
             name = f"moving {describe(source)} into {describe(target)}"
             allowed = may_move(source, target)
             missing = source.unseen or (target.unseen and has_right("move_page", source, manage=False))
-            by_tool = run_tool("move_page", page=source.index, folder=target.index)
-            yield Cell(name, allowed, _moving(source.index, target.index), missing=missing)
-            yield Cell(f"{name} by tool", allowed, by_tool, missing=missing)
+            if both or (row + column) % 2 == 0:
+                yield Cell(name, allowed, _moving(source.index, target.index), missing=missing)
+            if both or (row + column) % 2 == 1:
+                by_tool = run_tool("move_page", page=source.index, folder=target.index)
+                yield Cell(f"{name} by tool", allowed, by_tool, missing=missing)
 
 
 def segment_cells(case: Bookcase) -> Iterator[Cell]:
