@@ -100,6 +100,73 @@ def test_tools_can_be_narrowed_and_prefixed() -> None:
     assert all(len(name) <= 64 for name in longest)  # what providers take
 
 
+def test_those_that_only_read_change_nothing() -> None:
+    ctx = talk()
+    tools = tools_of(ctx, manage=True)
+    assert list(tools.reading()) == ["find", "read_page", "budget"]
+    assert list(tools.prefixed("q_").reading()) == ["q_find", "q_read_page", "q_budget"]
+    hints = {tool["name"]: tool["annotations"] for tool in tools.mcp()}
+    assert [name for name, hint in hints.items() if hint["readOnlyHint"]] == list(tools.reading())
+    assert hints["remove_page"]["destructiveHint"] is True
+    before = ctx.seq
+    for name, arguments in (("find", {"query": "Seattle"}), ("read_page", {"page": "usr-1"}), ("budget", {})):
+        assert not tools.answer(name, arguments).failed
+    assert ctx.seq == before
+
+
+def test_an_answer_says_whether_it_is_a_refusal() -> None:
+    tools = tools_of(talk())
+    for name, arguments, failed in (
+        ("read_page", {"page": "usr-1"}, False),
+        ("find", {"query": "nowhere"}, False),
+        ("read_page", {"page": "usr-99"}, True),
+        ("read_page", "{", True),
+        ("no_tool", {}, True),
+        (None, None, True),
+    ):
+        answer = tools.answer(name, arguments)
+        assert answer.failed is failed, answer
+        assert answer.text == tools.call(name, arguments)
+
+
+def test_a_call_is_made_again_while_others_write_in_between() -> None:
+    storage = quire.MemoryStorage()
+    ctx = quire.open(storage)
+    other = quire.open(storage)
+    written: list[str] = []
+    create = AgentContext.create_detail_page
+
+    def interrupted(self: AgentContext, *arguments: Any) -> str:
+        if len(written) < 5:
+            other.refresh()
+            written.append(other.pages.create_detail_page("theirs", "", "", "mem-0"))
+        return create(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AgentContext, "create_detail_page", interrupted)
+        assert ctx.tools.call("write_page", {"name": "mine", "text": "x"}) == "Wrote mem-6."
+
+
+def test_all_pages_are_listed_so_many_at_a_time() -> None:
+    ctx = talk()
+    ctx.pages.add_segment(quire.Segment(id="vault", permission=Permission.PRIVATE))
+    ctx.pages.create_detail_page("secret", "", "x", "vault-0")
+    notes = [ctx.pages.create_detail_page(f"note {n}", "", "x", "mem-0") for n in range(5)]
+    ctx.pages.archive(notes[1], cold=True)
+    ctx.pages.remove_page(notes[4])
+    ctx.conversation.delete(2)
+    everything = [page.index for page in ctx.agent.list_pages()]
+    assert everything == ["sys-0", "sys-1", "mem-0", *notes[:4], "usr-0", "usr-1", "win-0"]
+    listed: list[str] = []
+    while some := ctx.agent.list_pages(listed[-1] if listed else None, 3):
+        listed += [page.index for page in some]
+    assert listed == everything
+    assert ctx.agent.list_pages(notes[4], 1)[0].index == "usr-0"  # it is gone, and its place is still known
+    for wrong in ("vault-0", "nowhere-1", "mem-01", ""):
+        with pytest.raises(quire.NoSuchPage):
+            ctx.agent.list_pages(wrong)
+
+
 @pytest.mark.parametrize("form", ["openai", "responses", "anthropic"])
 def test_a_name_that_is_used_twice_is_an_error(form: str) -> None:
     tools = tools_of(talk())

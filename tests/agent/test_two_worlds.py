@@ -169,6 +169,7 @@ def questions(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     agent, tools = world.agent, world.tools
     yield "segments", agent.list_segments
     yield "contents", agent.view
+    yield "pages", agent.list_pages
     yield "tools", lambda: (tools.openai(), tools.call("read_page"), tools.call("budget"))
     for index in INDICES:
         for look in (agent.get_page, agent.children, agent.parent, agent.ancestors, agent.read_page):
@@ -176,6 +177,7 @@ def questions(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
         for operation in ("get_page", "hide_details", "move_page", "remove_segment"):
             yield f"{operation}? {index}", _bound(agent.check_permission, index, operation)
         yield f"tool {index}", _bound(tools.call, "read_page", {"page": index})
+        yield f"after {index}", _bound(agent.list_pages, index, 3)
     for segment in SEGMENTS:
         yield f"segment {segment}", _bound(agent.get_segment, segment)
     for word in (*WORDS, "secret", "Vault", "seat window"):
@@ -281,6 +283,8 @@ def test_eyes_that_see_private_pages_are_noticed(monkeypatch: pytest.MonkeyPatch
     found = list(differences(*worlds))
     assert any(line.startswith("get_page vault-1") for line in found)
     assert any(line.startswith("segments") for line in found)
+    assert any(line.startswith("pages") for line in found)
+    assert any(line.startswith("after vault-0") for line in found)
 
 
 def test_meaning_that_looks_at_private_pages_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from quire.agent import planning
 from quire.agent.gate import Gate
 from quire.agent.opening import Room, answer_room, check_room
-from quire.agent.outline import contents, entry
+from quire.agent.outline import contents, entry, every_page
 from quire.agent.quota import Quota, charge, check_quota
 from quire.agent.sight import Sight, at_hand
 from quire.errors import InvalidOperation, InvalidValue, PermissionDenied, shown
@@ -150,6 +150,17 @@ class AgentContext:
         def look(sight: Sight, state: State) -> list[str]:
             lines = islice(contents(sight), *_range(start, limit))
             return [entry(_handed(state, page), depth) for depth, page in lines]
+
+        return self._look(look)
+
+    def list_pages(self, after: PageIndex | None = None, limit: int | None = None) -> list[Page]:
+        """All pages by segment and number, archived ones included, or so many that come after an index.
+
+        The index need not be that of a page any more. Raises `NoSuchPage` if it could never be one of a page here.
+        """
+
+        def look(sight: Sight, state: State) -> list[Page]:
+            return [_handed(state, page) for page in islice(every_page(sight, state, after), *_range(0, limit))]
 
         return self._look(look)
 

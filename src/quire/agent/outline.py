@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from quire.agent.opening import Room
 from quire.agent.sight import Sight
-from quire.pages import ContentsPage, Lifecycle, Page, Visibility
-from quire.records import PageRecord, page_key
+from quire.errors import NoSuchPage
+from quire.pages import MAX_NUMBER, ContentsPage, Lifecycle, Mark, Page, PageIndex, Visibility
+from quire.records import PageRecord, decode_page, page_key, segment_number
 from quire.search.finding import Hit
 from quire.search.snippets import CLOSE, OPEN
+from quire.state import State
+from quire.storage.base import PAGE
 
 _SUMMARY = 120
 _PASSAGES = (200, 100, 50)
@@ -77,6 +80,24 @@ def contents(sight: Sight) -> Iterator[tuple[int, PageRecord]]:
         root = sight.page(page_key(number, 0))
         if isinstance(root, PageRecord):
             yield from _below(sight, root)
+
+
+def every_page(sight: Sight, state: State, after: PageIndex | None) -> Iterator[PageRecord]:
+    """The pages of every segment by number, those that come after an index. Streams. Raises `NoSuchPage`."""
+    numbers = [number for number, _ in sight.live_segments()]
+    first = 0
+    if after is not None:
+        key = sight.key_of(after)
+        if key is None or segment_number(key) not in numbers:
+            raise NoSuchPage(after)
+        numbers, first = numbers[numbers.index(segment_number(key)) :], key + 1
+    for number in numbers:
+        last = page_key(number, MAX_NUMBER)
+        for record in state.storage.scan(state.context, PAGE, max(first, page_key(number, 0)), last):
+            page = decode_page(record)
+            if isinstance(page, PageRecord) and page.header.mark is Mark.NONE:
+                yield page
+        first = 0
 
 
 def _below(sight: Sight, root: PageRecord) -> Iterator[tuple[int, PageRecord]]:

@@ -31,8 +31,9 @@ def anthropic(tool: Tool, name: str) -> dict[str, Any]:
 
 
 def mcp(tool: Tool, name: str) -> dict[str, Any]:
-    """A tool of the Model Context Protocol."""
-    return {"name": name, "description": tool.about, "inputSchema": parameters(tool)}
+    """A tool of the Model Context Protocol, with what a client may want to know before it lets it run."""
+    hints = {"readOnlyHint": tool.reads, "destructiveHint": tool.takes, "openWorldHint": False}
+    return {"name": name, "description": tool.about, "inputSchema": parameters(tool), "annotations": hints}
 
 
 def parameters(tool: Tool) -> dict[str, Any]:

@@ -32,6 +32,10 @@ class Tool(Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...]
     run: Callable[..., str]
     needs: Literal["", "windows", "manage"] = ""
+    reads: bool = False
+    """Whether it changes nothing, neither pages nor what is shown."""
+    takes: bool = False
+    """Whether it may take away what was there."""
 
     def call(self, desk: Desk, arguments: dict[str, Any]) -> str:
         """Run it."""
@@ -49,6 +53,7 @@ TOOLS: tuple[Tool, ...] = (
             Parameter(name="limit", kind="integer", about="Most hits, default 5", least=1),
         ),
         run=handlers.find,
+        reads=True,
     ),
     Tool(
         name="read_page",
@@ -59,6 +64,7 @@ TOOLS: tuple[Tool, ...] = (
             Parameter(name="length", kind="integer", about="Most characters, as far as there is room", least=1),
         ),
         run=handlers.read_page,
+        reads=True,
     ),
     Tool(
         name="expand_details",
@@ -84,6 +90,7 @@ TOOLS: tuple[Tool, ...] = (
             Parameter(name="pages", kind="pages", about="Pages to gather under the new folder"),
         ),
         run=handlers.write_page,
+        takes=True,
     ),
     Tool(
         name="move_page",
@@ -100,6 +107,7 @@ TOOLS: tuple[Tool, ...] = (
         about="Remove a page with all in it. Prefer hide_details or archive.",
         parameters=(_PAGE,),
         run=handlers.remove_page,
+        takes=True,
     ),
     Tool(
         name="archive",
@@ -118,6 +126,7 @@ TOOLS: tuple[Tool, ...] = (
         about="How full your window is, by what, and what would be folded next.",
         parameters=(),
         run=handlers.budget,
+        reads=True,
     ),
     Tool(
         name="window",
@@ -130,6 +139,7 @@ TOOLS: tuple[Tool, ...] = (
         ),
         run=handlers.window,
         needs="windows",
+        takes=True,
     ),
     Tool(
         name="segment",
@@ -141,6 +151,7 @@ TOOLS: tuple[Tool, ...] = (
         ),
         run=handlers.segment,
         needs="manage",
+        takes=True,
     ),
 )
 """At most twelve, the reading operations merged: every schema costs tokens in every call."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.agent import schemas
 from quire.agent.arguments import arguments_for
@@ -13,6 +13,15 @@ from quire.errors import Conflict, InvalidValue, QuireError, QuotaExceeded, show
 from quire.messages import ToolCall
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
+_TRIES = 8
+"""How often a call is made if others write in between: each of them got on, so it is soon its turn."""
+
+
+class Answer(NamedTuple):
+    """What a model is answered, and whether that is a refusal."""
+
+    text: str
+    failed: bool = False
 
 
 class Tools:
@@ -45,6 +54,10 @@ class Tools:
             if name not in self:
                 raise InvalidValue(f"There is no tool {shown(name)}; tools are {', '.join(self.names())}.")
         return self._narrowed([name.removeprefix(self._prefix) for name in names], self._prefix)
+
+    def reading(self) -> "Tools":
+        """Those alone that change nothing, neither pages nor what is shown."""
+        return self._narrowed([tool.name for tool in self._tools() if tool.reads], self._prefix)
 
     def prefixed(self, prefix: str) -> "Tools":
         """The same tools with something before their names, such as `quire_`."""
@@ -80,16 +93,21 @@ class Tools:
 
         `call` is a tool call in any provider's shape, or a tool's name with its `arguments` as JSON text or a mapping.
         """
+        return self.answer(call, arguments).text
+
+    def answer(self, call: Any, arguments: Any = None) -> Answer:
+        """The same, and whether the text is a refusal: for protocols that tell errors from results."""
         try:
             name, given = _taken_apart(call, arguments)
-            return self._run(name, given)
+            return Answer(self._run(name, given))
         except QuireError as error:
-            return self._refusal(error)
+            return Answer(self._refusal(error), failed=True)
         except Exception as error:  # whatever a model sends, the turn goes on
             import logging  # dear to load, and hardly ever needed
 
             logging.getLogger("quire.tools").exception("A tool failed")
-            return f"InternalError: the tool failed ({type(error).__name__}). Try something else."
+            text = f"InternalError: the tool failed ({type(error).__name__}). Try something else."
+            return Answer(text, failed=True)
 
     def _run(self, name: str, given: Any) -> str:
         tool = next((tool for tool in self._tools() if self._prefix + tool.name == name), None)
@@ -97,11 +115,12 @@ class Tools:
             raise InvalidValue(f"There is no tool {shown(name)}; tools are {', '.join(self.names())}.")
         self._count()
         arguments = arguments_for(tool, given)
-        try:
-            return tool.call(self._desk, arguments)
-        except Conflict:  # someone else wrote: look again, and try once more
-            self._desk.agent.refresh()
-            return tool.call(self._desk, arguments)
+        for _ in range(_TRIES - 1):
+            try:
+                return tool.call(self._desk, arguments)
+            except Conflict:  # someone else wrote: look again, and try once more
+                self._desk.agent.refresh()
+        return tool.call(self._desk, arguments)
 
     def _refusal(self, error: QuireError) -> str:
         said = worded(str(error), (tool.name for tool in TOOLS), self._prefix)
