@@ -1,18 +1,23 @@
 """Damaged search indexes: each damage is noticed by the doctor, explained and repaired, and searches come right."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import apsw
+import psycopg
 import pytest
 from msgspec.structs import replace
 
 import quire
-from quire import Library, SQLiteStorage
+from quire import Library, PostgresStorage, SQLiteStorage, StorageFailure
 from quire.operations.doctor import Diagnosis, doctor
 from quire.search.catching import pages_from
 from quire.search.texts import document
+from quire.storage.postgres.address import parse
+from tests.servers.postgres import postgres_url
 from tests.talks import new_talk
 
 QUERIES = ("kestrel", "数据", "w7x3", "falcon")
@@ -32,7 +37,7 @@ def fill(storage: quire.Storage, names: tuple[str, ...] = ("c", "d"), messages: 
         talk.find("kestrel")
 
 
-def answers(where: quire.Storage | Path, name: str = "c") -> list[list[tuple[str, float]]]:
+def answers(where: str | Path, name: str = "c") -> list[list[tuple[str, float]]]:
     """What a handle of its own answers, scores included."""
     with Library(where) as library:
         ctx = library.open(name)
@@ -155,3 +160,182 @@ def test_an_index_that_lags_behind_is_no_damage_and_its_own_damage_is_found(path
     assert doctor(path).symptoms == ()
     change(path, "UPDATE search_data SET block = zeroblob(length(block)) WHERE id = 10")
     assert codes(doctor(path, contexts=["c"])) == [("search_damaged", "", False)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_search_comes_right_by_itself_or_is_no_worse_than_nothing_lost(
+    path: Path, right: list[list[tuple[str, float]]], damage: str
+) -> None:
+    """What a search sees of a damage it repairs; of the rest it misses pages or their order, and the doctor tells."""
+    change(path, damage)
+    with Library(path) as library:
+        ctx = library.open("c")
+        ctx.find("nothing of the kind")
+        found = [{hit.index for hit in ctx.find(query, 200)} for query in QUERIES]
+    for some, all_of_it in zip(found, right, strict=True):
+        assert some <= {index for index, _ in all_of_it}
+        assert some or "search_idx" in damage
+    doctor(path, repair=True)
+    assert answers(path) == right
+
+
+def test_a_context_with_a_damaged_index_can_be_deleted_and_purged(path: Path) -> None:
+    change(path, "DELETE FROM search_data WHERE id > 10")
+    with Library(path) as library:
+        library.delete("d")
+        assert library.open("c").pages.purge("usr-1").scrubbed
+    assert doctor(path).symptoms == ()
+
+
+def test_a_file_that_can_only_be_read_is_searched_as_it_is_now(path: Path, right: list[object]) -> None:
+    writing = SQLiteStorage(path)
+    ctx = new_talk(writing, "c")
+    ctx.user("a heron, 苍鹭")
+    ctx.pages.hide("usr-1")
+    for stands in ("behind", "empty", "damaged"):
+        storage = SQLiteStorage(path, read_only=True)
+        reading = new_talk(storage, "c")
+        assert (
+            [hit.index for hit in reading.find("heron")] == [hit.index for hit in reading.find("苍鹭")] == ["usr-121"]
+        )
+        assert len(reading.find("kestrel", 200)) == 60
+        assert reading.find("nothing of the kind") == []
+        storage.close()
+        if stands == "behind":
+            change(path, "DELETE FROM search_state")
+        elif stands == "empty":
+            change(path, "DROP TABLE search_config")
+    assert [hit.index for hit in ctx.find("heron")] == ["usr-121"]
+    writing.close()
+
+
+def test_a_damage_that_a_reader_may_not_repair_is_told(path: Path) -> None:
+    change(path, DAMAGES["the list of segments"])
+    storage = SQLiteStorage(path, read_only=True)
+    with pytest.raises(StorageFailure, match=r"run doctor\(repair=True\)"):
+        new_talk(storage, "c").find("kestrel")
+    storage.close()
+
+
+# PostgreSQL
+
+
+@pytest.fixture
+def schema() -> Iterator[str]:
+    name = f"q{uuid4().hex}"
+    yield name
+    with connected() as db:
+        db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+
+
+def connected() -> psycopg.Connection[Any]:
+    return psycopg.connect(parse(postgres_url()).url, autocommit=True)
+
+
+def execute(schema: str, statement: str) -> None:
+    with connected() as db:
+        db.execute(f"SET search_path TO {schema}".encode())
+        db.execute(statement.encode())
+
+
+ON_SERVER = {
+    "documents": ("DELETE FROM search", "pages where"),
+    "a document": ("DELETE FROM search WHERE key = (SELECT max(key) FROM search)", "pages where"),
+    "what leads to documents": ("UPDATE search SET terms = ''", "other terms"),
+    "what leads to one": ("UPDATE search SET terms = '' WHERE key = (SELECT max(key) FROM search)", "other terms"),
+    "words": ("UPDATE search SET body = replace(body, 'kestrel', 'kestrex')", "other terms"),
+    "a document too many": ("INSERT INTO search SELECT context, key + 99, terms, '', '', '', '' FROM search", "pages"),
+    "sizes lost": ("DELETE FROM search_size", "length"),
+    "sizes cut short": ("UPDATE search_size SET sizes = '\\xff'", "bytes"),
+    "sizes of nothing": (r"UPDATE search_size SET sizes = decode(repeat('00', 1024), 'hex')", "length"),
+}
+
+
+@pytest.mark.parametrize(("damage", "told"), ON_SERVER.values(), ids=ON_SERVER.keys())
+def test_a_damage_on_a_server_is_noticed_explained_and_repaired(schema: str, damage: str, told: str) -> None:
+    url = postgres_url(schema=schema)
+    with closing(PostgresStorage(url)) as storage:
+        fill(storage, ("c",), 3)
+    right = answers(url)
+    assert all(right[:2])
+    execute(schema, damage)
+    found = doctor(url)
+    assert codes(found) == [("search_outdated", "c", False)]
+    assert told in found.symptoms[0].text
+    assert codes(doctor(url, repair=True)) == [("search_outdated", "c", True)]
+    assert doctor(url).symptoms == ()
+    assert answers(url) == right
+    assert doctor(url).symptoms == ()
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM search", "UPDATE search SET terms = ''", "DELETE FROM search_state"])
+def test_an_index_on_a_server_that_finds_nothing_is_made_anew_by_the_search(schema: str, damage: str) -> None:
+    url = postgres_url(schema=schema)
+    with closing(PostgresStorage(url)) as storage:
+        fill(storage, ("c",), 3)
+    right = answers(url)
+    execute(schema, damage)
+    assert answers(url) == right
+    assert doctor(url).symptoms == ()
+
+
+@pytest.mark.parametrize("table", ["TABLE search", "TABLE search_state", "TABLE search_size", "INDEX search_terms"])
+def test_a_table_of_the_index_that_was_dropped_is_made_again(schema: str, table: str) -> None:
+    url = postgres_url(schema=schema)
+    storage = PostgresStorage(url)
+    fill(storage, ("c",), 3)
+    right = answers(url)
+    execute(schema, f"DROP {table}")
+    found = doctor(storage)
+    assert codes(found) == [("search_damaged", "", False)]
+    assert "missing" in found.symptoms[0].text
+    assert codes(doctor(storage, repair=True)) == [("search_damaged", "", True)]
+    assert doctor(storage).symptoms == ()
+    assert answers(url) == right
+    execute(schema, f"DROP {table}")
+    assert [len(new_talk(storage, "c").find(query, 200)) for query in QUERIES] == list(map(len, right))  # by the search
+    storage.close()
+    execute(schema, f"DROP {table.replace(' ', ' IF EXISTS ')}")
+    assert answers(url) == right  # and by opening it
+    assert doctor(url).symptoms == ()
+
+
+def test_a_role_that_only_reads_finds_what_is_there_now(schema: str) -> None:
+    url = postgres_url(schema=schema)
+    own = PostgresStorage(url)
+    fill(own, ("c",), 3)
+    with connected() as db:
+        for statement in grants(schema):
+            db.execute(statement.encode())
+    reader = url.replace("postgres@", f"{schema}@", 1)
+    talk = new_talk(own, "c")
+    talk.user("a heron, 苍鹭")
+    talk.pages.hide("usr-1")
+    try:
+        for damage in ("", "DELETE FROM search_state", "DROP TABLE search"):
+            if damage:
+                execute(schema, damage)
+            with closing(PostgresStorage(reader)) as storage:
+                reading = new_talk(storage, "c")
+                assert [hit.index for hit in reading.find("苍鹭")] == ["usr-7"]
+                assert len(reading.find("kestrel")) == 3
+                assert reading.find("nothing of the kind") == []
+                with pytest.raises(StorageFailure, match="permission denied"):
+                    reading.user("no")
+        found = doctor(reader, repair=True)
+        assert codes(found) == [("search_damaged", "", False)]
+        assert "may not make tables" in found.symptoms[0].text
+        assert [hit.index for hit in talk.find("heron")] == ["usr-7"]
+    finally:
+        own.close()
+        with connected() as db:
+            db.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+            db.execute(f"DROP OWNED BY {schema}".encode())
+            db.execute(f"DROP ROLE {schema}".encode())
+
+
+def grants(schema: str) -> list[str]:
+    """What the documentation says that a role needs which only reads."""
+    text = (Path(__file__).parent.parent.parent / "docs" / "postgres.md").read_text("utf-8")
+    block = text.partition("## A role that only reads")[2].partition("```sql\n")[2].partition("```")[0]
+    return [line.replace("quire_reader", schema).replace("quire", schema) for line in block.splitlines()]

@@ -8,9 +8,9 @@ from itertools import islice
 
 from quire.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
 from quire.search.texts import document, is_found, saying
-from quire.search.words import CUT
+from quire.search.words import CUT, terms
 from quire.storage.base import BODY, JOURNAL, MAX_KEY, PAGE, Family, Head, Record, Storage
-from quire.storage.searching import Document, SearchIndex, Standing
+from quire.storage.searching import Document, Phrase, SearchIndex, Standing
 
 PURGE = "purge"
 """The operation whose entries do not tell what pages said before."""
@@ -18,6 +18,9 @@ _BATCH = 1_024
 _BATCH_TERMS = 1 << 18
 _ENTRIES = 1_024
 _AHEAD_BYTES = 8 << 20
+_ASKED = 2
+_LOOKED_AT = 16
+"""How many pages, and words of each, and among how many records, are looked for to see whether an index is sound."""
 
 
 def known_as(head: Head) -> bytes:
@@ -25,8 +28,11 @@ def known_as(head: Head) -> bytes:
     return decode_head(head.value).identity + CUT
 
 
-def catch_up(index: SearchIndex, storage: Storage, context: str) -> None:
-    """Bring the index to the state that is stored now. If others do it at the same time, it is done once."""
+def catch_up(index: SearchIndex, storage: Storage, context: str) -> Standing | None:
+    """Bring the index to the state that is stored now, and say which; None if there is no such context.
+
+    If others do it at the same time, it is done once.
+    """
     while head := storage.head(context):
         identity = known_as(head)
         stands = index.standing()
@@ -39,7 +45,28 @@ def catch_up(index: SearchIndex, storage: Storage, context: str) -> None:
         elif stands.version < head.version:
             _follow(index, stands, storage, context, head)
         else:
-            return
+            return stands
+    return None
+
+
+def is_sound(index: SearchIndex, storage: Storage, context: str) -> bool:
+    """Whether some pages are found by words of their own names: asked when a search found nothing at all.
+
+    An index can be so damaged that it answers every question with nothing, and the engine sees nothing wrong in it.
+    """
+    for reverse in (False, True):
+        for page in islice(_named(storage, context, reverse=reverse), _ASKED):
+            words = terms(page.header.name)
+            if not all(index.count(Phrase((word,)), [(page.key, page.key)], 1) for word in words[:_ASKED]):
+                return False
+    return True
+
+
+def _named(storage: Storage, context: str, *, reverse: bool) -> Iterator[PageRecord]:
+    for record in islice(storage.scan(context, PAGE, reverse=reverse), _LOOKED_AT):
+        page = decode_page(record)
+        if isinstance(page, PageRecord) and is_found(page) and terms(page.header.name):
+            yield page
 
 
 def changed(storage: Storage, context: str, since: int, until: int) -> list[int] | None:

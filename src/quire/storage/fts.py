@@ -48,7 +48,7 @@ _BEST = """SELECT quire_score(search) AS score, rowid FROM search WHERE search M
     ORDER BY score DESC, rowid LIMIT ?"""
 
 
-_DAMAGED = (apsw.SQLError, apsw.CorruptError, Misshapen)
+DAMAGED = (apsw.SQLError, apsw.CorruptError, Misshapen)
 """What a damaged index ends in: FTS5 answers with either of the first two."""
 
 
@@ -70,15 +70,11 @@ class FtsIndexes:
         self.db.register_fts5_function("quire_score", asked)
 
     def clear(self, number: int) -> None:
-        """Take out all documents of a context, in the open transaction; if that is damaged, those of all contexts."""
+        """Take out all documents of a context, in the open transaction."""
         base = number << KEY_BITS
-        try:
-            kept = self.db.execute(_KEPT, (base, base | MAX_KEY)).fetchall()
-            self.db.executemany(_DELETE, kept)
-            self.db.execute("DELETE FROM search_state WHERE id = ?", (number,))
-            self.db.execute("DELETE FROM search_size WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY))
-        except _DAMAGED:
-            self.make_anew()
+        self.db.executemany(_DELETE, self.db.execute(_KEPT, (base, base | MAX_KEY)).fetchall())
+        self.db.execute("DELETE FROM search_state WHERE id = ?", (number,))
+        self.db.execute("DELETE FROM search_size WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY))
         self._known.pop(number, None)
 
     @contextmanager
@@ -91,7 +87,7 @@ class FtsIndexes:
             yield
         except apsw.ReadOnlyError as error:
             raise _sealed(error) from error
-        except _DAMAGED as error:
+        except DAMAGED as error:
             try:
                 self.make_anew()
             except apsw.ReadOnlyError:
@@ -112,7 +108,7 @@ class FtsIndexes:
         try:
             with self.db:
                 self.db.execute("DROP TABLE IF EXISTS search")
-        except _DAMAGED:
+        except DAMAGED:
             self.db.execute("PRAGMA writable_schema = ON")
             try:
                 self.db.execute(_UNLIST)

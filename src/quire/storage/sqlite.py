@@ -202,18 +202,11 @@ class SQLiteStorage:
     def drop(self, context: str) -> None:
         check_context_name(context)
         with self._guard:
-            execute = self._db.execute
-            execute("BEGIN IMMEDIATE")
             try:
-                number = execute("SELECT id FROM context WHERE name = ?", (context,)).get
-                if number:
-                    execute("DELETE FROM context WHERE id = ?", (number,))
-                    self._shares.clear(number)
-                    self._indexes.clear(number)
-                execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
+                self._drop(context)
+            except (apsw.CorruptError, apsw.SQLError):  # if it is the search index that is damaged, only that
+                self._indexes.make_anew()
+                self._drop(context)
             self._numbers.pop(context, None)
 
     def search(self, context: str) -> "FtsIndex":
@@ -270,6 +263,20 @@ class SQLiteStorage:
     def close(self) -> None:
         with self._guard:
             self._db.close()
+
+    def _drop(self, context: str) -> None:
+        execute = self._db.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            number = execute("SELECT id FROM context WHERE name = ?", (context,)).get
+            if number:
+                execute("DELETE FROM context WHERE id = ?", (number,))
+                self._shares.clear(number)
+                self._indexes.clear(number)
+            execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _move_head(self, context: str, commit: Commit) -> int:
         """Set the context's version if it is the expected one; return the context's number."""

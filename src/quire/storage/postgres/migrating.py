@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from quire.errors import NewerFormat, QuireError, StorageFailure
+from quire.storage.postgres.mending import MISSING, make_search
 from quire.storage.postgres.schema import META, MIGRATIONS
 
 if TYPE_CHECKING:
     from quire.storage.postgres.session import Db, Session
 
-_FOUND = """SELECT meta.version, meta.quire, current_setting('server_encoding'), current_setting('fsync')
-    FROM {q}.meta"""
+_FOUND = f"""SELECT meta.version, meta.quire, current_setting('server_encoding'), current_setting('fsync'), ({MISSING})
+    FROM {{q}}.meta"""
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('quire ' || %s, 0))"
 _EXISTS = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
 _MADE = "SELECT to_regclass(%s) IS NOT NULL"
@@ -36,16 +37,27 @@ def prepare(session: "Session", schema: str, *, create: bool, full: bool) -> Non
         raise StorageFailure(f"{session.name} keeps text as {found[2]}; make a database with encoding UTF8.")
     if full and found[3] != "on":
         raise StorageFailure(f"{session.name} runs with fsync = off: durability='full' cannot be promised there.")
+    if found[4]:
+        _mend_search(session)
 
 
-def _look(session: "Session") -> tuple[int, str, str, str] | None:
+def _mend_search(session: "Session") -> None:
+    """Make the search index's tables; a role that may not do that searches in memory, and the doctor tells."""
+    try:
+        make_search(session)
+    except QuireError as error:
+        if not isinstance(error.__cause__, errors.InsufficientPrivilege | errors.ReadOnlySqlTransaction):
+            raise
+
+
+def _look(session: "Session") -> tuple[int, str, str, str, bool] | None:
     try:
         rows = session.transact(lambda db: db.execute(session.sql(_FOUND).encode()).fetchall())  # locks have a limit
     except QuireError as error:
         if isinstance(error.__cause__, errors.UndefinedTable | errors.InvalidSchemaName):
             return None
         raise
-    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3]) if rows else None
+    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3], rows[0][4]) if rows else None
 
 
 def _migrate(session: "Session", schema: str) -> None:

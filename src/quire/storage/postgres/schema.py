@@ -24,6 +24,34 @@ CODES: Final[dict[Family, int]] = {
 COPIED: Final = tuple(family for family in FAMILIES if family not in IMMUTABLE and family != JOURNAL)
 """What a fork copies; the immutable families it shares."""
 
+SEARCH: Final = """
+    CREATE TABLE {q}.search_state (
+        context bigint PRIMARY KEY,
+        version bigint NOT NULL,
+        identity bytea NOT NULL,
+        reached bigint NOT NULL,
+        serial bigint NOT NULL);
+    CREATE TABLE {q}.search_size (
+        context bigint NOT NULL,
+        block bigint NOT NULL,
+        sizes bytea NOT NULL,
+        PRIMARY KEY (context, block));
+    CREATE TABLE {q}.search (
+        context bigint NOT NULL,
+        key bigint NOT NULL,
+        terms tsvector NOT NULL,
+        body text COLLATE "C" NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        description text COLLATE "C" NOT NULL,
+        parts text COLLATE "C" NOT NULL,
+        PRIMARY KEY (context, key));
+    CREATE INDEX search_terms ON {q}.search USING gin (terms) WITH (gin_pending_list_limit = 512);"""
+"""The search index: derived, so what is missing of it can be made anew."""
+MEND_SEARCH: Final = SEARCH.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS").replace(
+    "CREATE INDEX", "CREATE INDEX IF NOT EXISTS"
+)
+SEARCH_TABLES: Final = ("search_state", "search_size", "search")
+
 MIGRATIONS: Final[tuple[str, ...]] = (
     # 1: the first schema. Later steps are appended and never edited; the number of steps is the schema version.
     """CREATE TABLE {q}.context (
@@ -55,28 +83,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         context bigint NOT NULL,
         family smallint NOT NULL,
         key bigint NOT NULL,
-        PRIMARY KEY (context, family, key));
-    CREATE TABLE {q}.search_state (
-        context bigint PRIMARY KEY,
-        version bigint NOT NULL,
-        identity bytea NOT NULL,
-        reached bigint NOT NULL,
-        serial bigint NOT NULL);
-    CREATE TABLE {q}.search_size (
-        context bigint NOT NULL,
-        block bigint NOT NULL,
-        sizes bytea NOT NULL,
-        PRIMARY KEY (context, block));
-    CREATE TABLE {q}.search (
-        context bigint NOT NULL,
-        key bigint NOT NULL,
-        terms tsvector NOT NULL,
-        body text COLLATE "C" NOT NULL,
-        name text COLLATE "C" NOT NULL,
-        description text COLLATE "C" NOT NULL,
-        parts text COLLATE "C" NOT NULL,
-        PRIMARY KEY (context, key));
-    CREATE INDEX search_terms ON {q}.search USING gin (terms) WITH (gin_pending_list_limit = 512);""",
+        PRIMARY KEY (context, family, key));"""
+    + SEARCH,
 )
 """A head moves with every commit: the room left beside it lets that happen in place, without touching an index."""
 
@@ -158,8 +166,4 @@ SWEEP: Final = """WITH swept AS (DELETE FROM {q}.gone WHERE context = %s AND fam
     DELETE FROM {q}.record WHERE context = %s AND family = %s AND key IN (SELECT key FROM swept)"""
 LEAVE: Final = "DELETE FROM {q}.shared WHERE id = %s RETURNING origin"
 IS_NAMED: Final = "SELECT 1 FROM {q}.context WHERE id = %s"
-CLEAR_SEARCH: Final = (
-    "DELETE FROM {q}.search_state WHERE context = %s",
-    "DELETE FROM {q}.search_size WHERE context = %s",
-    "DELETE FROM {q}.search WHERE context = %s",
-)
+CLEAR_SEARCH: Final = tuple(f"DELETE FROM {{q}}.{table} WHERE context = %s" for table in SEARCH_TABLES)

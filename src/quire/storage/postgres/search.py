@@ -7,10 +7,16 @@ the rest, as on every backend. All of it is derived: what is missing is made ane
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from heapq import nsmallest
 from threading import RLock
 from typing import Any, Final, TypeVar
 
+from psycopg import errors
+
+from quire.errors import InvalidOperation, QuireError
+from quire.storage.base import MAX_KEY
+from quire.storage.postgres.mending import make_search
 from quire.storage.postgres.schema import CLEAR_SEARCH
 from quire.storage.postgres.session import Db, Row, Session
 from quire.storage.searching import (
@@ -18,6 +24,9 @@ from quire.storage.searching import (
     Blocks,
     Document,
     Found,
+    IndexLost,
+    IndexSealed,
+    Misshapen,
     Phrase,
     Score,
     Sizes,
@@ -31,10 +40,10 @@ _MOST_COUNTS = 1_024
 _MOST_KNOWN = 256
 _WIDE_BYTES = 900_000
 """A `tsvector` holds a megabyte. What has more terms stands under one sign instead, and is looked at every time."""
-_WIDE = "*"
+WIDE = "*"
 _MOST_BYTES = 8 << 20
 
-_STATE: Final = "SELECT version, identity, reached, serial FROM {q}.search_state WHERE context = %s"
+STATE: Final = "SELECT version, identity, reached, serial FROM {q}.search_state WHERE context = %s"
 _SIZES: Final = "SELECT block, sizes FROM {q}.search_size WHERE context = %s"
 _HOLD: Final = "SELECT 1 FROM {q}.context WHERE id = %s FOR KEY SHARE"
 _BEGIN: Final = """INSERT INTO {q}.search_state (context, version, identity, reached, serial)
@@ -46,16 +55,22 @@ _PUT_SIZES: Final = """INSERT INTO {q}.search_size (context, block, sizes)
     SELECT %s, block, sizes FROM unnest(%b::bigint[], %b::bytea[]) AS new (block, sizes)
     ON CONFLICT (context, block) DO UPDATE SET sizes = excluded.sizes"""
 _DELETE: Final = "DELETE FROM {q}.search WHERE context = %s AND key = ANY(%b::bigint[])"
-_INSERT: Final = """INSERT INTO {q}.search (context, key, terms, body, name, description, parts)
-    SELECT %s, key, array_to_tsvector(CASE WHEN wide THEN ARRAY[%s, %s]
-        ELSE array_append(
-            string_to_array(btrim(replace(body || name || description || parts, '  ', ' ')), ' '), %s) END),
-    body, name, description, parts
+VECTOR: Final = """array_to_tsvector(CASE WHEN new.wide THEN ARRAY[%s, %s] ELSE array_append(string_to_array(
+        btrim(replace(new.body || new.name || new.description || new.parts, '  ', ' ')), ' '), %s) END)"""
+"""What leads to a document that comes in as `new`; takes the context's mark, `WIDE`, and the mark again."""
+_INSERT: Final = f"""INSERT INTO {{q}}.search (context, key, terms, body, name, description, parts)
+    SELECT %s, key, {VECTOR}, body, name, description, parts
     FROM unnest(%b::bigint[], %b::bool[], %b::text[], %b::text[], %b::text[], %b::text[])
         AS new (key, wide, body, name, description, parts)"""
 _MATCHING: Final = "FROM {q}.search WHERE context = %s AND terms @@ %s::tsquery AND ({spans})"
 _COUNT: Final = f"SELECT count(*) FROM (SELECT 1 {_MATCHING} LIMIT %s) AS counted"
 _FIELDS: Final = f"SELECT key, body, name, description, parts {_MATCHING}"
+_BEST: Final = f"""{_FIELDS}
+    AND EXISTS (SELECT 1 FROM {{q}}.search_state WHERE context = %s AND reached = {MAX_KEY})"""
+"""Nothing, if the index was emptied meanwhile and is not filled again."""
+
+_NOT_THERE = (errors.UndefinedTable, errors.UndefinedColumn)
+_NOT_ALLOWED = (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)
 
 
 class PostgresIndexes:
@@ -98,7 +113,8 @@ class PostgresIndex:
         self._serial: int | None = None
 
     def standing(self) -> Standing | None:
-        rows = self._session.read(_STATE, (self._number(),))
+        with self._sound():
+            rows = self._session.read(STATE, (self._number(),))
         self._serial = rows[0][3] if rows else 0
         return Standing(*rows[0][:3]) if rows else None
 
@@ -118,7 +134,8 @@ class PostgresIndex:
         if asked not in known:
             if len(known) > _MOST_COUNTS:
                 known.clear()
-            known[asked] = self._count(number, phrase, spans, most) if spans else 0
+            with self._sound():
+                known[asked] = self._count(number, phrase, spans, most) if spans else 0
         return known[asked]
 
     def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
@@ -134,7 +151,13 @@ class PostgresIndex:
             return [(-value, key) for value, key in nsmallest(limit, found)]
 
         number = self._number()
-        return self._matching(number, _matching(wanted), spans, scored) if spans and number else []
+        if not spans or not number:
+            return []
+        with self._sound():
+            found = self._session.stream(*_query(_BEST, number, _matching(wanted), spans, (number,)), scored)
+        if not found and ((stands := self.standing()) is None or stands.reached < MAX_KEY):
+            raise IndexLost("The search index was emptied and is made anew.")
+        return found
 
     def update(
         self, seen: Standing | None, then: Standing, documents: Iterable[Document], gone: Iterable[int] = ()
@@ -154,7 +177,9 @@ class PostgresIndex:
             return True
 
         moved: list[tuple[int, Sizes]] = []
-        if not self._session.transact(write):
+        with self._sound():
+            done = self._session.transact(write)
+        if not done:
             return False
         self._serial, sizes = moved[-1]
         self._all.moved(number, self._serial, sizes)
@@ -167,14 +192,35 @@ class PostgresIndex:
             for sql in CLEAR_SEARCH:
                 db.execute(self._session.sql(sql), (number,))
 
-        self._session.transact(write)
+        with self._sound():
+            self._session.transact(write)
         self._serial = None
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """A block that ends in `IndexLost` if the index turns out to be missing or damaged; then it was emptied.
+
+        If this role or server may not write it, or not even read it, the block ends in `IndexSealed`.
+        """
+        try:
+            yield
+        except Misshapen as error:
+            self.clear()
+            raise IndexLost(f"The search index was damaged ({error}) and is made anew.") from error
+        except QuireError as error:
+            if isinstance(error.__cause__, _NOT_THERE):
+                with _allowed():
+                    make_search(self._session)
+                raise IndexLost("The tables of the search index were missing and are made anew.") from error
+            with _allowed():
+                raise
 
     def _current(self) -> tuple[Sizes, dict[Any, int]]:
         """What is known of the state that was looked at last: whoever asks looks where the index stands first."""
         if self._serial is None:
             self.standing()
-        return self._all.current(self._number(), self._serial or 0)
+        with self._sound():
+            return self._all.current(self._number(), self._serial or 0)
 
     def _move(self, db: Db, number: int, seen: Standing | None, then: Standing) -> int | None:
         """Go on to where the index will stand; None if it does not stand at `seen`, or its context is gone."""
@@ -200,9 +246,9 @@ class PostgresIndex:
         if old:
             db.execute(sql(_DELETE), (number, old))
         blocks.update(sizes.put(document.key, len(document.body)) for document in documents)
-        mark = _mark(number)
-        for rows in _portions(documents):
-            db.execute(sql(_INSERT), (number, mark, _WIDE, mark, *map(list, zip(*rows, strict=True))))
+        term = mark(number)
+        for rows in portions(documents):
+            db.execute(sql(_INSERT), (number, term, WIDE, term, *map(list, zip(*rows, strict=True))))
         if blocks:
             numbers = sorted(blocks)
             db.execute(sql(_PUT_SIZES), (number, numbers, [sizes.block(block) for block in numbers]))
@@ -213,9 +259,9 @@ class PostgresIndex:
             certain = self._session.read(*_query(_COUNT, number, asked, spans, (most,)))[0][0]
             if certain >= most:
                 return int(certain)
-            return min(int(certain) + self._held(number, _quoted(_WIDE), phrase, spans, most), most)
+            return min(int(certain) + self._held(number, _quoted(WIDE), phrase, spans, most), most)
         both = " & ".join([*map(_quoted, phrase.terms[:-1]), asked])
-        return self._held(number, f"({both}) | {_quoted(_WIDE)}", phrase, spans, most)
+        return self._held(number, f"({both}) | {_quoted(WIDE)}", phrase, spans, most)
 
     def _held(self, number: int, match: str, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
         """How many of the matching documents hold the phrase, looked at one by one."""
@@ -239,6 +285,17 @@ class PostgresIndex:
         take: Callable[[Iterator[Row]], T],
     ) -> T:
         return self._session.stream(*_query(_FIELDS, number, match, spans), take)
+
+
+@contextmanager
+def _allowed() -> Iterator[None]:
+    """A block in which what may not be done ends in `IndexSealed`."""
+    try:
+        yield
+    except QuireError as error:
+        if isinstance(error.__cause__, _NOT_ALLOWED) or isinstance(error, InvalidOperation):  # that is a snapshot
+            raise IndexSealed(f"The search index cannot be used here. {error}") from error
+        raise
 
 
 class _Looked:
@@ -283,7 +340,7 @@ class _Here:
         return any(self.phrase_locations(phrase))
 
 
-def _portions(documents: Sequence[Document]) -> Iterator[list[Row]]:
+def portions(documents: Iterable[Document]) -> Iterator[list[Row]]:
     """Rows to insert, in statements of bearable size."""
     rows: list[Row] = []
     size = 0
@@ -305,7 +362,7 @@ def _width(document: Document) -> int:
     return sum(len(term.encode()) + 8 for term in {term for field in document.fields for term in field})
 
 
-def _mark(number: int) -> str:
+def mark(number: int) -> str:
     """The term that stands for a context: no term of a text holds such a sign."""
     return f"#{number}"
 
@@ -315,7 +372,7 @@ def _query(
 ) -> tuple[str, list[Any]]:
     stretches = " OR ".join(["key BETWEEN %s AND %s"] * len(spans))
     ends = [end for span in spans for end in span]
-    return text.replace("{spans}", stretches), [number, f"{_quoted(_mark(number))} & ({match})", *ends, *more]
+    return text.replace("{spans}", stretches), [number, f"{_quoted(mark(number))} & ({match})", *ends, *more]
 
 
 def _matching(wanted: Wanted) -> str:
@@ -323,7 +380,7 @@ def _matching(wanted: Wanted) -> str:
     groups = [f"({_terms(phrase)})" for phrase in wanted.every]
     if wanted.some:
         groups.append(f"({' | '.join(f'({_terms(phrase)})' for phrase in wanted.some)})")
-    return f"({' & '.join(groups)}) | {_quoted(_WIDE)}"
+    return f"({' & '.join(groups)}) | {_quoted(WIDE)}"
 
 
 def _terms(phrase: Phrase) -> str:

@@ -45,6 +45,7 @@ from quire.storage.postgres.shares import Shares
 from quire.storage.postgres.writing import Changes, Writer, changes_of
 
 if TYPE_CHECKING:
+    from quire.storage.postgres.checking import PostgresCheck
     from quire.storage.postgres.search import PostgresIndex, PostgresIndexes
     from quire.storage.postgres.session import Db
     from quire.storage.symptoms import Symptom
@@ -256,11 +257,18 @@ class PostgresStorage:
             self._indexes = PostgresIndexes(self._session)
         return PostgresIndex(self._indexes, lambda: self._number(context))
 
+    def search_check(self) -> "PostgresCheck":
+        """An examination of the search indexes of all contexts."""
+        from quire.storage.postgres.checking import PostgresCheck
+
+        return PostgresCheck(self._session, self._number)
+
     def examine(self, *, repair: bool = False) -> "list[Symptom]":
         """What is wrong with the schema below the level of contexts; with `repair`, what can be made anew is."""
+        from quire.storage.postgres.checking import examine
         from quire.storage.postgres.owners import examine_owners
 
-        return examine_owners(self._session, repair=repair)
+        return [*examine_owners(self._session, repair=repair), *examine(self._session, repair=repair)]
 
     def scrub(self, contexts: Sequence[str]) -> str:
         """Take out shared records that nobody reads any more: then no row holds what was deleted in these contexts.
