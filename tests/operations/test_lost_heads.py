@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import quire
-from quire import Corrupt, Library, MemoryStorage, PostgresStorage, migrate
+from quire import Corrupt, Library, MemoryStorage, PostgresStorage, S3Storage, migrate
 from quire.storage.base import BODY
 from quire.storage.postgres.address import parse
 from quire.testing.case import contents
@@ -79,3 +79,30 @@ def test_rows_of_nobody_are_removed_and_those_that_forks_read_are_not(server: Se
     assert found(server, repair=True) == [("orphan_rows", "warning")]
     assert found(server) == []
     assert contents(server.storage, "fork") == before
+
+
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
+def test_a_context_without_its_head_object_is_told_and_nothing_of_it_is_removed(server: Server) -> None:
+    assert isinstance(server.storage, S3Storage)
+    talk = full_talk(server.storage, "团队")
+    talk.pages.create_detail_page("large", "", "请记住这句话。" * 20_000, "mem-0")  # more than a head holds
+    full_talk(server.storage, "d")
+    assert found(server) == []
+    objects = server.storage.objects
+    key = next(listed.key for listed in objects.list("heads") if listed.key != "heads/d!")
+    objects.delete([key])
+    left = [listed.key for listed in objects.list("data")]
+    assert left
+    (symptom,) = quire.doctor(server.storage, repair=True).symptoms
+    assert (symptom.code, symptom.severity) == ("head_lost", "warning")  # a head may be about to come, for an hour
+    assert [listed.key for listed in objects.list("data")] == left
+
+
+def test_a_context_that_is_dropped_leaves_nothing_to_tell(server: Server) -> None:
+    talk = full_talk(server.storage, "c")
+    talk.pages.create_detail_page("large", "", "x" * 100_000, "mem-0")
+    talk.fork("fork").user("更多")
+    server.storage.drop("c")
+    assert found(server) == []
+    server.storage.drop("fork")
+    assert found(server) == []

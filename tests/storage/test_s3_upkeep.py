@@ -1,18 +1,18 @@
 """Merging and removing while others write and read: nothing is lost, and what nobody needs goes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
 
 import pytest
 
-from quire import Busy, StorageFailure
+from quire import Busy, Conflict, StorageFailure
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage
 from quire.storage.s3 import books
 from quire.storage.s3.chunks import ChunkRef
 from quire.storage.s3.heads import HeadObject
-from quire.storage.s3.objects import Listed
+from quire.storage.s3.objects import Listed, Objects
 from quire.storage.s3.runs import Run
 from quire.storage.s3.sealing import mergeable
 from quire.storage.s3.upkeep import _is_over
@@ -194,18 +194,32 @@ def _fork_of(storage: Storage, name: str) -> Commit:
     return Commit(head.version, 9, b"fork", (), head.value)
 
 
+def dropped_half_way(objects: Watched, name: str) -> None:
+    """Drop a context and die when its head is gone."""
+    dying = objects.beside()
+
+    def delete(keys: Sequence[str]) -> None:
+        Objects.delete(dying, keys)
+        raise Interrupted
+
+    dying.delete = delete  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        opened(dying).drop(name)
+
+
 def test_what_is_left_of_a_drop_that_died_is_removed(objects: Watched) -> None:
     storage = opened(objects)
     write(storage, "c", *bodies(0, 9))
     write(storage, "d", *bodies(0, 9))
-    objects.delete(["heads/c!"])  # and then it died
+    dropped_half_way(objects, "c")
     assert list(storage.contexts()) == ["d"]
     assert storage.collect(grace_seconds=3_600) == 0
     assert storage.collect(grace_seconds=0) == 0, "it may be just being made"
     left = objects.keys()
     now = datetime.now(UTC) + timedelta(hours=2)
     storage._upkeep._now = lambda: now  # type: ignore[method-assign]
-    assert storage.collect() == len(left) // 2
+    assert storage.collect() == len(left) // 2 + 1
+    assert len(objects.keys()) == len(left) // 2
     assert keys_of(opened(objects.beside()).scan("d", BODY)) == list(range(9))
 
 
@@ -253,7 +267,7 @@ def test_an_examination_names_what_no_context_needs_and_can_remove_it(objects: W
     for name in ("c", "d", "e"):
         write(storage, name, *bodies(0, 9))
     storage.compact("d")
-    objects.delete(["heads/c!"])
+    dropped_half_way(objects, "c")
     assert storage.examine() == [], "all of it may still be in use"
     now = datetime.now(UTC) + timedelta(hours=2)
     storage._upkeep._now = lambda: now  # type: ignore[method-assign]
@@ -266,6 +280,47 @@ def test_an_examination_names_what_no_context_needs_and_can_remove_it(objects: W
     assert storage.examine() == []
     for name in ("d", "e"):
         assert keys_of(opened(objects.beside()).scan(name, BODY)) == list(range(9))
+
+
+def test_a_context_that_lost_its_head_is_told_and_nothing_of_it_is_removed(objects: Watched) -> None:
+    storage = opened(objects)
+    for name in ("c", "d"):
+        write(storage, name, *bodies(0, 9))
+    objects.delete(["heads/c!"])
+    left = [key for key in objects.keys() if key.startswith(storage._books.book("c").shelf)]  # noqa: SIM118
+    (symptom,) = storage.examine()
+    assert (symptom.code, symptom.severity) == ("head_lost", "warning"), "it may be just being made"
+    now = datetime.now(UTC) + timedelta(hours=2)
+    storage._upkeep._now = lambda: now  # type: ignore[method-assign]
+    (symptom,) = storage.examine(repair=True)
+    assert (symptom.code, symptom.severity, symptom.repaired) == ("head_lost", "error", False)
+    assert left[0].startswith(symptom.where)
+    write(storage, "c", *bodies(0, 9))  # made anew under its name
+    storage.collect("c", grace_seconds=0)
+    storage.collect(grace_seconds=0)
+    (symptom,) = storage.examine()
+    assert "an earlier context 'c'" in symptom.text
+    assert set(left) < set(objects.keys())
+
+
+def test_who_comes_too_late_leaves_nothing_that_looks_like_a_lost_context(objects: Watched) -> None:
+    storage = opened(objects)
+    late = objects.beside()
+    at_put(late, "heads", lambda: write(storage, "c", *bodies(0, 9)))
+    with pytest.raises(Conflict):
+        write(opened(late), "c", *bodies(20, 29))
+    write(storage, "d", *bodies(0, 9))
+    late = objects.beside()
+    at_put(late, "heads", lambda: write(storage, "f", *bodies(0, 9)))
+    with pytest.raises(Conflict):
+        opened(late).fork("d", "f", _fork_of(storage, "d"), {})
+    late = objects.beside()
+    other = opened(late)
+    other.head("d")
+    at_put(late, "heads", lambda: storage.drop("d"))
+    with pytest.raises(Conflict):
+        write(other, "d", *bodies(20, 29))
+    assert storage.examine() == []
 
 
 def test_a_row_of_like_runs_below_a_small_one_is_merged() -> None:

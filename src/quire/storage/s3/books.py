@@ -6,6 +6,7 @@ A head moves by a conditional write, and a write without an answer is looked for
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Set
+from contextlib import suppress
 from hashlib import sha256
 from os import urandom
 from threading import Lock
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from quire.errors import Busy, OutcomeUnknown, StorageFailure
+from quire.errors import Busy, OutcomeUnknown, QuireError, StorageFailure
 from quire.storage.base import Commit, conflict
 from quire.storage.s3.chunks import Written
 from quire.storage.s3.entries import Recent
@@ -143,6 +144,8 @@ class Books:
                 continue  # it did not arrive, or not yet: the same again is done once at most
             if fresh is not None and unanswered is not None and _passed(fresh, made):
                 raise OutcomeUnknown(f"{self.objects.place}: too many commits followed to find this one.")
+            if fresh is None or fresh.head.incarnation != made.head.incarnation:
+                self._discard(book, made, everything=standing is None)
             standing, revision, unanswered = fresh, urandom(ID_BYTES), None
             made = self._store(book, draft(standing, revision))
         if unanswered is not None:
@@ -156,6 +159,13 @@ class Books:
             self.objects.put(folder + chunk.ref.id, chunk.data)
             self.chunks.take(folder, chunk.ref, chunk.data)
         return draft._replace(head=replace(draft.head, turn=draft.head.turn + 1))
+
+    def _discard(self, book: Book, draft: Draft, *, everything: bool) -> None:
+        """Remove the chunks of a draft whose context was dropped, or made by another writer: no head will name them."""
+        folder = book.folder(draft.head.incarnation)
+        ids = draft.head.ids() if everything else {chunk.ref.id for chunk in draft.chunks}
+        with suppress(QuireError):
+            self.objects.delete([folder + each for each in sorted(ids)])
 
     def _write(self, book: Book, standing: Standing | None, draft: Draft) -> str:
         data = encode_head(draft.head)

@@ -33,6 +33,7 @@ from quire.storage.s3.books import Book, Books, Draft, StillBooks, must_follow
 from quire.storage.s3.connecting import Connection, connect, parse_url
 from quire.storage.s3.entries import RANKS, Recent, as_write
 from quire.storage.s3.heads import HeadObject
+from quire.storage.s3.makings import DROPPED, makings, to_remove
 from quire.storage.s3.names import key_of, name_of
 from quire.storage.s3.objects import Missing, Objects, damaged
 from quire.storage.s3.probing import probe as probe_server
@@ -127,7 +128,7 @@ class S3Storage:
     def from_url(cls, url: str, *, durability: Durability = "normal", create: bool = True) -> "S3Storage":
         """The storage that `s3://bucket/prefix?endpoint=…&region=…` names; with `create=False` there must be one."""
         storage = cls(**parse_url(url), durability=durability)
-        if not create and next(storage.contexts(), None) is None:
+        if not create and next(storage.contexts(), None) is None and next(storage.objects.list("data"), None) is None:
             raise StorageFailure(f"There is no store at {storage.objects.place!r}.")
         return storage
 
@@ -208,10 +209,13 @@ class S3Storage:
             standing = self._books.look(book)
             if standing is None:
                 return
+            folder = book.folder(standing.head.incarnation)
+            if standing.head.runs:  # told apart from a context that lost its head, should this be cut off
+                self.objects.put(folder + DROPPED, b"")
             self.objects.delete([book.key])
             book.take(None)
-            folder = book.folder(standing.head.incarnation)
-            self.objects.delete([listed.key for listed in self.objects.list(folder.rstrip("/"))])
+            for making in makings(self.objects.list(folder.rstrip("/"))):
+                self.objects.delete(to_remove(making))
             self._chunks.forget(standing.head.ids())
 
     def close(self) -> None:
@@ -247,24 +251,14 @@ class S3Storage:
             self.collect(context, grace_seconds=0)
 
     def examine(self, *, repair: bool = False) -> "list[Symptom]":
-        """What lies in the bucket and belongs to no context; with `repair` it is removed."""
-        from quire.storage.symptoms import Symptom
+        """What lies in the bucket and belongs to no context; with `repair` it is removed, if nobody can miss it."""
+        from quire.storage.s3.examining import examine
 
         self._check_open()
-        keys = self._upkeep.leftovers(self.contexts())
+        found = examine(self._upkeep, self.contexts, repair=repair)
         if repair:
             self.collect()
-        return [
-            Symptom(
-                code="leftover",
-                severity="note",
-                where=key,
-                text="No context needs it: a writer that crashed left it, or it was replaced.",
-                remedy="collect() removes it.",
-                repaired=repair,
-            )
-            for key in keys
-        ]
+        return found
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["S3Storage"]:

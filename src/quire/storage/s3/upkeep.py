@@ -19,6 +19,7 @@ from quire.errors import Conflict, QuireError, StorageFailure
 from quire.storage.s3.books import Book, Books, Draft
 from quire.storage.s3.chunks import ChunkRef, settled, write_chunks
 from quire.storage.s3.heads import HeadObject
+from quire.storage.s3.makings import Making, makings, to_remove
 from quire.storage.s3.objects import Listed, Missing
 from quire.storage.s3.runs import Chunks, Run, RunReader
 from quire.storage.s3.sealing import FIRST, LAST, MOST_RUNS, chunk_name, covers, mergeable
@@ -147,15 +148,22 @@ class Upkeep:
             raise StorageFailure(f"{self._objects.place}: merging {book.name!r} took too long.")
         merge = _Merge(head, old, Run(tuple(refs)) if refs else None, head.log if whole else b"")
         with book.writing:
-            fresh = book.standing or self._books.look(book)
-            if fresh is None:
-                return False
             try:
+                fresh = book.standing or self._books.look(book)
+                if fresh is None:
+                    raise Conflict(f"Context {book.name!r} was dropped.")
                 self._books.move(book, fresh, merge.draft)
             except Conflict:
+                self._discard(book, head, refs)
                 return False
         self._books.chunks.forget(each for run in old for each in run.ids)
         return True
+
+    def _discard(self, book: Book, head: HeadObject, refs: Iterable[ChunkRef]) -> None:
+        """Remove what a merge wrote for a context that was dropped meanwhile: nobody else knows of it."""
+        now = book.standing
+        if now is None or now.head.incarnation != head.incarnation:
+            self._objects.delete([book.folder(head.incarnation) + ref.id for ref in refs])
 
     def collect(self, book: Book, grace: float) -> int:
         """Remove the chunks of a context that its head does not need and nobody reads; how many."""
@@ -173,6 +181,31 @@ class Upkeep:
         for shelf, listed in shelves.items():
             found += _doomed(shelf, listed, None, now, MAKING_SECONDS)
         return found
+
+    def headless(self, names: Iterable[str]) -> list[tuple[Making, str, bool]]:
+        """The makings that no head names and that nobody dropped; whose name it may be, and whether each is settled.
+
+        What is not settled may be in the making: a fork, or a first commit that is large.
+        """
+        now, found = self._now(), makings(self._objects.list("data"))
+        living: set[str] = set()
+        shelves: dict[str, str] = {}
+        for name in names:
+            book = self._books.book(name)
+            standing = self._books.look(book)
+            shelves[book.shelf] = name
+            living |= {book.folder(standing.head.incarnation)} if standing else set()
+        suspects = [making.folder for making in found if making.folder not in living]
+        again = [each for folder in suspects for each in makings(self._objects.list(folder.rstrip("/")))]
+        return [
+            (
+                making,
+                shelves.get(f"{'/'.join(making.folder.split('/')[:2])}/", ""),
+                _is_older(max(each.modified for each in making.objects), now, MAKING_SECONDS),
+            )
+            for making in again
+            if not making.is_dropped
+        ]
 
     def _shelves(self) -> dict[str, list[Listed]]:
         """All chunks, by what begins the keys of one context."""
@@ -278,8 +311,11 @@ def _doomed(shelf: str, listed: list[Listed], standing: Standing | None, now: da
     covered = [(_covers(each.key), each.modified) for each in mine.values()]
     gone = [each for key, each in mine.items() if key.removeprefix(making or "") not in needed]
     doomed = [each.key for each in gone if _is_over(each, covered, head, now, grace)]
-    lost = max(grace, MAKING_SECONDS)  # of another making: perhaps one that is just being made
-    return doomed + [each.key for each in listed if each.key not in mine and _is_older(each.modified, now, lost)]
+    lost = max(grace, MAKING_SECONDS)
+    for other in makings(each for each in listed if each.key not in mine):
+        if other.is_dropped and _is_older(max(each.modified for each in other.objects), now, lost):
+            doomed += to_remove(other)
+    return doomed
 
 
 def _are_replaced(keys: Iterable[str], head: HeadObject) -> bool:
