@@ -262,11 +262,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("adapters", "adapters.opening"),
     ("adapters.following",),
     ("",),
+    ("web", "web.keys", "web.listening", "web.visitors"),
     (
         "server.asked",
         "server.told",
         "server.failures",
-        "server.keys",
         "server.metrics",
         "server.undone",
         "server.calls",

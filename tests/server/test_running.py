@@ -17,9 +17,9 @@ import quire.server
 from quire import Conflict, InvalidOperation, InvalidValue, StorageFailure
 from quire.server.desk import Asked
 from quire.server.handlers import pages
-from quire.server.keys import key_for
 from quire.server.running import Running, announce
 from quire.storage.base import Commit
+from quire.web.keys import key_for
 from tests.server.conftest import TOKEN, Api, Talk, talk_in
 from tests.server.test_live import events
 

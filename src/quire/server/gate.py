@@ -1,16 +1,13 @@
 """The gate before everything: who may come in, how much they may bring, and what every answer carries.
 
-The Host must be one of ours (a page elsewhere cannot reach this server under its own name: DNS rebinding), an Origin
-must be the very address that was asked, and all but the page itself needs the token.
+The Host must be one of ours and an Origin the very address that was asked (`quire.web.visitors` has the rules), and all
+but the page itself needs the token.
 """
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Iterable
-from hashlib import sha256
 from http import HTTPStatus
-from ipaddress import ip_address
 from time import perf_counter
 
 import msgspec
@@ -20,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quire.server import told
 from quire.server.failures import Refused
 from quire.server.metrics import Metrics
+from quire.web.visitors import Names, Token
 
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
     " base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
@@ -53,9 +50,8 @@ class Gate:
         patience: float,
     ) -> None:
         self._app = app
-        self._token = sha256(token.encode()).digest()
-        self._hosts = {host.lower() for host in (*_LOOPBACK, _bracketed(bound), *hosts)}
-        self._any_address = not _is_loopback(bound)
+        self._token = Token(token)
+        self._names = Names(bound, hosts)
         self._metrics = metrics
         self._max_body = max_body
         self._patience = patience
@@ -100,30 +96,16 @@ class Gate:
 
     def _refusal(self, scope: Scope) -> Refused | None:
         headers = Headers(scope=scope)
-        if not self._is_our_host(headers.getlist("host")):
-            return Refused(
-                HTTPStatus.FORBIDDEN,
-                "forbidden_host",
-                "This server is not known by that name; let it in with --allow-host NAME, in Python hosts=[NAME].",
-            )
-        if not _is_our_origin(headers.getlist("origin"), headers["host"]):
-            return Refused(HTTPStatus.FORBIDDEN, "forbidden_origin", "Pages of other addresses may not ask this one.")
-        if not _is_open(scope) and not self._has_token(headers.getlist("authorization")):
-            return Refused(HTTPStatus.UNAUTHORIZED, "unauthorized", _token_words(headers.getlist("authorization")))
+        refused = self._names.refusal(headers.getlist("host"), headers.getlist("origin"))
+        if refused is not None:
+            return Refused(HTTPStatus.FORBIDDEN, *refused)
+        if not _is_open(scope):
+            refused = self._token.refusal(headers.getlist("authorization"))
+            if refused is not None:
+                return Refused(HTTPStatus.UNAUTHORIZED, *refused)
         if _length(headers) > self._max_body:
             return self._too_large()
         return None
-
-    def _is_our_host(self, values: list[str]) -> bool:
-        if len(values) != 1:
-            return False
-        name = _host_name(values[0])
-        return name is not None and (name in self._hosts or (self._any_address and _is_address(name)))
-
-    def _has_token(self, values: list[str]) -> bool:
-        scheme, _, given = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-        digest = sha256(given.strip().encode("latin-1", "replace")).digest()
-        return hmac.compare_digest(digest, self._token) and scheme.lower() == "bearer"
 
     def _bounded(self, receive: Receive) -> Receive:
         """A body that is neither too large nor too slow."""
@@ -165,14 +147,6 @@ async def answer(refused: Refused, scope: Scope, receive: Receive, send: Send) -
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-def _token_words(values: list[str]) -> str:
-    """What to say to one without the right token; the token that was sent is not quoted."""
-    scheme, _, given = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-    if scheme.lower() == "bearer" and given.strip():
-        return "This is not the token of this server."
-    return "Send the token: 'Authorization: Bearer TOKEN'."
-
-
 def _is_api(path: str) -> bool:
     return path.startswith("/api/") or path in ("/health", "/metrics", "/openapi.json")
 
@@ -195,36 +169,3 @@ def _keep_encoded(scope: Scope) -> None:
 def _length(headers: Headers) -> int:
     value = headers.get("content-length", "")
     return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else 0
-
-
-def _is_our_origin(values: list[str], host: str) -> bool:
-    if not values:
-        return True  # no browser, or a page of our own that asks by GET
-    return len(values) == 1 and values[0].lower() in (f"http://{host}".lower(), f"https://{host}".lower())
-
-
-def _host_name(host: str) -> str | None:
-    """The name in a Host header without its port, in lower case; None if it is none."""
-    name, bracket, port = host.rpartition("]") if host.startswith("[") else ("", "", host)
-    if bracket:
-        name, port = name + bracket, port.removeprefix(":")
-    elif ":" in port:
-        name, _, port = host.partition(":")
-    else:
-        name, port = host, ""
-    return name.lower() if name and (not port or (port.isascii() and port.isdigit())) else None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        return bool(ip_address(name.strip("[]")))
-    except ValueError:
-        return False
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ip_address(host.strip("[]")).is_loopback)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -15,16 +15,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from quire.errors import InvalidValue, QuireError, StorageFailure, shown
 from quire.library import Library
 from quire.server.app import Service
-from quire.server.keys import key_for
 from quire.server.options import Options
 from quire.storage.base import Storage
 from quire.system.rules import whole_number
 from quire.view.options import DEFAULT_BUDGET
+from quire.web.keys import key_for
+from quire.web.listening import address_of, check_host, listening_at
 from quire.windows.app import App
 from quire.windows.box import Scratch, Todo
 
 Where = str | os.PathLike[str] | Storage
-_MAX_PORT = 65_535
 _START = 30.0
 USUAL_APPS: tuple[type[App], ...] = (Todo, Scratch)
 """Apps that need nothing but their own saved state: their windows show here without being asked for."""
@@ -47,8 +47,7 @@ class Running:
     @property
     def address(self) -> str:
         """Where it is, without the token."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{self.port}/"
+        return address_of(self.host, self.port)
 
     @property
     def url(self) -> str:
@@ -175,14 +174,14 @@ def _prepared(
         known = ", ".join(Options.__dataclass_fields__)
         raise InvalidValue(f"There is no option {shown(min(unknown))}; options are port, token, token_file, {known}.")
     options = Options(
-        host=_host(host),
+        host=check_host(host),
         hosts=tuple(hosts),
         budget=DEFAULT_BUDGET if budget is None else whole_number(budget, "budget"),
         apps=USUAL_APPS if apps is None else tuple(apps),
         **limits,
     )
     key = key_for(token, token_file)
-    sockets = _bound(options.host, port)
+    sockets = [listening_at(options.host, port)]
     try:
         library = Library(where, create=create)
         running = Running(library, Service(library, key.token, options), sockets, key.token)
@@ -192,30 +191,3 @@ def _prepared(
         raise
     running.token_is_new = key.is_new
     return running
-
-
-def _host(host: object) -> str:
-    if isinstance(host, str) and host and host.isprintable() and "/" not in host:
-        return host
-    raise InvalidValue(f"host is {shown(host)}; a name or an address is needed, such as 127.0.0.1.")
-
-
-def _bound(host: str, port: int) -> list[socket.socket]:
-    """A socket that listens at this place. Raises `InvalidValue`, or `StorageFailure` if it is taken."""
-    if whole_number(port, "port") > _MAX_PORT:
-        raise InvalidValue(f"port is {port}; 0 (any that is free) to {_MAX_PORT} is needed.")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, place = found[0]
-        one = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise InvalidValue(f"host is {shown(host)}, which cannot be bound to: {error}.") from None
-    try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind(place)
-        one.listen(256)
-    except OSError as error:
-        one.close()
-        raise StorageFailure(f"Cannot listen at {host}:{port}: {error}. Another port may be free.") from None
-    one.setblocking(False)
-    return [one]
