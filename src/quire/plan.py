@@ -152,7 +152,7 @@ class Plan(Reader):
         mine.sort(key=slot, reverse=reverse)
         planned, turns = len(self._turns), self._turns  # what is planned from here on does not change this walk
         others = (page for page in theirs if turns.get(page.key, planned) >= planned)
-        yield from merge(mine, others, key=slot, reverse=reverse)
+        yield from merge(mine, others, key=slot, reverse=reverse) if mine else others
 
     def broken(self, text: str) -> QuireError:
         return self.state.broken(text)

@@ -4,7 +4,7 @@ The technique is that of `tests/test_faults.py`: an operation that raised left t
 the state after it, in memory and in the store alike.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,8 @@ import pytest
 
 from quire import Context, Mark, MemoryStorage, Segment, SegmentType, Storage, StorageFailure
 from quire.testing import FaultyStorage
-from quire.testing.faulty import When
 from tests.talks import calling, stored, texts
-from tests.test_faults import CONTEXT, THEN, Shelf, faults, system_on
+from tests.test_faults import CONTEXT, THEN, Shelf, faults, system_on, tried
 
 Operation = Callable[[Context], object]
 
@@ -107,7 +106,8 @@ def seen(talk: Context) -> tuple[object, ...]:
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("file", marks=pytest.mark.slow), "sqlite"])
 def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    return Shelf(request.param, tmp_path_factory.mktemp(request.param), library)
+    long = bool(request.config.getoption("--long"))
+    return Shelf(request.param, tmp_path_factory.mktemp(request.param), library, long=long)
 
 
 def undisturbed(shelf: Shelf, operation: Operation) -> tuple[list[str], object, object, object]:
@@ -130,13 +130,6 @@ def attempt(operation: Operation, talk: Context) -> bool:
     except StorageFailure:
         return False
     return True
-
-
-def tried(shelf: Shelf, calls: list[str]) -> Iterator[tuple[int, When]]:
-    """Every call, before and after; on disk the writing ones alone, for reading is the same everywhere."""
-    for number, when in faults(len(calls)):
-        if shelf.backend == "memory" or calls[number - 1] in ("commit", "fork"):
-            yield number, when
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -68,8 +68,10 @@ def anthropic_tokens(messages: list[Values], system: str | list[Values]) -> int:
     """What a request to Anthropic costs."""
     total = sum(map(count, _texts(system))) + (4 if system else 0)
     for message in messages:
-        total += 4 + sum(map(count, _texts(message["content"])))
-        total += 4 * sum(_kind(block) == "tool_use" for block in message["content"])
+        content = message["content"]
+        total += 4 + sum(map(count, _texts(content)))
+        if isinstance(content, list):
+            total += 4 * sum(block["type"] == "tool_use" for block in content)
     return total
 
 
@@ -91,7 +93,3 @@ def _texts(content: object) -> Iterator[str]:
                 yield block["name"]
                 spaced, compact = (json.dumps(block["input"], ensure_ascii=False, separators=s) for s in _SEPARATORS)
                 yield min(spaced, compact, key=count)
-
-
-def _kind(block: object) -> object:
-    return block.get("type") if isinstance(block, dict) else None

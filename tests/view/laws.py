@@ -16,7 +16,7 @@ from tests.view.states import PRIVATE_WORD, Walk
 
 Values = dict[str, Any]
 NO_RESULT = "[no result]"
-REOPENED = 0.35
+REOPENED = 0.2
 """The share of states that a handle opened anew draws once more: that costs as much as all the rest together."""
 
 
@@ -72,7 +72,8 @@ def check_state(run: Run) -> bool:
     walk.step()
     options = walk.options()
     stale = walk.second is not None and walk.second.seq != ctx.seq  # it cannot know what stands where
-    asked, system = None if stale else last_user(ctx), bool(options.get("include_system_prompt", True))
+    said = [] if stale else [message for message in ctx.messages() if message.says_something]
+    asked, system = last_user(ctx, said), bool(options.get("include_system_prompt", True))
     wanted = options.get("max_tokens", walk.budget)
     room = max(0, wanted - options.get("reserve", 0))
     try:
@@ -83,7 +84,7 @@ def check_state(run: Run) -> bool:
     now = Seen(view, Forms(view), ctx.render(max_tokens=10**9).tokens <= room, system)
     check_view(now, room, asked, None if stale else ctx)
     if not stale:
-        check_reach(ctx, now)
+        check_reach(ctx, now, said)
     if not stale and walk.chance.random() < REOPENED:
         check_reopened(walk, now, {**options, "max_tokens": wanted, "preview": True})
     check_after(run, now)
@@ -162,10 +163,10 @@ def check_prompts(ctx: Context, view: View, forms: Forms) -> None:
             assert text in apart
 
 
-def last_user(ctx: Context) -> int | None:
+def last_user(ctx: Context, said: list[Message]) -> int | None:
     """The last words of the user's that stand open in the conversation: the index of the message."""
-    for message in reversed(list(ctx.messages())):
-        if message.role == "user" and message.says_something:
+    for message in reversed(said):
+        if message.role == "user":
             index = ctx.conversation.page_of(message.index)
             page = ctx.pages.get_page(index or "")
             open_there = page.effective is Lifecycle.ACTIVE and page.visibility is Visibility.EXPANDED
@@ -174,12 +175,12 @@ def last_user(ctx: Context) -> int | None:
     return None
 
 
-def check_reach(ctx: Context, now: Seen) -> None:
+def check_reach(ctx: Context, now: Seen, said: list[Message]) -> None:
     """Every message that is not marked stands on a page that is shown or below one, unless it was archived."""
     if not now.steady:  # lines of chapters that were made for this view alone
         return
     shown = {page.index for page in now.view.pages}
-    pages = {ctx.conversation.page_of(message.index) for message in ctx.messages() if message.says_something}
+    pages = {ctx.conversation.page_of(message.index) for message in said}
     for index in pages - shown:
         assert index is not None
         chain = [ctx.pages.get_page(index), *ctx.pages.ancestors(index)]
