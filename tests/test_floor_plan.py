@@ -261,6 +261,15 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("aio.lanes", "aio.faces", "aio.entrance", "aio.doors", "aio"),
     ("adapters", "adapters.opening"),
     ("adapters.following",),
+    ("adapters.shelf",),
+    (
+        "adapters.langchain.messages",
+        "adapters.langchain.originals",
+        "adapters.langchain.tools",
+        "adapters.langchain.history",
+        "adapters.langchain.middleware",
+        "adapters.langchain",
+    ),
     ("",),
     ("web", "web.keys", "web.listening", "web.visitors"),
     (

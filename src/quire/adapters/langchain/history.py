@@ -1,0 +1,129 @@
+"""A chat message history that quire keeps."""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+from weakref import finalize
+
+from quire.adapters.langchain.originals import kept, original
+from quire.adapters.opening import Where, context_at, installed
+from quire.adapters.shelf import patiently
+from quire.aio.lanes import Lane
+from quire.context import Context, Options
+from quire.conversation.arrivals import close_calls
+from quire.conversation.edits import delete
+from quire.errors import InvalidOperation
+from quire.messages import Message
+from quire.pages import Form, Mark, PageIndex
+from quire.plan import Plan
+from quire.system.lifecycle import unpin
+from quire.system.tree import remove_page
+
+with installed("langchain"):
+    from langchain_core.chat_history import BaseChatMessageHistory
+    from langchain_core.messages import BaseMessage
+
+_IN = (Mark.NONE, Mark.UNSHOWABLE)
+
+
+class QuireChatMessageHistory(BaseChatMessageHistory):
+    """The messages of one session, kept in the context of that name; they come back equal to what was added.
+
+    `where` is a path, a URL, a storage or an open context. With `bounded`, `messages` gives what fits the context's
+    `budget` instead: the newest whole, the rest folded. `view` gives that at any time.
+    """
+
+    def __init__(self, session_id: str, where: Where, *, bounded: bool = False, **options: Unpack[Options]) -> None:
+        super().__init__()
+        self.session_id = session_id
+        self.ctx = context_at(where, session_id, **options)
+        self._bounded = bounded
+        self._lane = Lane()
+        self._closed = None if isinstance(where, Context) else finalize(self, self.ctx.close)
+
+    @property
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]
+        """Every message in the order they came; with `bounded` what fits the budget."""
+        return self.view() if self._bounded else self.whole()
+
+    def whole(self) -> list[BaseMessage]:
+        """Every message, in the order they came."""
+        self.ctx.refresh()
+        mark_of = self.ctx.conversation.mark_of
+        there = (message for message in self.ctx.messages(all=True) if mark_of(message.index) in _IN)
+        return [found for message in there if (found := original(message)) is not None]
+
+    def view(self) -> list[BaseMessage]:
+        """What fits the context's budget: whole messages as they were added, older ones folded."""
+        self.ctx.refresh()
+        return [found for message in self.ctx.render().messages if (found := original(message)) is not None]
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Add messages in one commit, also such as no model may be shown: those are kept and not shown."""
+        fresh = [one for message in messages for one in kept(message)]
+        if fresh:
+            patiently(self.ctx, lambda: self._add(fresh))
+
+    def clear(self) -> None:
+        """Take every message out. They stay in the context's record until its `cleanup`."""
+        self.ctx.refresh()
+        patiently(self.ctx, self._clear)
+
+    async def aget_messages(self) -> list[BaseMessage]:
+        """`messages`, without blocking the loop."""
+        return await self._lane.run(lambda: self.messages)
+
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """`add_messages`, without blocking the loop."""
+        await self._lane.run(self.add_messages, messages)
+
+    async def aclear(self) -> None:
+        """`clear`, without blocking the loop."""
+        await self._lane.run(self.clear)
+
+    def close(self) -> None:
+        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        if self._closed is not None:
+            self._closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _add(self, messages: list[Message]) -> None:
+        try:
+            if any(message.role == "tool" for message in messages):
+                raise InvalidOperation("A result may come twice.")
+            self.ctx.add(messages)
+        except InvalidOperation:  # a result without a call, the same one again, and the like
+            self.ctx.import_messages(messages)
+
+    def _clear(self) -> None:
+        conversation = self.ctx.conversation
+        there = {
+            message.index: page
+            for message in conversation.messages(all=True)
+            if conversation.mark_of(message.index) in _IN and (page := conversation.page_of(message.index)) is not None
+        }
+        if there:
+            self.ctx.pages.run("clear", _take_out, there)
+
+
+def _take_out(plan: Plan, there: Mapping[int, PageIndex]) -> None:
+    close_calls(plan)
+    said: list[int] = []
+    for index, page in there.items():
+        record = plan.live(page)
+        if record.header.mark is Mark.UNSHOWABLE:
+            plan.change(record, mark=Mark.DELETED)
+        elif record.header.form is Form.SYSTEM and record.header.pinned:  # a prompt
+            unpin(plan, page)
+            remove_page(plan, page)
+        else:
+            said.append(index)
+    if said:
+        delete(plan, said)

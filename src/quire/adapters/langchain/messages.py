@@ -1,0 +1,168 @@
+"""LangChain's messages as quire's and back."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from quire.adapters.opening import installed
+from quire.messages import Message, Part, Role, ToolCall
+from quire.providers import format_messages
+
+with installed("langchain"):
+    from langchain_core.messages import (
+        AIMessage,
+        BaseMessage,
+        ChatMessage,
+        FunctionMessage,
+        HumanMessage,
+        RemoveMessage,
+        SystemMessage,
+        ToolMessage,
+        convert_to_messages,
+    )
+
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+}
+_CALLS = frozenset(
+    {"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call", "input_json_delta"}
+)
+"""Blocks that say again what stands in `tool_calls`."""
+
+
+def parse(message: BaseMessage) -> list[Message]:
+    """The message as quire keeps it; none for one that only tells a graph what to remove."""
+    if isinstance(message, RemoveMessage):
+        return []
+    role = _role(message)
+    return [
+        Message(
+            role=role,
+            content=_content(message.content),
+            tool_calls=tuple(_calls(message)) if isinstance(message, AIMessage) else (),
+            tool_call_id=_answered(message) if role == "tool" else None,
+            name=message.name if role != "tool" else None,
+        )
+    ]
+
+
+def printed(message: BaseMessage) -> bytes:
+    """Bytes that are equal for messages that say the same. Ids are no part of it: a graph gives them later."""
+    role, content = _role(message), message.content
+    calls = [message.tool_calls, message.invalid_tool_calls] if isinstance(message, AIMessage) else []
+    answered = _answered(message) if role == "tool" else None
+    return msgspec.json.encode([role, message.name, content, calls, answered], enc_hook=repr)
+
+
+def built(message: Message, original: BaseMessage | None = None) -> BaseMessage | None:
+    """A message of a view for a model: its original with what is left of it, or a new one; None if nothing is."""
+    written = format_messages([message], "openai")
+    if not written:
+        return None
+    [fresh] = convert_to_messages(written)
+    if original is None or [call.id for call in message.tool_calls] != [call.id for call in _calls(original)]:
+        return fresh
+    return original.model_copy(update={"content": fresh.content})
+
+
+def _role(message: BaseMessage) -> Role:
+    match message:
+        case HumanMessage():
+            return "user"
+        case AIMessage():
+            return "assistant"
+        case SystemMessage():
+            return "system"
+        case ToolMessage() | FunctionMessage():
+            return "tool"
+        case ChatMessage():
+            return _ROLES.get(message.role, "user")
+        case _:
+            return "user"
+
+
+def _answered(message: BaseMessage) -> str:
+    return message.tool_call_id if isinstance(message, ToolMessage) else f"function_{message.name}"
+
+
+def _calls(message: BaseMessage) -> Iterator[ToolCall]:
+    if not isinstance(message, AIMessage):
+        return
+    for n, call in enumerate(message.tool_calls):
+        yield ToolCall(
+            call["id"] or f"call_{n}", call["name"], json.dumps(call["args"], ensure_ascii=False, default=str)
+        )
+    for n, broken in enumerate(message.invalid_tool_calls):
+        yield ToolCall(broken["id"] or f"broken_{n}", broken["name"] or "unknown", broken["args"] or "")
+    legacy = message.additional_kwargs.get("function_call")
+    if isinstance(legacy, dict) and isinstance(legacy.get("name"), str):
+        yield ToolCall(f"function_{legacy['name']}", legacy["name"], str(legacy.get("arguments") or "{}"))
+
+
+def _content(content: str | list[str | dict[Any, Any]]) -> str | list[Part]:
+    if isinstance(content, str):
+        return content
+    return [part for block in content if (part := _part(block)) is not None]
+
+
+def _part(block: str | dict[Any, Any]) -> Part | None:
+    """A block in any provider's shape, or in LangChain's own, as a part; None for one that tells of a call."""
+    if isinstance(block, str):
+        return {"type": "text", "text": block}
+    kind = block.get("type")
+    if kind in _CALLS:
+        return None
+    if isinstance(text := block.get("text"), str) and kind in ("text", "output_text", "input_text"):
+        return {"type": "text", "text": text}
+    if kind in ("thinking", "reasoning"):
+        return _thinking(block)
+    return _media(block) or {"type": "other", "kind": str(kind), "part": json.dumps(block, default=str)}
+
+
+def _thinking(block: Mapping[Any, Any]) -> Part:
+    said = block.get("thinking") or block.get("reasoning") or ""
+    if not said and isinstance(summary := block.get("summary"), list):
+        said = "\n".join(str(piece.get("text", "")) for piece in summary if isinstance(piece, dict))
+    return {"type": "thinking", "text": str(said)}
+
+
+def _media(block: dict[Any, Any]) -> Part | None:
+    """A picture, a sound or a file; None if it is nothing of the kind."""
+    for standard in HumanMessage(content=[block]).content_blocks:
+        if read := _MEDIA.get(standard["type"]):
+            return read(standard)
+    return None
+
+
+def _image(block: Mapping[str, Any]) -> Part | None:
+    found = _texts(block, url="url", data="base64", media_type="mime_type", file_id="file_id")
+    return {"type": "image", **found} if found.keys() & {"url", "data", "file_id"} else None
+
+
+def _audio(block: Mapping[str, Any]) -> Part | None:
+    found = _texts(block, data="base64")
+    kind = str(block.get("mime_type") or "audio/wav").rpartition("/")[2]
+    return {"type": "audio", "format": kind, **found} if found else None
+
+
+def _file(block: Mapping[str, Any]) -> Part | None:
+    found = _texts(block, url="url", data="base64", media_type="mime_type", file_id="file_id", text="text")
+    return {"type": "file", **found} if found.keys() & {"url", "data", "file_id", "text"} else None
+
+
+def _texts(block: Mapping[str, Any], **fields: str) -> Part:
+    return {name: block[key] for name, key in fields.items() if isinstance(block.get(key), str)}
+
+
+_MEDIA: Mapping[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    "image": _image,
+    "audio": _audio,
+    "file": _file,
+    "text-plain": _file,
+}

@@ -1,0 +1,181 @@
+"""A middleware that gives the model a view of the conversation; the graph's state keeps all of it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any, NamedTuple, Unpack
+
+from quire.adapters.langchain.messages import built, parse, printed
+from quire.adapters.langchain.tools import structured
+from quire.adapters.opening import Where, installed
+from quire.adapters.shelf import Followed, Shelf, patiently
+from quire.agent.tools import Tools
+from quire.aio.lanes import Lane
+from quire.context import Context, Options
+from quire.context import open as open_context
+from quire.errors import Conflict, InvalidOperation, InvalidValue
+from quire.rendering import RenderOptions, View
+from quire.schemas import count_tools
+from quire.storage.memory import MemoryStorage
+
+with installed("langchain"):
+    from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+    from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, SystemMessage
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+    from langgraph.config import get_config
+
+
+class _Asked(NamedTuple):
+    """A request on its way: what the model is sent, the list it is of, and the view of that."""
+
+    request: ModelRequest[Any]
+    messages: list[BaseMessage]
+    view: View
+
+
+class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Lets the model see a view within the budget, while the agent's state keeps the whole list of messages.
+
+    `where` is a path, a URL or a storage: every thread then has a context of its own, named by its `thread_id`, or by
+    what `name` makes of the run's config. Or it is a context that is open already: then this agent serves one
+    conversation. `tools` says which of quire's tools the model gets: all, none, or those named. `view` are the options
+    it is rendered with; the others are those of `quire.open`.
+    """
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        name: Callable[[RunnableConfig], str] | None = None,
+        tools: bool | Sequence[str] = True,
+        view: RenderOptions | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._shelf = Shelf[BaseMessage](where, parse, printed, **options)
+        self._name = name or _thread
+        self._view = view
+        self._counted: tuple[list[Any], int] = ([], 0)
+        self.tools = [structured(schema, self._tools) for schema in self._schemas(tools)]
+
+    def context(self, name: str = "") -> Context:
+        """The context of a thread; without a name the one that was given."""
+        return self._shelf.at(name).ctx
+
+    def close(self) -> None:
+        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        self._shelf.close()
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Send the view instead of the whole list, and take in the answer."""
+        followed = self._here()
+        asked = self._asked(followed, request)
+        response = handler(asked.request)
+        self._take(followed, asked, response)
+        return response
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Send the view instead of the whole list, and take in the answer."""
+        followed = self._here()
+        asked = await followed.lane.run(self._asked, followed, request)
+        response = await handler(asked.request)
+        await followed.lane.run(self._take, followed, asked, response)
+        return response
+
+    def _here(self) -> Followed[BaseMessage]:
+        """The context of this run."""
+        return self._shelf.at("" if self._shelf.given is not None else self._name(get_config()))
+
+    def _tools(self) -> tuple[Tools, Lane]:
+        followed = self._here()
+        return followed.ctx.tools, followed.lane
+
+    def _schemas(self, chosen: bool | Sequence[str]) -> list[dict[str, Any]]:
+        ctx = self._shelf.given or open_context(MemoryStorage())  # any context has the same ones
+        tools = ctx.tools if isinstance(chosen, bool) else ctx.tools.only(*chosen)
+        return tools.openai() if chosen else []
+
+    def _asked(self, followed: Followed[BaseMessage], request: ModelRequest[Any]) -> _Asked:
+        prompts = list(takewhile(lambda message: isinstance(message, SystemMessage), request.messages))
+        messages: list[BaseMessage] = [*request.messages[len(prompts) :]]
+        if request.system_message is not None:
+            prompts.insert(0, request.system_message)
+        prompt = "\n\n".join(message.text for message in prompts)
+        ctx = followed.ctx
+        with followed.lock:
+            ctx.refresh()
+            if prompt.strip():
+                patiently(ctx, lambda: ctx.system(prompt))
+            followed.follower.follow(messages)
+            view = ctx.render(self._view)
+            system, shown = _handed_over(followed, view, messages, prompts, prompt)
+        return _Asked(request.override(system_message=system, messages=shown), messages, view)
+
+    def _take(self, followed: Followed[BaseMessage], asked: _Asked, response: ModelResponse[Any]) -> None:
+        with followed.lock:
+            followed.follower.follow([*asked.messages, *response.result])
+            for message in response.result:
+                if isinstance(message, AIMessage) and (usage := message.usage_metadata):
+                    cached = (usage.get("input_token_details") or {}).get("cache_read") or 0
+                    told = {"input_tokens": usage["input_tokens"], "input_tokens_details": {"cached_tokens": cached}}
+                    model = message.response_metadata.get("model_name") or message.response_metadata.get("model")
+                    with suppress(InvalidValue, Conflict):  # a figure that makes no sense is no reason to fail
+                        followed.ctx.report_usage(told, model, tools=self._count(asked.request), view=asked.view)
+
+    def _count(self, request: ModelRequest[Any]) -> int:
+        """The tokens of the schemas sent beside the view, counted once for a list of tools."""
+        if self._counted[0] != request.tools:
+            schemas = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
+            self._counted = (list(request.tools), count_tools(schemas))
+        return self._counted[1]
+
+
+def _thread(config: RunnableConfig) -> str:
+    thread = config.get("configurable", {}).get("thread_id")
+    if thread is None:
+        raise InvalidOperation(
+            'QuireMiddleware keeps a context for each thread, and this run names none: give {"configurable":'
+            ' {"thread_id": …}}, or make the middleware with an open context.'
+        )
+    return str(thread)
+
+
+def _handed_over(
+    followed: Followed[BaseMessage],
+    view: View,
+    messages: Sequence[BaseMessage],
+    prompts: Sequence[BaseMessage],
+    prompt: str,
+) -> tuple[SystemMessage | None, list[AnyMessage]]:
+    """The view as a request has it: the system message apart, and LangChain's own objects where they are whole."""
+    system: list[str | dict[Any, Any]] = []
+    shown: list[Any] = []
+    for message, place in followed.follower.origins(view):
+        if message.role == "system" and not shown and place is None:
+            system += _blocks(prompts) if message.text == prompt else [message.text]
+        elif place is not None:
+            shown.append(messages[place.item])
+        elif (fresh := built(message, followed.follower.source(message))) is not None:
+            shown.append(fresh)
+    if not system:
+        return None, shown
+    texts = [block for block in system if isinstance(block, str)]
+    if len(texts) == len(system):
+        return SystemMessage(content="\n\n".join(texts)), shown
+    return SystemMessage(content=[_block(block) for block in system]), shown
+
+
+def _blocks(prompts: Sequence[BaseMessage]) -> list[str | dict[Any, Any]]:
+    return [
+        block
+        for message in prompts
+        for block in ([message.content] if isinstance(message.content, str) else message.content)
+    ]
+
+
+def _block(block: str | dict[Any, Any]) -> str | dict[Any, Any]:
+    return {"type": "text", "text": block} if isinstance(block, str) else block

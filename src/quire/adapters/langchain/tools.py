@@ -1,0 +1,36 @@
+"""quire's tools as LangChain's."""
+
+from collections.abc import Callable
+from typing import Any
+
+from quire.adapters.opening import installed
+from quire.agent.tools import Tools
+from quire.aio.lanes import Lane
+from quire.context import Context
+
+with installed("langchain"):
+    from langchain_core.tools import BaseTool, StructuredTool
+
+
+def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
+    """The tools of a context's agent, or those given (`ctx.tools.only(…)`), for a LangChain agent or model."""
+    chosen, lane = ctx.tools if tools is None else tools, Lane()
+    return [structured(schema, lambda: (chosen, lane)) for schema in chosen.openai()]
+
+
+def structured(schema: dict[str, Any], found: Callable[[], tuple[Tools, Lane]]) -> BaseTool:
+    """A tool with this schema that runs the one of its name among the tools found when it is called."""
+    function = schema["function"]
+    name: str = function["name"]
+
+    def run(**arguments: Any) -> str:
+        tools, _ = found()
+        return tools.call(name, arguments)
+
+    async def arun(**arguments: Any) -> str:
+        tools, lane = found()
+        return await lane.run(tools.call, name, arguments)
+
+    return StructuredTool(
+        name=name, description=function["description"], args_schema=function["parameters"], func=run, coroutine=arun
+    )

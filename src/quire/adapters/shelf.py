@@ -1,0 +1,88 @@
+"""The contexts that an adapter serves: the one it was given, or one for each conversation that the framework has."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Generic, TypeVar, Unpack
+
+from quire.adapters.following import Follower
+from quire.adapters.opening import Where, context_at
+from quire.aio.lanes import Lane
+from quire.context import Context, Options
+from quire.errors import Conflict
+from quire.library import Library
+from quire.messages import Message
+
+_OPEN = 128
+_TRIES = 5
+
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+
+class Followed(Generic[Item]):
+    """A context that follows a list. What belongs together is done under `lock`; `lane` does it for async code."""
+
+    def __init__(self, ctx: Context, follower: Follower[Item]) -> None:
+        self.ctx = ctx
+        self.follower = follower
+        self.lock = RLock()
+        self.lane = Lane()
+
+
+class Shelf(Generic[Item]):
+    """Contexts by name, each with what follows a list into it. The newest used stay open."""
+
+    def __init__(
+        self,
+        where: Where,
+        parse: Callable[[Item], Sequence[Message]],
+        print_of: Callable[[Item], bytes],
+        **options: Unpack[Options],
+    ) -> None:
+        self.given = context_at(where, **options) if isinstance(where, Context) else None
+        self._where = where
+        self._options = options
+        self._parse = parse
+        self._print_of = print_of
+        self._library: Library | None = None
+        self._open: OrderedDict[str, Followed[Item]] = OrderedDict()
+        self._lock = RLock()
+
+    def at(self, name: str) -> Followed[Item]:
+        """The context of this name, opened if it is not; if one was given, that one whatever the name."""
+        with self._lock:
+            key = name if self.given is None else ""
+            if key not in self._open:
+                ctx = self._opened(name)
+                self._open[key] = Followed(ctx, Follower(ctx, self._parse, self._print_of))
+            self._open.move_to_end(key)
+            while len(self._open) > _OPEN:
+                self._open.popitem(last=False)
+            return self._open[key]
+
+    def close(self) -> None:
+        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        with self._lock:
+            self._open.clear()
+            if self._library is not None:
+                self._library.close()
+                self._library = None
+
+    def _opened(self, name: str) -> Context:
+        if self.given is not None:
+            return self.given
+        if self._library is None:
+            assert not isinstance(self._where, Context)
+            self._library = Library(self._where)
+        return self._library.open(name, **self._options)
+
+
+def patiently(ctx: Context, call: Callable[[], T]) -> T:
+    """Make a call again when another writer was faster, with what that one wrote."""
+    for _ in range(_TRIES):
+        try:
+            return call()
+        except Conflict:
+            ctx.refresh()
+    return call()
