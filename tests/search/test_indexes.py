@@ -79,7 +79,7 @@ def test_an_index_that_is_ahead_of_what_was_read_a_moment_ago_is_not_emptied(mon
     assert (emptied, found(book, "falcon")) == ([], ["mem-2"])
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
 def test_a_search_is_made_again_if_the_index_is_emptied_in_its_middle(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ class Indexes:
         """What the index should hold. Raises `_Moved` if it cannot be said."""
         pages = pages_from(self._storage, context)
         while batch := list(islice(pages, _BATCH)):
-            ahead = Ahead(self._storage, context, [page.header.body for page in batch if page.header.body])
+            ahead = Ahead(self._storage, context, batch)
             yield from (document(ahead, context, page) for page in batch)
         if self._storage.head(context) != head:
             raise _Moved

@@ -9,7 +9,7 @@ from itertools import islice
 from quire.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
 from quire.search.texts import document, is_found, saying
 from quire.search.words import CUT, terms
-from quire.storage.base import BODY, JOURNAL, MAX_KEY, PAGE, Family, Head, Record, Storage
+from quire.storage.base import BODY, JOURNAL, MAX_KEY, MESSAGE, PAGE, Family, Head, Record, Storage
 from quire.storage.searching import Document, Phrase, SearchIndex, Standing
 
 PURGE = "purge"
@@ -92,7 +92,7 @@ def changed(storage: Storage, context: str, since: int, until: int) -> list[int]
 def _build(index: SearchIndex, stands: Standing, storage: Storage, context: str) -> None:
     """Take in the next pages."""
     pages = list(islice(pages_from(storage, context, stands.reached + 1), _BATCH))
-    ahead = Ahead(storage, context, [page.header.body for page in pages if page.header.body])
+    ahead = Ahead(storage, context, pages)
     documents: list[Document] = []
     terms = 0
     for page in pages:
@@ -130,23 +130,31 @@ def _follow(index: SearchIndex, stands: Standing, storage: Storage, context: str
 
 
 class Ahead:
-    """Reads bodies that lie close together in one go: a third of what reading them one by one takes."""
+    """Reads what pages say in one go where it lies close together: a third of what reading it one by one takes."""
 
-    def __init__(self, storage: Storage, context: str, bodies: Sequence[int]) -> None:
+    def __init__(self, storage: Storage, context: str, pages: Sequence[PageRecord]) -> None:
         self._storage = storage
-        self._bodies: dict[int, Record] = {}
-        if bodies and max(bodies) - min(bodies) < 2 * len(bodies):
-            size = 0
-            for record in storage.scan(context, BODY, min(bodies), max(bodies)):
-                self._bodies[record.key] = record
-                size += len(record.value)
-                if size > _AHEAD_BYTES:
-                    break
+        self._context = context
+        self._read: dict[Family, dict[int, Record]] = {
+            BODY: self._within(BODY, [page.header.body for page in pages if page.header.body]),
+            MESSAGE: self._within(MESSAGE, [number for page in pages for number in page.header.numbers]),
+        }
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         """One record, read ahead or now."""
-        found = self._bodies.get(key) if family == BODY else None
+        found = self._read[family].get(key) if family in self._read else None
         return self._storage.get(context, family, key) if found is None else found
+
+    def _within(self, family: Family, keys: Sequence[int]) -> dict[int, Record]:
+        found: dict[int, Record] = {}
+        if len(keys) > 1 and max(keys) - min(keys) < 2 * len(keys):
+            size = 0
+            for record in self._storage.scan(self._context, family, min(keys), max(keys)):
+                found[record.key] = record
+                size += len(record.value)
+                if size > _AHEAD_BYTES:
+                    break
+        return found
 
 
 def page_at(storage: Storage, context: str, key: int) -> PageRecord | None:
