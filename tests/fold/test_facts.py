@@ -131,7 +131,7 @@ def test_a_fact_stands_in_a_text_only_as_itself(fact: str, text: str, is_there: 
     assert stands(fact, text) is is_there
 
 
-SIZE = 1 << 18
+SIZE = 1 << 17
 HOSTILE = (
     *("a", "1", "_", "/", "\\", "$", ".", "-", "一", "月", "😀", "1,", "1.", "a.", "a-", "a@", "b.", "/a", "a/"),
     *("\\a", "\\\\a", "a://", "1%", "1:", "aB", "May ", "May 1 ", "code ", "must", "only,", "1月", "#", "x.X", "别"),

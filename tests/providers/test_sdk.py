@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,13 +21,18 @@ PARAMS = {
 BEYOND_THE_TYPES = {("openai", "unknown fields")}
 
 
-def check_types(values: list[dict[str, Any]], provider: Provider) -> None:
-    """Every value fits the SDK's own type for it."""
+@cache
+def adapter(provider: Provider) -> Any:
+    """pydantic's view of the SDK's type: making it takes far longer than using it."""
     pydantic = pytest.importorskip("pydantic")
     module, name = PARAMS[provider]
-    adapter = pydantic.TypeAdapter(getattr(pytest.importorskip(module), name))
+    return pydantic.TypeAdapter(getattr(pytest.importorskip(module), name))
+
+
+def check_types(values: list[dict[str, Any]], provider: Provider) -> None:
+    """Every value fits the SDK's own type for it."""
     for value in values:
-        _exhaust(adapter.validate_python(value))
+        _exhaust(adapter(provider).validate_python(value))
 
 
 def _exhaust(value: Any) -> None:

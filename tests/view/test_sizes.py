@@ -52,7 +52,7 @@ TEXTS = {
 @pytest.mark.parametrize("who", ["user", "assistant", "tool"])
 def test_one_message_far_larger_than_the_budget(kind: str, who: str) -> None:
     ctx = asked()
-    text = "START" + TEXTS[kind] * (300_000 // len(TEXTS[kind])) + "END"
+    text = "START" + TEXTS[kind] * (200_000 // len(TEXTS[kind])) + "END"
     if who == "user":
         ctx.user(text)
     else:
@@ -70,7 +70,7 @@ def test_one_message_far_larger_than_the_budget(kind: str, who: str) -> None:
 @pytest.mark.parametrize("answered", [False, True])
 def test_one_call_far_larger_than_the_budget(kind: str, shape: str, answered: bool) -> None:
     ctx = asked()
-    text = "START" + TEXTS[kind] * (300_000 // len(TEXTS[kind])) + "END"
+    text = "START" + TEXTS[kind] * (200_000 // len(TEXTS[kind])) + "END"
     arguments = {
         "object": json.dumps({"path": "src/app.py", "content": text}),
         "nested": json.dumps({"files": [{"path": "src/app.py", "content": text}]}, ensure_ascii=False),
