@@ -1,0 +1,255 @@
+"""LangGraph's long-term store over a segment: namespaces are folders, items are pages with their value as JSON."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from threading import RLock
+from types import TracebackType
+from typing import Any, NamedTuple, Self, Unpack
+
+from quire.adapters.langgraph.catalogue import PUT, Catalogue, Place
+from quire.adapters.langgraph.matching import Namespace, lies_in, passes
+from quire.adapters.opening import Where, context_at, installed
+from quire.adapters.shelf import patiently
+from quire.aio.lanes import Lane
+from quire.context import Context, Options
+from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, shown
+from quire.pages import PageIndex, Permission, Segment
+from quire.plan import Plan
+from quire.search.words import terms
+from quire.system.lifecycle import hide
+from quire.system.rules import whole_number
+from quire.system.tree import create_contents_page, create_detail_page, remove_page, set_detail, update_page
+from quire.text import MAX_NAME, in_one_line
+
+with installed("langgraph"):
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        Item,
+        ListNamespacesOp,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+        get_text_at_path,
+        tokenize_path,
+    )
+
+
+class _Put(NamedTuple):
+    """A put as it is written: the text of the page, or None to remove it, and how it is to be found."""
+
+    place: Place
+    text: str | None
+    indexed: bool | list[str]
+
+
+class QuireStore(BaseStore):
+    """Keeps items in a segment of a context: a put over a key keeps the old value in the history, to be undone.
+
+    `where` is a path, a URL or a storage, where the context `context` is opened, or a context that is open already. The
+    segment is made if there is none; an agent of the context may read it, and what is put there takes one line of a
+    view for each namespace. A batch is one commit. There are no times to live: a put that asks for one is refused.
+    """
+
+    supports_ttl = False
+
+    def __init__(
+        self, where: Where, *, context: str = "store", segment: str = "store", **options: Unpack[Options]
+    ) -> None:
+        self.ctx = context_at(where, context, **options)
+        self._given = isinstance(where, Context)
+        self._segment = segment
+        patiently(self.ctx, self._make_segment)
+        self._catalogue = Catalogue(self.ctx, segment)
+        self._lock = RLock()
+        self._lane = Lane()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do all operations: what is read is as it was before the puts, which are one commit, the last for a key."""
+        with self._lock:
+            self.ctx.refresh()
+            self._catalogue.catch_up()
+            puts: dict[Place, _Put] = {}
+            results: list[Result] = []
+            for op in ops:
+                if isinstance(op, PutOp):
+                    put = _put(op)
+                    puts[put.place] = put
+                    results.append(None)
+                else:
+                    results.append(self._read(op))
+            if puts:
+                self._write(list(puts.values()))
+            return results
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """`batch`, without blocking the loop."""
+        return await self._lane.run(self.batch, list(ops))
+
+    def close(self) -> None:
+        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        if not self._given:
+            self.ctx.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Reading
+
+    def _read(self, op: Op) -> Result:
+        match op:
+            case GetOp():
+                place = (tuple(op.namespace), op.key)
+                return self._item(place) if place in self._catalogue.items else None
+            case SearchOp():
+                whole_number(op.limit, "limit")
+                whole_number(op.offset, "offset")
+                return list(islice(self._search(op), op.offset, op.offset + op.limit))
+            case ListNamespacesOp():
+                return self._namespaces(op)
+            case _:
+                raise InvalidValue(f"{shown(op)} is no operation of a store: GetOp, SearchOp, ListNamespacesOp, PutOp.")
+
+    def _item(self, place: Place) -> Item:
+        index = self._catalogue.items[place]
+        page = self.ctx.pages.get_page(index)
+        return Item(
+            value=self._value(index),
+            key=place[1],
+            namespace=place[0],
+            created_at=page.created_at,
+            updated_at=page.updated_at,
+        )
+
+    def _value(self, index: PageIndex) -> dict[str, Any]:
+        text = self.ctx.pages.detail(index)
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise InvalidOperation(
+                f"Page {index!r} holds no item: {shown(text)} is no JSON object. undo() its last edit."
+            )
+        return value
+
+    def _search(self, op: SearchOp) -> Iterator[SearchItem]:
+        """The items asked for: those that answer the query, best first with their scores, then the others."""
+        prefix = tuple(op.namespace_prefix)
+        scored = dict(self._hits(op.query, prefix)) if op.query and op.query.strip() else {}
+        rest = ((place, None) for place in self._catalogue.within(prefix) if place not in scored)
+        for place, score in chain(scored.items(), rest):
+            item = self._item(place)
+            if passes(item.value, op.filter):
+                yield SearchItem(item.namespace, item.key, item.value, item.created_at, item.updated_at, score=score)
+
+    def _hits(self, query: str, prefix: Namespace) -> Iterator[tuple[Place, float]]:
+        """The items of a namespace that answer a query, best first."""
+        for hit in self.ctx.find(query, len(self._catalogue.items), segment=self._segment, kind="text"):
+            place = self._catalogue.place_of(hit.index)
+            if place is not None and place[0][: len(prefix)] == prefix and self._is_found(hit.index, query):
+                yield place, hit.score
+
+    def _is_found(self, index: PageIndex, query: str) -> bool:
+        """Whether a query may find an item: not if it is kept out, and by its indexed fields if it names some."""
+        indexed = self.ctx.pages.get_page(index).meta.get("index", True)
+        if isinstance(indexed, bool):
+            return indexed
+        value, asked = self._value(index), set(terms(query))
+        texts = (text for path in indexed for text in get_text_at_path(value, tokenize_path(path)))
+        return any(not asked.isdisjoint(terms(text)) for text in texts)
+
+    def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        conditions = op.match_conditions or ()
+        everywhere = {namespace for namespace, _ in self._catalogue.items}
+        found = (namespace for namespace in everywhere if all(lies_in(namespace, one) for one in conditions))
+        return sorted({namespace[: op.max_depth] for namespace in found})[op.offset : op.offset + op.limit]
+
+    # Writing
+
+    def _write(self, puts: list[_Put]) -> None:
+        for _ in range(5):
+            try:
+                self.ctx.pages.run(PUT, self._plan, puts)
+                break
+            except Conflict:
+                self.ctx.refresh()
+                self._catalogue.catch_up()
+        else:
+            self.ctx.pages.run(PUT, self._plan, puts)
+        self._catalogue.catch_up()
+
+    def _plan(self, plan: Plan, puts: list[_Put]) -> None:
+        made: dict[Namespace, PageIndex] = {}
+        for put in puts:
+            index = self._catalogue.items.get(put.place)
+            if put.text is None:
+                if index is not None:
+                    remove_page(plan, index)
+            elif index is None:
+                self._add(plan, put, made)
+            else:
+                set_detail(plan, index, put.text)
+                update_page(plan, index, meta=_meta(put))
+
+    def _add(self, plan: Plan, put: _Put, made: dict[Namespace, PageIndex]) -> None:
+        namespace, key = put.place
+        parent = self._folder(plan, namespace, made)
+        index = create_detail_page(plan, _name(key), "", put.text or "", parent, meta=_meta(put))
+        if not namespace:
+            hide(plan, index)
+
+    def _folder(self, plan: Plan, namespace: Namespace, made: dict[Namespace, PageIndex]) -> PageIndex:
+        """The folder of a namespace, made if there is none. The first on the way is closed: one line of a view."""
+        known = made.get(namespace) or self._catalogue.folders.get(namespace)
+        if known is not None:
+            return known
+        parent = self._folder(plan, namespace[:-1], made)
+        made[namespace] = create_contents_page(
+            plan, _name(namespace[-1]), "", parent, meta={"namespace": list(namespace)}
+        )
+        if len(namespace) == 1:
+            hide(plan, made[namespace])
+        return made[namespace]
+
+    def _make_segment(self) -> None:
+        try:
+            self.ctx.pages.get_segment(self._segment)
+        except NoSuchSegment:
+            description = "What is remembered across conversations"
+            self.ctx.pages.add_segment(
+                Segment(id=self._segment, name="Store", description=description, permission=Permission.READ_ONLY)
+            )
+
+
+def _put(op: PutOp) -> _Put:
+    if op.ttl is not None:
+        raise NotImplementedError(f"ttl is {op.ttl!r}: QuireStore keeps what it is given. Use ttl=None.")
+    place = (tuple(op.namespace), op.key)
+    if op.value is None:
+        return _Put(place, None, True)
+    if not isinstance(op.value, Mapping):
+        raise InvalidValue(f"value is {shown(op.value)}; a dict is needed.")
+    try:
+        text = json.dumps(dict(op.value), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"The value of {op.key!r} cannot be kept as JSON: {error}.") from None
+    return _Put(place, text, True if op.index is None else op.index)
+
+
+def _meta(put: _Put) -> dict[str, Any]:
+    namespace, key = put.place
+    place = {"namespace": list(namespace), "key": key}
+    return place if put.indexed is True else {**place, "index": put.indexed}
+
+
+def _name(text: str) -> str:
+    return in_one_line(text)[:MAX_NAME].strip() or "(blank)"
