@@ -48,8 +48,8 @@ WORKING: dict[str, list[str]] = {
     "purge": ["purge", AT, "mem-1", "--yes"],
     "completion": ["completion", "bash"],
 }
-"""A call of each command that works. `serve` runs until it is stopped: it has tests of its own."""
-SERVED = {"serve"}
+"""A call of each command that works. `serve` and `mcp` run until they are stopped: they have tests of their own."""
+SERVED = {"serve", "mcp"}
 LINES = {"ls", "tree", "find", "history", "replay", "import"}
 """What prints JSON Lines."""
 
@@ -97,6 +97,11 @@ REFUSED: list[list[str]] = [
     ["rollback", AT, "999"],
     ["fork", AT, NAME],
     ["fork", AT, "x", "--at", "999"],
+    ["mcp", AT, "--tools", "find,fly"],
+    ["mcp", AT, "--tools", "write_page", "--read-only"],
+    ["mcp", AT, "--prefix", "no spaces"],
+    ["mcp", AT, "--actor", ""],
+    ["mcp", AT, "--http", "--port", "70000"],
     ["export", AT, FILE],
     ["export", AT, FILE, "--format", "openai"],
     ["export", AT, "-"],

@@ -78,6 +78,7 @@ GROUPS: tuple[tuple[str, tuple[Row, ...]], ...] = (
             Row("doctor", "care", "examine a store, and repair what is safe to repair"),
             Row("purge", "care", "remove pages and every trace of them, for good"),
             Row("serve", "serving", "serve a store over HTTP, with the inspector"),
+            Row("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
             Row("completion", "completion", "print the completion script of a shell"),
         ),
     ),

@@ -1,0 +1,107 @@
+"""Serving a context to clients of the Model Context Protocol."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import quire
+from quire.cli.command import Command
+from quire.cli.opening import add_budget, add_context, known, library_at, named
+from quire.cli.out import Out
+
+if TYPE_CHECKING:
+    from quire.mcp_server import Place, Settings
+
+_TOKEN = "QUIRE_TOKEN"
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    add_budget(parser)
+    parser.add_argument("--create", action="store_true", help="make the store and the context if there are none")
+    parser.add_argument(
+        "--actor", default="agent", metavar="NAME", help="who it is in the journal (default: %(default)s)"
+    )
+    parser.add_argument("--tools", metavar="NAMES", help="serve these alone, such as find,read_page")
+    parser.add_argument("--read-only", action="store_true", help="leave out the tools that change anything")
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="put this before the tools' names, such as quire_")
+    parser.add_argument("--http", action="store_true", help="serve over streamable HTTP instead of stdio")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST", help="with --http: where to listen (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8378, metavar="N", help="with --http: 0 is any that is free (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="with --http: where the token is kept; made at the first start"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="with --http: a further name it is asked by"
+    )
+
+
+def _serve(options: argparse.Namespace, out: Out) -> None:
+    from quire.mcp_server import serve_http, serve_stdio
+
+    settings: Settings = {
+        "actor": options.actor,
+        "tools": [name.strip() for name in options.tools.split(",")] if options.tools is not None else [],
+        "prefix": options.prefix,
+        "read_only": options.read_only,
+    }
+    with _context(options) as context:
+        if not options.http:
+            serve_stdio(context, **settings)
+            return
+        serve_http(
+            context,
+            host=options.host,
+            port=options.port,
+            token=os.environ.get(_TOKEN) or None,
+            token_file=options.token_file,
+            hosts=options.allow_host,
+            ready=lambda place: _tell(place, out),
+            **settings,
+        )
+
+
+@contextmanager
+def _context(options: argparse.Namespace) -> Iterator[quire.Context]:
+    """The context that is served, made first if it may be."""
+    with library_at(options.where, create=options.create) as library:
+        is_new = options.create and not library.exists(named(options)) and (options.context or not any(library.list()))
+        name = named(options) if is_new else known(library, options)
+        with library.open(name, create=options.create, budget=options.budget) as context:
+            yield context
+
+
+def _tell(place: "Place", out: Out) -> None:
+    """Say where it is; the token only if it was made just now."""
+    if out.json:
+        out.value({"url": place.url, **({"token": place.new_token} if place.new_token else {})})
+    else:
+        out.line(f"serving MCP at {out.paint.cyan(place.url)}")
+        if place.new_token:
+            out.line(f"clients have to send: Authorization: Bearer {place.new_token}")
+        out.line(out.paint.dim("Ctrl-C ends it"))
+    sys.stdout.flush()
+
+
+COMMANDS = {
+    "mcp": Command(
+        _serve,
+        _add,
+        (
+            "quire mcp agent.db --create",
+            "quire mcp agent.db --context support-42 --read-only --prefix quire_",
+            "quire mcp agent.db --http --port 8378",
+            "quire mcp agent.db --http --host 0.0.0.0 --token-file token",
+        ),
+        "Over stdio, as clients start it: all that is printed is the protocol, and it ends with its input."
+        f" Over HTTP clients need a token if {_TOKEN} is set in the environment, a file is given, or others than this"
+        " machine can reach it. It needs pip install 'quire[mcp]'.",
+    ),
+}

@@ -1,0 +1,79 @@
+"""Serving over standard input and output, until the client closes the input or Ctrl-C.
+
+Nothing but the protocol goes out: while it is served, whatever else is printed goes to standard error.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from mcp.server.stdio import stdio_server
+
+from quire.mcp_server.protocol import BookServer
+
+_CHUNK = 1 << 16
+
+
+def run_stdio(server: BookServer) -> None:
+    """Serve the one client at the other end of the pipes."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(server))
+
+
+async def _serve(server: BookServer) -> None:
+    lines: Any = _Lines(_taken(0))
+    try:
+        async with stdio_server(stdin=lines) as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+    except* ConnectionError:  # the client is gone, and its pipe with it
+        pass
+
+
+def _taken(number: int) -> int:
+    """A descriptor of our own for the input; who else reads from it finds it empty."""
+    own = os.dup(number)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, number)
+    os.close(nothing)
+    return own
+
+
+class _Lines:
+    """The lines of a descriptor, read by a thread that no one has to wait for: a read cannot be interrupted."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._queue: asyncio.Queue[str | None] = asyncio.Queue(1)
+        self._loop = asyncio.get_running_loop()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        threading.Thread(target=self._read, name="quire-mcp-input", daemon=True).start()
+        while (line := await self._queue.get()) is not None:
+            yield line
+
+    def _read(self) -> None:
+        left: list[bytes] = []
+        while chunk := self._chunk():
+            *whole, rest = chunk.split(b"\n")
+            for line in whole:
+                self._put(b"".join([*left, line]))
+                left = []
+            if rest:
+                left.append(rest)
+        if left:
+            self._put(b"".join(left))
+        self._put(None)
+
+    def _chunk(self) -> bytes:
+        try:
+            return os.read(self._descriptor, _CHUNK)
+        except OSError:  # a terminal that is gone
+            return b""
+
+    def _put(self, line: bytes | None) -> None:
+        text = None if line is None else line.decode("utf-8", "replace")
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            asyncio.run_coroutine_threadsafe(self._queue.put(text), self._loop).result()
