@@ -6,43 +6,22 @@ row behind, under a number that no name leads to; the last fork to go takes them
 context while others read it is noted as gone for that context alone.
 """
 
+from collections.abc import Iterator
+
 import apsw
 
-from quire.errors import InvalidOperation
 from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY, Family
+from quire.storage.lines import Line, Lines, line_of
 from quire.storage.rows import shared_of
 from quire.storage.schema import CLEAR, CLEAR_GONE, COPY_GONE, DELETE, ERASE, SWEEP
 
-Span = tuple[int, int, int]
-"""(context number, first key, last key): a stretch of one context's own rows."""
 
-
-class Shares:
+class Shares(Lines):
     """Who reads what from whom. Every call is made with the storage's lock held."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
-        self._lines: dict[int, tuple[tuple[int, dict[Family, int]], ...]] = {}
-
-    def owner(self, number: int, family: Family, key: int) -> int:
-        """The number of the context whose rows hold this record of an immutable family."""
-        for origin, below in self._line(number):
-            if key >= below[family]:
-                break
-            number = origin
-        return number
-
-    def spans(self, number: int, family: Family, start: int, stop: int) -> list[Span]:
-        """Whose rows hold the keys from `start` to `stop`, in key order."""
-        found: list[Span] = []
-        if family in IMMUTABLE:
-            for origin, below in self._line(number):
-                if stop >= below[family]:
-                    found.append((number, max(start, below[family]), stop))
-                    stop = below[family] - 1
-                number = origin
-        found.append((number, start, stop))
-        return [span for span in reversed(found) if span[1] <= span[2]]
+        self._lines: dict[int, Line] = {}
 
     def add(self, number: int, origin: int, below: dict[Family, int]) -> None:
         """Note that a new context shares with another. Inside the transaction that makes it."""
@@ -55,12 +34,7 @@ class Shares:
 
     def load(self, number: int) -> None:
         """Look up before a transaction what is not remembered inside one."""
-        self._line(number)
-
-    def check_own(self, number: int, family: Family, key: int) -> None:
-        """Raises `InvalidOperation` if a record of an immutable family would be written where nobody reads it."""
-        if self._line(number) and self.owner(number, family, key) != number:
-            raise InvalidOperation(f"{family} record {key} is the fork's origin's: such records are written once.")
+        self.line(number)
 
     def delete(self, number: int, family: Family, key: int) -> None:
         """Remove a record of an immutable family from this context; whoever else reads it goes on reading it."""
@@ -135,17 +109,16 @@ class Shares:
         """The key below which this context reads the rows of its origin."""
         return int(self._db.execute(f"SELECT {family} FROM shared WHERE id = ?", (number,)).get or 0)
 
-    def _line(self, number: int) -> tuple[tuple[int, dict[Family, int]], ...]:
-        """The contexts this one reads from, nearest first, each with the keys below which it does."""
+    def line(self, number: int) -> Line:
         line = self._lines.get(number)
         if line is None:
-            rows: list[tuple[int, dict[Family, int]]] = []
-            at = number
-            while row := self._db.execute("SELECT origin, body, message FROM shared WHERE id = ?", (at,)).fetchone():
-                above = rows[-1][1] if rows else {"body": MAX_KEY + 1, "message": MAX_KEY + 1}
-                at, body, message = shared_of(at, row)
-                rows.append((at, {"body": min(body, above["body"]), "message": min(message, above["message"])}))
-            line = tuple(rows)
+            line = line_of(self._origins(number))
             if not self._db.in_transaction:  # what is seen inside one may yet be rolled back
                 self._lines[number] = line
         return line
+
+    def _origins(self, number: int) -> Iterator[tuple[int, int, int]]:
+        while row := self._db.execute("SELECT origin, body, message FROM shared WHERE id = ?", (number,)).fetchone():
+            found = shared_of(number, row)
+            yield found
+            number = found[0]

@@ -12,8 +12,8 @@ origins, so two who leave at once never both leave the rest to the other.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quire.errors import InvalidOperation
 from quire.storage.base import BODY, IMMUTABLE, MAX_KEY, MESSAGE, Family
+from quire.storage.lines import Line, Lines, line_of
 from quire.storage.postgres.schema import (
     BOUNDS,
     CLEAR,
@@ -46,13 +46,8 @@ _RELATED = """WITH RECURSIVE related AS (
 _GONE = "SELECT context, family, key FROM {q}.gone WHERE context = ANY(%s::bigint[])"
 _UNERASE = "DELETE FROM {q}.gone WHERE context = ANY(%s::bigint[]) AND family = %s AND key = %s"
 
-Line = tuple[tuple[int, Mapping[Family, int]], ...]
-"""The contexts one reads from, nearest first, each with the keys below which it does."""
-Span = tuple[int, int, int]
-"""(context number, first key, last key): a stretch of one context's own records."""
 
-
-class Shares:
+class Shares(Lines):
     """Who reads what from whom."""
 
     def __init__(self, session: "Session") -> None:
@@ -61,39 +56,13 @@ class Shares:
         self._lines: dict[int, Line] = {}
 
     def line(self, number: int) -> Line:
-        """The contexts this one reads from."""
         line = self._lines.get(number)
         if line is None:
-            line = _line(self._session.read(LINE, (number,)))
+            line = line_of(self._session.read(LINE, (number,)))
             if len(self._lines) > _MOST_LINES:
                 self._lines.clear()
             self._lines[number] = line
         return line
-
-    def owner(self, number: int, family: Family, key: int) -> int:
-        """The number of the context whose records hold this one of an immutable family."""
-        for origin, below in self.line(number):
-            if key >= below[family]:
-                break
-            number = origin
-        return number
-
-    def spans(self, number: int, family: Family, start: int, stop: int) -> list[Span]:
-        """Whose records hold the keys from `start` to `stop`, in key order."""
-        found: list[Span] = []
-        if family in IMMUTABLE:
-            for origin, below in self.line(number):
-                if stop >= below[family]:
-                    found.append((number, max(start, below[family]), stop))
-                    stop = below[family] - 1
-                number = origin
-        found.append((number, start, stop))
-        return [span for span in reversed(found) if span[1] <= span[2]]
-
-    def check_own(self, number: int, family: Family, key: int) -> None:
-        """Raises `InvalidOperation` if a record of an immutable family would be written where nobody reads it."""
-        if self.line(number) and self.owner(number, family, key) != number:
-            raise InvalidOperation(f"{family} record {key} is the fork's origin's: such records are written once.")
 
     # Inside a transaction that holds the context's head
 
@@ -174,11 +143,3 @@ _BORROWED = {family: f"SELECT {family} FROM {{q}}.shared WHERE id = %s" for fami
 
 def _one(row: tuple[int, ...] | None) -> tuple[int, ...]:
     return row or (0, 0, 0)
-
-
-def _line(rows: Sequence[tuple[int, int, int]]) -> Line:
-    line: list[tuple[int, Mapping[Family, int]]] = []
-    for origin, body, message in rows:
-        above = line[-1][1] if line else {BODY: MAX_KEY + 1, MESSAGE: MAX_KEY + 1}
-        line.append((origin, {BODY: min(body, above[BODY]), MESSAGE: min(message, above[MESSAGE])}))
-    return tuple(line)
