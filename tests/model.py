@@ -566,14 +566,19 @@ class Model:
             self._keeps_pins_and_conversation(present, conversation)
 
     def _standing(self, record: tuple[str, str], wanted: int) -> int:
-        """The entry whose work on a record stands: an undo gives way to what it brought back."""
+        """The entry whose work on a record stands: an undo, a pin and a permission give way to what was before."""
+        kind, name = record
         now = self.changed[record]
+        found: Record = self.state.page_record(name) if kind == "page" else self.state.segments.get(name)
         while now not in (wanted, 0):
             entry = self.entries[now - 1]
-            undone = self.entries[entry.undoes - 1] if entry.undoes is not None else None
-            if undone is None or record not in undone.previous:
+            undone = self.entries[entry.undoes - 1] if entry.undoes is not None else entry
+            if record not in undone.previous:
                 break
-            now = undone.previous[record]
+            before: Record = undone.pages[name] if kind == "page" else undone.segments[name]
+            if undone is entry and not _differ_in_security(before, found):
+                break
+            now, found = undone.previous[record], before
         return now
 
     def _unpin_what_is_not_shown(self, indices: Iterable[str]) -> None:
@@ -705,3 +710,12 @@ class Model:
             for index in self.lost(segment.id):
                 self._change(index, parent=self.root(segment.id))
                 self.state.orders[self.root(segment.id)].append(index)
+
+
+def _differ_in_security(one: Record, other: Record) -> bool:
+    """Whether two states of a record have another pin or permission at most."""
+    if isinstance(one, Page) and isinstance(other, Page):
+        return replace(one, pinned=other.pinned) == other
+    if isinstance(one, Segment) and isinstance(other, Segment):
+        return replace(one, permission=other.permission) == other
+    return False

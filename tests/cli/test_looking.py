@@ -195,6 +195,19 @@ def test_history_shows_the_last_entries_and_filters(run: Run, store: Path) -> No
     assert "'before'" in run("history", store, "--all").out
 
 
+def test_a_rollback_names_no_page_that_was_there_neither_then_nor_now(run: Run, tmp_path: Path) -> None:
+    with quire.open(tmp_path / "a.db") as context:
+        context.pages.add_segment(quire.Segment(id="box", name="Box"))
+        note = context.pages.create_detail_page("笔记", "", "text", "mem-0")
+        context.checkpoint("before")
+        between = context.pages.move_page(note, "win-0")[note]
+        now = context.pages.move_page(between, "box-0")[between]
+    told = run("rollback", tmp_path / "a.db", "before", "--dry-run", "--json").value()
+    turned = {page["index"]: (page["now"], page["then"]) for page in told["pages"]}
+    assert turned[note][0] == turned[now][1] == "not there"
+    assert between not in turned
+
+
 def test_a_rollback_is_shown_before_it_is_made(run: Run, store: Path) -> None:
     with quire.open(store, NAME) as context:
         before, at = context.seq, context.pages.checkpoints()["before"]

@@ -709,14 +709,17 @@ class Model:
         self.unsettled.clear()
 
     def _standing(self, record: Record, wanted: int) -> int:
-        """The entry whose work on a record stands: an undo gives way to what it brought back."""
-        now = self.changed[record]
+        """The entry whose work on a record stands: an undo and a pin give way to what was before them."""
+        now, found = self.changed[record], self.state.records().get(record)
         while now != wanted and now > self.horizon:
             entry = self.entries[now]
-            undone = self.entries[entry.undoes or 0] if entry.operation == "undo" else None
-            if undone is None or record not in undone.previous:
+            undone = self.entries[entry.undoes or 0] if entry.operation == "undo" else entry
+            if record not in undone.previous:
                 break
-            now = undone.previous[record]
+            before = undone.touched[record]
+            if undone is entry and not _differ_in_pin(before, found):
+                break
+            now, found = undone.previous[record], before
         return now
 
     def moment(self, to: "str | int") -> int:
@@ -773,3 +776,8 @@ class Model:
                 self._drop(page)
             self.destroyed |= frozenset(gone)
         return {alive.index(number): place for place, number in enumerate(self.alive())}
+
+
+def _differ_in_pin(one: object, other: object) -> bool:
+    """Whether two states of a page have another pin at most."""
+    return isinstance(one, Page) and isinstance(other, Page) and replace(one, pinned=other.pinned) == other

@@ -9,7 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire import Context, Entry, InvalidOperation, InvalidValue, NoSuchPage, Segment, StorageFailure
+from quire import (
+    Context,
+    Entry,
+    InvalidOperation,
+    InvalidValue,
+    NoSuchPage,
+    Permission,
+    Segment,
+    StorageFailure,
+    Visibility,
+)
 from tests.books import folder, leaf, refused
 from tests.talks import calling, full_talk, new_talk, outline, said, texts
 
@@ -289,3 +299,57 @@ def test_undo_of_a_removed_exchange_brings_its_messages_back() -> None:
         talk.pages.get_page("usr-2")
     talk.undo(talk.seq)
     assert said(talk) == said(short_talk())
+
+
+def test_pins_and_permissions_are_in_nobodys_way_back() -> None:
+    talk = new_talk()
+    pages = talk.pages
+    note = leaf(pages, "note")
+    pages.update_page(note, name="other")
+    renamed = talk.seq
+    pages.pin(note)
+    pages.unpin(note)
+    unpinned = talk.seq
+    with refused(pages, InvalidOperation, "no undo brings back"):
+        talk.undo(unpinned)
+    undone = talk.undo(renamed)
+    assert pages.get_page(note).name == "note"
+    pages.pin(note)
+    talk.undo(undone)  # a pin that stands stays
+    assert (pages.get_page(note).name, pages.get_page(note).pinned) == ("other", True)
+    pages.update_segment("mem", name="Notebook")
+    renamed = talk.seq
+    pages.set_segment_permission("mem", Permission.READ_ONLY)
+    talk.undo(renamed)
+    assert (pages.get_segment("mem").name, pages.get_segment("mem").permission) == ("Memory", Permission.READ_ONLY)
+    assert talk.check() == []
+
+
+def test_a_pin_that_opened_a_page_is_undone_after_it_was_lifted() -> None:
+    talk = new_talk()
+    note = leaf(talk.pages, "note")
+    talk.pages.hide(note)
+    talk.pages.pin(note)
+    pinned = talk.seq
+    talk.pages.unpin(note)
+    with refused(talk.pages, InvalidOperation, f"changed later by entry {pinned} (pin). Undo that first"):
+        talk.undo(pinned - 1)
+    talk.undo(pinned)
+    assert talk.pages.get_page(note).visibility is Visibility.HIDDEN
+    talk.undo(pinned - 1)
+    assert talk.pages.get_page(note).visibility is Visibility.EXPANDED
+
+
+def test_a_later_change_under_a_pin_is_the_one_to_undo_first() -> None:
+    talk = new_talk()
+    note = leaf(talk.pages, "note")
+    talk.pages.update_page(note, name="second")
+    talk.pages.update_page(note, name="third")
+    third = talk.seq
+    talk.pages.pin(note)
+    talk.pages.unpin(note)
+    with refused(talk.pages, InvalidOperation, f"changed later by entry {third} (update_page)"):
+        talk.undo(third - 1)
+    talk.undo(third)
+    talk.undo(third - 1)
+    assert talk.pages.get_page(note).name == "note"

@@ -206,8 +206,9 @@ def test_undone_changes_do_not_stand_in_the_way_of_earlier_ones() -> None:
 def test_a_later_change_of_the_same_segment_is_named() -> None:
     book = new_book()
     book.update_segment("mem", name="other")
+    book.update_segment("mem", description="changed")
     book.set_segment_permission("mem", Permission.READ_ONLY)
-    with refused(book, InvalidOperation, "'mem'", "entry 5", "set_segment_permission"):
+    with refused(book, InvalidOperation, "'mem'", "entry 5", "update_segment"):
         book.undo(4)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from quire import Context, ContextSystem
-from quire.cli.values import STATES
 from quire.errors import NoSuchPage
 from quire.pages import DetailPage, Mark, PageIndex
+from quire.values import STATES
 
 
 class Turned(Struct, frozen=True):
@@ -34,7 +34,8 @@ def rehearse(context: Context, to: str | int) -> Rehearsal:
     past = context.as_of(to)
     reached = context.pages.checkpoints()[to] if isinstance(to, str) else to
     touched = [index for entry in past.history(context.seq) for index in entry.pages]
-    turned = [_turned(index, context.pages, past.pages) for index in touched]
+    there = (index for index in touched if _is_there(context.pages, index) or _is_there(past.pages, index))
+    turned = [_turned(index, context.pages, past.pages) for index in there]
     pins = pins_since(context, reached)
     return Rehearsal(context.seq - reached, turned, len(context.messages()), len(past.messages()), pins)
 
@@ -56,6 +57,15 @@ def _is_pinned(pages: ContextSystem, index: PageIndex) -> bool:
         return bool(pages.get_page(index).pinned)
     except NoSuchPage:
         return False
+
+
+def _is_there(pages: ContextSystem, index: PageIndex) -> bool:
+    """Whether there is such a page; an index that it had between two moves names none."""
+    try:
+        pages.get_page(index)
+    except NoSuchPage:
+        return False
+    return True
 
 
 def _turned(index: PageIndex, pages: ContextSystem, past: ContextSystem) -> Turned:

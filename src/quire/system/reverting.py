@@ -22,6 +22,7 @@ from quire.records import (
     Gone,
     NoteRecord,
     PageRecord,
+    SegmentRecord,
     Touched,
     decode_entry,
     decode_note,
@@ -221,50 +222,70 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
 
 def _untouched_since(plan: Plan, seq: int, touched: Touched) -> None:
     state = plan.state
+    record: _Any
     if touched.family == PAGE_CODE:
-        page = state.page(touched.key)
-        now = page.header.seq if isinstance(page, PageRecord) else page.seq if page else 0
-        name = repr(plan.index(touched.key))
+        record, name = state.page(touched.key), repr(plan.index(touched.key))
     elif touched.family == SEGMENT_CODE:
-        segment = state.segment(touched.key)
-        now = segment.seq if segment else 0
-        name = f"segment {plan.counters[touched.key].segment!r}"
+        record, name = state.segment(touched.key), f"segment {plan.counters[touched.key].segment!r}"
     else:
-        note = state.note(touched.key)
-        now = note.seq if note else 0
+        record = state.note(touched.key)
         name = "the checkpoint" if touched.key >= CHECKPOINTS else "the list of batches"
-    later = _standing(state, now, seq, touched)
+    now = _seq_of(record)
+    later = _standing(state, record, seq, touched)
     if later != seq:
         named = later if later > seq else now
         did = stored_entry(state, named).operation
         raise InvalidOperation(f"{name} was changed later by entry {named} ({did}). Undo that first.")
 
 
-def _standing(state: State, now: int, wanted: int, touched: Touched) -> int:
-    """The entry whose work on a record stands there: an undo gives way to what it brought back, back to the wanted."""
-    while now != wanted and now > state.head.horizon:
+def _standing(state: State, record: "_Any", wanted: int, touched: Touched) -> int:
+    """The entry whose work on a record stands there, back to the wanted.
+
+    An undo gives way to what it brought back, and a pin or a permission, which no undo touches, to what was before it.
+    """
+    while (now := _seq_of(record)) != wanted and now > state.head.horizon:
         entry = stored_entry(state, now)
-        if entry.operation != "undo":
-            break
-        undone = stored_entry(state, entry.undoes)
+        undone = stored_entry(state, entry.undoes) if entry.operation == "undo" else entry
         same = (t for t in undone.touched if (t.family, t.key) == (touched.family, touched.key))
-        before = next(same, None)
-        if before is None:
+        found = next(same, None)
+        if found is None:
             break
-        now = _seq_before(before)
+        before = _before(found)
+        if undone is entry and not _differ_in_security(before, record):
+            break
+        record = before
     return now
 
 
-def _seq_before(touched: Touched) -> int:
-    """The entry that had changed a record last when another one touched it; 0 if there was nothing."""
+_Any = PageRecord | Gone | SegmentRecord | NoteRecord | None
+
+
+def _before(touched: Touched) -> _Any:
+    """What a touched record was before the entry; None if there was nothing."""
     if touched.before is None:
-        return 0
+        return None
     if touched.family == SEGMENT_CODE:
-        return decode_segment(touched.key, touched.before).seq
+        return decode_segment(touched.key, touched.before)
     if touched.family == NOTE_CODE:
-        return decode_note(touched.key, touched.before).seq
-    page = page_before(touched)
-    return page.header.seq if isinstance(page, PageRecord) else page.seq if page else 0
+        return decode_note(touched.key, touched.before)
+    return page_before(touched)
+
+
+def _seq_of(record: _Any) -> int:
+    """The entry that changed a record last; 0 if there is nothing."""
+    if record is None:
+        return 0
+    return record.header.seq if isinstance(record, PageRecord) else record.seq
+
+
+def _differ_in_security(one: _Any, other: _Any) -> bool:
+    """Whether two states of a record have different pins or permissions at most."""
+    if isinstance(one, PageRecord) and isinstance(other, PageRecord):
+        header = replace(one.header, seq=other.header.seq, age=other.header.age, pinned=other.header.pinned)
+        return (one.parent, one.rank, header) == (other.parent, other.rank, other.header)
+    if isinstance(one, SegmentRecord) and isinstance(other, SegmentRecord):
+        return replace(one, seq=other.seq, updated=other.updated, permission=other.permission) == other
+    return False
 
 
 def _original(state: State, record: EntryRecord) -> EntryRecord:
