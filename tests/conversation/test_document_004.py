@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from quire import Conflict, Context, InvalidOperation, InvalidValue, Mark, MarkMap, MemoryStorage
+import quire
+from quire import CompressionConfig, Conflict, Context, InvalidOperation, InvalidValue, Mark, MarkMap, MemoryStorage
 from tests.books import everything, refused
 from tests.conversation.talks import exchange, indices, new_talk, said, talk_of, texts
 
@@ -78,6 +79,24 @@ def test_the_full_workflow_ends_with_its_messages_compressed() -> None:
     assert (ctx.seq, texts(ctx)) == (seq, [])
     assert [ctx.conversation.mark_of(index) for index in range(3)] == [Mark.COMPRESSED, Mark.COMPRESSED, Mark.ENDED]
     assert texts(ctx, all_of_them=True) == ["Hello", "Hi there!", "请专注于当前任务"]
+
+
+def test_the_configuration_of_the_example_folds_above_its_threshold_down_to_its_target() -> None:
+    config = CompressionConfig(enabled=True, threshold=6_000, target_tokens=4_000)
+    ctx = quire.open("memory:", budget=8_000, compression=config)
+    folds = []
+    for turn in range(60):
+        before = ctx.render(preview=True).tokens
+        ctx.add(said("user", f"question {turn} " + "word " * 100))
+        ctx.add(said("assistant", f"answer {turn} " + "word " * 100))
+        view = ctx.render()
+        assert view.tokens <= 6_000
+        if view.fold is not None:
+            folds.append((before, view.tokens))
+    assert len(folds) > 1
+    assert all(before > 5_500 for before, _ in folds)
+    assert all(after <= 4_000 for _, after in folds)
+    assert len(ctx.messages()) == 120
 
 
 def test_the_list_of_operations_leaves_the_conversation_as_it_was() -> None:

@@ -1,9 +1,24 @@
 """The per-page calls of document 000: save, load, delete, exists, list."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from msgspec.structs import replace
 
-from quire import ContentsPage, DetailPage, InvalidOperation, NoSuchPage, PageStorage, Visibility
-from tests.books import folder, leaf, listed, new_book, refused
+from quire import (
+    ContentsPage,
+    DetailPage,
+    FileStorage,
+    InvalidOperation,
+    MemoryStorage,
+    NoSuchPage,
+    PageStorage,
+    SQLiteStorage,
+    Storage,
+    Visibility,
+)
+from tests.books import folder, leaf, listed, new_book, new_system, refused
 
 
 def test_a_page_is_saved_loaded_listed_and_deleted() -> None:
@@ -107,3 +122,25 @@ def test_a_page_below_a_hidden_folder_can_be_saved_as_it_is() -> None:
     store = PageStorage(book)
     assert store.save(store.load(index)) == index
     assert book.seq == seq
+
+
+def opener(backend: str, place: Path) -> Callable[[], Storage]:
+    """Opens one store of that kind, again and again."""
+    if backend == "memory":
+        kept = MemoryStorage()
+        return lambda: kept
+    return lambda: FileStorage(place) if backend == "file" else SQLiteStorage(place)
+
+
+@pytest.mark.parametrize("backend", ["memory", "file", "sqlite"])
+def test_the_calls_are_the_same_on_every_backend_and_what_is_saved_stays(backend: str, tmp_path: Path) -> None:
+    open_store = opener(backend, tmp_path / "store")
+    pages = PageStorage(new_book(storage=open_store()))
+    kept = pages.save(DetailPage(name="笔记", parent="mem-0"), "正文")
+    gone = pages.save(DetailPage(name="gone", parent="mem-0"), "text")
+    pages.delete(gone)
+    book = new_system(storage=open_store())
+    pages = PageStorage(book)
+    assert (pages.load(kept).name, book.detail(kept)) == ("笔记", "正文")
+    assert (pages.exists(kept), pages.exists(gone)) == (True, False)
+    assert list(pages.list()) == ["sys-0", "mem-0", kept, "usr-0"]

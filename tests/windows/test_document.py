@@ -138,6 +138,16 @@ def test_8_2_the_debug_print_is_that_of_the_document(ctx: Context) -> None:
     )
 
 
+def test_8_2_of_a_long_text_fifty_characters_are_printed(ctx: Context) -> None:
+    ctx.user("长" * 49 + "。")
+    ctx.user("长" * 51)
+    short, long = (line.partition("User: ")[2] for line in ctx.dump().splitlines())
+    assert short == "长" * 49 + "。"
+    assert len(long) == 50
+    assert long.startswith("长" * 45)
+    assert long != "长" * 50
+
+
 # 5.2, the priorities: obsolete windows, old exchanges, active windows, the last turns; never the system prompt
 
 
