@@ -66,20 +66,20 @@ class Follower(Generic[Item]):
         with self._lock:
             parsed: dict[int, Sequence[Message]] = {}
             for message in view.messages:
-                item = self._places.get(message.meta.get(_ITEM, ""))
-                if item is None:
+                place = self.source(message)
+                if place is None:
                     yield message, None
                     continue
+                item, part = place
                 if item not in parsed:
                     parsed[item] = self._parse(self._items[item])
-                part = int(message.meta[_PART])
-                yield message, Place(item, part) if _says_the_same(message, parsed[item][part]) else None
+                yield message, place if _says_the_same(message, parsed[item][part]) else None
 
-    def source(self, message: Message) -> Item | None:
-        """The item that a message of a view comes from, shown whole or clipped; None if the list has none."""
+    def source(self, message: Message) -> Place | None:
+        """Where a message of a view comes from, shown whole or clipped; None if the list has nothing of it."""
         with self._lock:
             item = self._places.get(message.meta.get(_ITEM, ""))
-            return None if item is None else self._items[item]
+            return None if item is None else Place(item, int(message.meta[_PART]))
 
     def _print(self, items: Sequence[Item]) -> None:
         """Print what was not printed before. Items are compared by identity: a list that grows costs little."""

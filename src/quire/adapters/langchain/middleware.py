@@ -159,8 +159,10 @@ def _handed_over(
             system += _blocks(prompts) if message.text == prompt else [message.text]
         elif place is not None:
             shown.append(messages[place.item])
-        elif (fresh := built(message, followed.follower.source(message))) is not None:
-            shown.append(fresh)
+        else:
+            source = followed.follower.source(message)
+            fresh = built(message, None if source is None else messages[source.item])
+            shown += [] if fresh is None else [fresh]
     if not system:
         return None, shown
     texts = [block for block in system if isinstance(block, str)]
