@@ -31,6 +31,7 @@ CALLS: dict[str, Call] = {
     "messages": Call(("all", {"bool"}), all=True),
     "items": Call(("active", {"bool"}), active=True),
     "messages_after": Call(("index", OPTIONAL), ("limit", {"int"}), index=3, limit=2),
+    "newest": Call(("limit", {"int"}), limit=2),
     "messages_on": Call(page="usr-1"),
     "message": Call(index=3),
     "page_of": Call(index=3),

@@ -52,6 +52,7 @@ def test_the_parts_together_are_the_conversation_folded_or_not(size: int) -> Non
     in_place = [message.index for message in ctx.messages()]
     assert in_place != everything
     assert parts(ctx, size) == in_place
+    assert [message.index for message in ctx.conversation.newest(size)] == in_place[-size:]
 
 
 def test_a_part_costs_the_part_wherever_it_begins() -> None:
@@ -62,6 +63,9 @@ def test_a_part_costs_the_part_wherever_it_begins() -> None:
         storage.reads = 0
         assert len(ctx.conversation.messages_after(after, 10)) == 10
         assert storage.reads < 60
+    storage.reads = 0
+    assert len(ctx.conversation.newest(10)) == 10
+    assert storage.reads < 60
 
 
 def test_a_place_that_is_gone_is_refused() -> None:

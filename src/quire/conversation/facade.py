@@ -12,7 +12,7 @@ from quire.conversation.importing import Importer
 from quire.conversation.items import Item, items
 from quire.conversation.modify import messages_of, planner_of
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
-from quire.conversation.sequence import Messages, handed_out, numbers_after
+from quire.conversation.sequence import Messages, handed_out, newest_numbers, numbers_after
 from quire.conversation.temporary import Temporary
 from quire.errors import Conflict, InvalidValue, QuireError, shown
 from quire.messages import Message, ToolCall
@@ -135,6 +135,16 @@ class Conversation(Face):
             numbering = state.numbering()
             after = None if index is None else edits.check_index(state, index)
             return [handed_out(state, numbering, number) for number in islice(numbers_after(state, after), most)]
+
+        return self._read(read)
+
+    def newest(self, limit: int = 100) -> list[Message]:
+        """The last messages of the conversation, in the order they stand. What stands before them is not read."""
+        most = whole_number(limit, "limit")
+
+        def read(state: Any) -> list[Message]:
+            numbering = state.numbering()
+            return [handed_out(state, numbering, number) for number in islice(newest_numbers(state), most)][::-1]
 
         return self._read(read)
 

@@ -123,6 +123,20 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
             yield from _numbers_of(page)
 
 
+def newest_numbers(reader: Reader) -> Iterator[int]:
+    """The numbers of `numbers_in_place` from the last to the first. Streams: what stands before is not read."""
+    for segment in reversed(_spoken(reader)):
+        stack = [reader.members(page_key(segment, 0), reverse=True)]
+        while stack:
+            page = next(stack[-1], None)
+            if page is None:
+                stack.pop()
+            elif page.header.folder:
+                stack.append(reader.members(page.key, reverse=True))
+            else:
+                yield from reversed(_numbers_of(page))
+
+
 def _spoken(reader: Reader) -> list[int]:
     """The segments that hold messages: the prompts, then the conversation."""
     conversation = reader.conversation()
