@@ -262,8 +262,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("aio.lanes", "aio.faces", "aio.entrance", "aio.doors", "aio"),
     ("adapters", "adapters.opening"),
     ("adapters.following",),
-    ("adapters.shelf",),
+    ("adapters.shelf", "adapters.stores", "adapters.holding", "adapters.items"),
     (
+        "adapters.openai_agents",
         "adapters.langchain.messages",
         "adapters.langchain.originals",
         "adapters.langchain.tools",

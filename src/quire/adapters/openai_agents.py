@@ -1,0 +1,332 @@
+"""OpenAI Agents SDK: a session that forgets nothing, and a filter that sends the model what fits.
+
+    session = QuireSession("support-42", "agents.db", budget=8_000)
+    config = RunConfig(call_model_input_filter=session.model_input_filter)
+    result = await Runner.run(agent, "Hello!", session=session, run_config=config)
+
+The conversation of a context is the session's list: items go back as they came. `clear_session` is held for a moment
+and carried out in one commit with the `add_items` that follows, so a process that dies between the two loses nothing.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+
+from msgspec.structs import replace
+
+from quire.adapters.holding import Holds
+from quire.adapters.items import messages_of, prints_of, unsaved
+from quire.adapters.opening import Where, installed
+from quire.adapters.shelf import patiently
+from quire.adapters.stores import borrow
+from quire.aio.lanes import Lane
+from quire.context import Context, Options, Setup, open_in
+from quire.conversation import arrivals, edits
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.messages import Message
+from quire.pages import SegmentType
+from quire.plan import Plan
+from quire.providers import format_messages
+from quire.rendering import RenderOptions, View
+from quire.storage.base import check_context_name
+from quire.system import lifecycle, tree
+
+with installed("openai-agents"):
+    from agents import FunctionTool, RunConfig, Tool
+    from agents.memory import SessionSettings
+    from agents.run_config import CallModelData, ModelInputData
+
+if TYPE_CHECKING:
+    from agents import TResponseInputItem
+    from agents.run_config import CallModelInputFilter
+    from agents.tool_context import ToolContext
+
+    from quire.agent.tools import Tools
+
+__all__ = ["QuireSession", "function_tools"]
+
+T = TypeVar("T")
+Item = dict[str, Any]
+_SESSION = "session"
+_WINDOW = 12
+_HOLDS = Holds()
+
+
+class QuireSession:
+    """A session of the Agents SDK whose conversation is that of a context.
+
+    `where` is a path, a URL, a storage or a context that is open already; the options are those of `quire.open`.
+    Sessions at one place share its connection. Nothing here blocks the event loop: the work is done in threads, one
+    call after the other. The context is opened when it is first needed, and `context` is it.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        where: Where,
+        *,
+        session_settings: SessionSettings | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if isinstance(where, Context) and options:
+            raise InvalidValue(f"{shown(where)} is open already; give {', '.join(sorted(options))} where it is opened.")
+        self.session_id = check_context_name(session_id)
+        self.session_settings: SessionSettings | None = session_settings or SessionSettings()
+        self._where = where
+        self._setup = Setup(**options)
+        self._lane = Lane()
+        self._opening = RLock()
+        self._context: Context | None = None
+        self._release: Callable[[], object] = lambda: None
+
+    def __repr__(self) -> str:
+        return f"<QuireSession {self.session_id!r}>"
+
+    @property
+    def context(self) -> Context:
+        """The context that the session keeps its items in."""
+        with self._opening:
+            if self._context is None:
+                self._context = self._where if isinstance(self._where, Context) else self._opened(self._where)
+            return self._context
+
+    def _opened(self, where: Any) -> Context:
+        storage, release = borrow(where)
+        try:
+            opened = open_in(storage, self.session_id, self._setup)
+        except BaseException:
+            release()
+            raise
+        self._release = weakref.finalize(self, release)
+        return opened
+
+    def close(self) -> None:
+        """Release the storage, if the session opened it. The session can be used again: it is opened anew then."""
+        with self._opening:
+            if self._context is None:
+                return
+            self._settle()
+            if self._context is not self._where:
+                self._context.close()
+                self._context = None
+                self._release()
+
+    # The session protocol
+
+    async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
+        """The items in order, or the newest `limit` of them (by default that of the session's settings)."""
+        settings = self.session_settings
+        most = settings.limit if limit is None and settings is not None else limit
+        return cast("list[TResponseInputItem]", await self._lane.run(self._items, most))
+
+    async def add_items(self, items: "list[TResponseInputItem]") -> None:
+        """Add items at the end, all or none. After `clear_session` both are one commit."""
+        await self._lane.run(self._add, cast(list[Item], items))
+
+    async def pop_item(self) -> "TResponseInputItem | None":
+        """Take the newest item out of the conversation and return it; None if there is none."""
+        return cast("TResponseInputItem | None", await self._lane.run(self._pop))
+
+    async def clear_session(self) -> None:
+        """Take all items out of the conversation. They stay in the record, and `context.undo` brings them back."""
+        await self._lane.run(self._clear)
+
+    async def _atomic_replace_items(self, items: "list[TResponseInputItem]") -> bool:
+        """What the SDK's compaction asks for in place of clear and add."""
+        await self.clear_session()
+        await self.add_items(items)
+        if not items:
+            await self._lane.run(self._settle)
+        return True
+
+    # What the model is sent
+
+    async def model_input_filter(self, data: CallModelData[Any]) -> ModelInputData:
+        """For `RunConfig.call_model_input_filter`: the view of this session in place of the whole history."""
+        return await self._lane.run(self._shown, data.model_data, RenderOptions())
+
+    def view_filter(self, **options: Any) -> "CallModelInputFilter":
+        """The same with options of `Context.render`, such as `recall=True`, or `reserve=` for the schemas of tools."""
+        chosen = RenderOptions(**options)
+
+        async def filtered(data: CallModelData[Any]) -> ModelInputData:
+            return await self._lane.run(self._shown, data.model_data, chosen)
+
+        return filtered
+
+    def run_config(self, **options: Any) -> RunConfig:
+        """A `RunConfig` with the filter in place; the options are those of `RunConfig`."""
+        return RunConfig(call_model_input_filter=self.model_input_filter, **options)
+
+    def tools(self, *names: str) -> list[Tool]:
+        """The tools that the context has for a model, or those of these names, as tools of the SDK."""
+        tools = self.context.tools
+        return _function_tools(tools.only(*names) if names else tools, self._lane)
+
+    # The same, in a thread
+
+    def _items(self, limit: int | None) -> list[Item]:
+        if _HOLDS.holds(self._key()):
+            return []
+        self.context.refresh()
+        return _newest(self.context, limit)
+
+    def _add(self, items: list[Item]) -> None:
+        if not items:
+            return
+        fresh = [_from_session(message) for message in messages_of(items)]
+        with _HOLDS.taken(self._key()) as clears:
+            try:
+                self._patiently(lambda ctx: _exchange(ctx, "add", _all(ctx) if clears else [], fresh))
+            except InvalidOperation:  # a broken list: what no model may be shown is kept aside
+                if clears:
+                    self._patiently(lambda ctx: _exchange(ctx, "clear_session", _all(ctx), []))
+                self.context.import_messages(fresh)
+
+    def _pop(self) -> Item | None:
+        self._settle()
+        self.context.refresh()
+        return self._patiently(_popped)
+
+    def _clear(self) -> None:
+        self.context.refresh()
+        if _newest(self.context, 1):
+            _HOLDS.hold(self._key(), self._carry_out)
+
+    def _carry_out(self) -> None:
+        self._patiently(lambda ctx: _exchange(ctx, "clear_session", _all(ctx), []))
+
+    def _settle(self) -> None:
+        _HOLDS.settle(self._key())
+
+    def _shown(self, data: ModelInputData, options: RenderOptions) -> ModelInputData:
+        self._settle()
+        ctx = self.context
+        ctx.refresh()
+        beside = ctx.pages.counter.count(data.instructions) + 4 if data.instructions else 0
+        options = replace(options, reserve=options.reserve + beside)
+        view = ctx.render(options)
+        fresh = self._not_stored(cast(list[Item], data.input))
+        if fresh:
+            view = _with(ctx, fresh, options)
+        return ModelInputData(input=cast("list[TResponseInputItem]", view.responses()), instructions=data.instructions)
+
+    def _not_stored(self, items: list[Item]) -> list[Item]:
+        """What the runner is about to send and stores only later: in a streamed run, what the user just said."""
+        for most in (_WINDOW, len(items)):
+            given, stored = items[-most:], _newest(self.context, most)
+            fresh = unsaved(prints_of(given), prints_of(stored))
+            if fresh < len(given):
+                break
+        return items[len(items) - fresh :]
+
+    def _patiently(self, change: Callable[[Context], T]) -> T:
+        """Change the context, again if another writer was first."""
+        ctx = self.context
+        return patiently(ctx, lambda: change(ctx))
+
+    def _key(self) -> tuple[int, str]:
+        return id(self.context.pages.storage), self.context.name
+
+
+def function_tools(ctx: Context, *names: str) -> list[Tool]:
+    """The tools that a context has for a model, or those of these names, as tools of the Agents SDK."""
+    return _function_tools(ctx.tools.only(*names) if names else ctx.tools, Lane())
+
+
+def _function_tools(tools: "Tools", lane: Lane) -> list[Tool]:
+    return [_function_tool(tools, schema, lane) for schema in tools.responses()]
+
+
+def _function_tool(tools: "Tools", schema: dict[str, Any], lane: Lane) -> FunctionTool:
+    async def invoke(_: "ToolContext[Any]", arguments: str) -> str:
+        return await lane.run(tools.call, schema["name"], arguments)
+
+    return FunctionTool(
+        name=schema["name"],
+        description=schema["description"],
+        params_json_schema=schema["parameters"],
+        on_invoke_tool=invoke,
+        strict_json_schema=False,
+    )
+
+
+# The conversation as a list of items
+
+
+def _newest(ctx: Context, limit: int | None) -> list[Item]:
+    """The newest items in order; without a limit all of them."""
+    if limit is None:
+        return format_messages(_all(ctx), "responses")
+    wanted = max(0, limit)
+    while wanted:
+        messages = ctx.conversation.newest(wanted)
+        is_all = len(messages) < wanted
+        first = next((n for n, message in enumerate(messages) if is_all or message.role != "tool"), len(messages))
+        items = format_messages([message for message in messages[first:] if _is_item(ctx, message)], "responses")
+        if is_all or len(items) >= limit:  # a result is written as its call asks for, so it is not read alone
+            return items[-limit:]
+        wanted *= 2
+    return []
+
+
+def _all(ctx: Context) -> list[Message]:
+    return [message for message in ctx.messages() if _is_item(ctx, message)]
+
+
+def _is_item(ctx: Context, message: Message) -> bool:
+    """Whether a message is an item of the session: a prompt that the developer set is none."""
+    return message.role != "system" or _SESSION in message.meta or not _is_prompt(ctx, message)
+
+
+def _is_prompt(ctx: Context, message: Message) -> bool:
+    page = ctx.conversation.page_of(message.index)
+    return page is not None and ctx.pages.segment_of(page).type is SegmentType.SYSTEM
+
+
+def _from_session(message: Message) -> Message:
+    """A system message remembers that it came as an item: it may become the prompt, and is to go back all the same."""
+    return replace(message, meta={**message.meta, _SESSION: True}) if message.role == "system" else message
+
+
+def _popped(ctx: Context) -> Item | None:
+    """Take out the newest item: the rest of its exchange comes in again without it."""
+    last = next(iter(ctx.conversation.newest(1)), None)
+    page = None if last is None or not _is_item(ctx, last) else ctx.conversation.page_of(last.index)
+    if page is None:
+        return None
+    together = ctx.conversation.messages_on(page)
+    items = format_messages(together, "responses")
+    _exchange(ctx, "pop_item", together, [_from_session(message) for message in messages_of(items[:-1])])
+    return items[-1] if items else _popped(ctx)
+
+
+def _exchange(ctx: Context, operation: str, gone: Sequence[Message], fresh: Sequence[Message]) -> None:
+    """Take messages out and others in, in one commit."""
+    spoken = [message.index for message in gone if message.role != "system" or not _is_prompt(ctx, message)]
+    prompts = {message.index for message in gone}.difference(spoken)
+    pages = [page for index in prompts if (page := ctx.conversation.page_of(index)) is not None]
+
+    def planner(plan: Plan) -> None:
+        if spoken:
+            arrivals.close_calls(plan)  # what waits for results could not be taken out
+            edits.delete(plan, spoken)
+        for page in pages:
+            lifecycle.unpin(plan, page)
+            tree.remove_page(plan, page)
+        if fresh:
+            edits.insert(plan, fresh)
+
+    ctx.conversation.run(operation, planner)
+
+
+def _with(ctx: Context, items: Iterable[Item], options: RenderOptions) -> View:
+    """The view as it will be when these items are stored: drawn over a copy that reaches nobody."""
+    past = ctx.as_of(ctx.seq)
+    fresh = messages_of(list(items))
+    try:
+        past.add(fresh)
+    except InvalidOperation:
+        past.import_messages(fresh)
+    return past.render(options)
