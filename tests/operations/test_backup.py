@@ -15,7 +15,7 @@ from quire.operations.backup import backup
 from quire.storage.base import Commit
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
-from tests.operations.test_exporting import BACKENDS, make
+from tests.stores import BACKENDS, make
 from tests.talks import full_talk, new_talk
 
 

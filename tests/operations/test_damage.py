@@ -15,7 +15,7 @@ from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Fam
 from quire.storage.names import file_name
 from quire.testing.case import contents
 from tests.operations.test_doctor import patch
-from tests.operations.test_exporting import BACKENDS, make
+from tests.stores import BACKENDS, make
 from tests.talks import full_talk, new_talk
 
 

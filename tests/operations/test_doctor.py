@@ -14,7 +14,7 @@ from quire.records import VectorRecord, encode_body, encode_record
 from quire.storage.base import BODY, JOURNAL, PAGE, PIN, TALLY, VECTOR, Commit, Delete, Put, Storage, Write
 from quire.storage.symptoms import Symptom
 from quire.testing.case import contents
-from tests.operations.test_exporting import BACKENDS, make
+from tests.stores import BACKENDS, make
 from tests.talks import full_talk, new_talk
 
 

@@ -12,7 +12,6 @@ from quire import (
     Conflict,
     Context,
     Corrupt,
-    FileStorage,
     InvalidOperation,
     Library,
     MemoryStorage,
@@ -20,26 +19,14 @@ from quire import (
     NoSuchContext,
     Progress,
     SQLiteStorage,
-    Storage,
     StorageFailure,
 )
 from quire.operations.exporting import ExportFile, export_context, import_context
 from quire.storage.base import Commit, Head, Put
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
+from tests.stores import BACKENDS, make
 from tests.talks import full_talk, new_talk, said
-
-BACKENDS = ["memory", "file", "sqlite"]
-
-
-def make(backend: str, place: Path) -> Storage:
-    match backend:
-        case "file":
-            return FileStorage(place)
-        case "sqlite":
-            return SQLiteStorage(place)
-        case _:
-            return MemoryStorage()
 
 
 @pytest.fixture

@@ -12,12 +12,10 @@ from quire import (
     ContextSystem,
     Corrupt,
     EstimateCounter,
-    FileStorage,
     InvalidOperation,
     MemoryStorage,
     NoSuchContext,
     Progress,
-    SQLiteStorage,
     Storage,
     migrate,
 )
@@ -25,18 +23,7 @@ from quire.storage import migrate as copying
 from quire.storage.base import FAMILIES, PAGE, Commit, Delete, Patch, Put, Write
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents, version_of
-
-BACKENDS = ["memory", "file", "sqlite"]
-
-
-def make(backend: str, place: Path) -> Storage:
-    match backend:
-        case "file":
-            return FileStorage(place)
-        case "sqlite":
-            return SQLiteStorage(place)
-        case _:
-            return MemoryStorage()
+from tests.stores import BACKENDS, make
 
 
 def book(storage: Storage, name: str = "c", count: int = 12) -> ContextSystem:

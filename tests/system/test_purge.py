@@ -10,7 +10,7 @@ import quire
 from quire import Conflict, Context, InvalidOperation, InvalidValue, MemoryStorage, NoSuchPage, SQLiteStorage, Storage
 from quire.storage.base import FAMILIES, VECTOR
 from quire.testing import FaultyStorage, InjectedFault
-from tests.operations.test_exporting import BACKENDS, make
+from tests.stores import BACKENDS, make
 from tests.talks import calling, new_talk, said
 
 SECRET = "qzwxyjkvbor"

@@ -6,8 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from quire.pages import PageIndex
-
-State = Literal["active", "hot", "cold"]
+from quire.values import State
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -7,12 +7,13 @@ from quire.cli.command import Command
 from quire.cli.opening import add_context, context_of
 from quire.cli.out import Out
 from quire.cli.tree import DEPTH, MOST_CHILDREN, draw_tree, pages_of
-from quire.cli.values import STATES, hit_values, page_values, segment_values
+from quire.cli.values import hit_values, segment_values
 from quire.cli.visible import visible
 from quire.cli.width import cut, cut_around, width
 from quire.pages import ContentsPage, Lifecycle, Page
+from quire.values import STATES, page_values
 
-_LIFECYCLES = {word: lifecycle for lifecycle, word in STATES.items()}
+_LIFECYCLES: dict[str, Lifecycle] = {word: lifecycle for lifecycle, word in STATES.items()}
 
 
 def _add_tree(parser: argparse.ArgumentParser) -> None:

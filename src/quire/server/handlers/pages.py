@@ -8,17 +8,13 @@ from msgspec import UNSET
 from quire.context import Context
 from quire.errors import InvalidValue
 from quire.messages import Message
-from quire.pages import ContentsPage, DetailPage, Lifecycle, Page, PageIndex, Segment, parse_index
+from quire.pages import ContentsPage, Page, PageIndex, Segment, parse_index
 from quire.plan import Plan
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
 from quire.system.tree import set_detail, update_page
+from quire.values import STATES, page_values
 
-STATES: dict[Lifecycle, told.State] = {
-    Lifecycle.ACTIVE: "active",
-    Lifecycle.HOT_ARCHIVED: "hot",
-    Lifecycle.COLD_ARCHIVED: "cold",
-}
 _LOOKED_AT = 10
 """How many times as many pages as it may give a filtered list looks at, before it leaves the rest to the next."""
 
@@ -178,33 +174,7 @@ def segment_of(index: PageIndex) -> str:
 
 def fields(page: Page, segment: Segment) -> dict[str, Any]:
     """The fields that all forms of a page have."""
-    folder = isinstance(page, ContentsPage)
-    return {
-        "index": page.index,
-        "name": page.name,
-        "description": page.description,
-        "kind": "contents" if folder else "detail",
-        "form": page.form.name.lower() if isinstance(page, DetailPage) else "folder",
-        "mark": page.mark.name.lower() if isinstance(page, DetailPage) else "none",
-        "segment": segment.id,
-        "permission": segment.permission.name,
-        "lifecycle": STATES[page.lifecycle],
-        "effective": STATES[page.effective],
-        "visibility": page.visibility.name.lower(),
-        "pinned": bool(page.pinned),
-        "author": page.author,
-        "tokens": page.tokens,
-        "summary_tokens": page.summary_tokens,
-        "folder": folder,
-        "children": page.child_count if isinstance(page, ContentsPage) else 0,
-        "message_count": page.message_count if isinstance(page, DetailPage) else 0,
-        "parent": page.parent,
-        "home": page.home,
-        "created": page.created_at,
-        "updated": page.updated_at,
-        "created_seq": page.created_seq,
-        "changed_seq": page.changed_seq,
-    }
+    return {**page_values(page), "segment": segment.id, "permission": segment.permission.name}
 
 
 def message_line(message: Message) -> told.MessageLine:

@@ -8,7 +8,8 @@ from quire.search.finding import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
-from quire.server.handlers.pages import STATES, segment_of
+from quire.server.handlers.pages import segment_of
+from quire.values import STATES
 
 _LIFECYCLES = {state: lifecycle for lifecycle, state in STATES.items()}
 _MARKED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")

@@ -1,0 +1,18 @@
+"""The backends that need no server, by name."""
+
+from pathlib import Path
+
+from quire import FileStorage, MemoryStorage, SQLiteStorage, Storage
+
+BACKENDS = ["memory", "file", "sqlite"]
+
+
+def make(backend: str, place: Path) -> Storage:
+    """A storage of a kind at a place; the same place again is the same store, but for memory."""
+    match backend:
+        case "file":
+            return FileStorage(place)
+        case "sqlite":
+            return SQLiteStorage(place)
+        case _:
+            return MemoryStorage()
