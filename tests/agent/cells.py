@@ -65,8 +65,8 @@ def page_cells(case: Bookcase, page: Leaf) -> Iterator[Cell]:
 
 
 def move_cells(sources: Iterable[Leaf], targets: Iterable[Leaf], *, both: bool) -> Iterator[Cell]:
-    """Every pair of a page and where it is to go, in Python and by tool; without `both` the two take turns, so that each
-    still meets every page and every folder."""
+    """Every pair of a page and where it is to go, in Python and by tool; without `both` the two take turns, so that
+    each still meets every page and every folder."""
     into = list(targets)
     for row, source in enumerate(sources):
         for column, target in enumerate(into):
