@@ -11,7 +11,8 @@ import pytest
 import quire
 from quire import Corrupt, FileStorage, Library, MemoryStorage, SQLiteStorage, Storage, StorageFailure, migrate
 from quire.operations.exporting import import_context
-from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Family, Head, Put, Record, Write
+from quire.records import CHECKPOINTS
+from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, Commit, Delete, Family, Head, Put, Record, Write
 from quire.storage.names import file_name
 from quire.testing.case import contents
 from tests.operations.test_doctor import patch
@@ -42,6 +43,14 @@ DAMAGES: dict[str, tuple[Callable[[Storage], Write], str]] = {
         lambda storage: Delete(MESSAGE, first(storage, MESSAGE).key),
         r"'c': message record \d+ is missing; page record",
     ),
+    "a lost page": (
+        lambda storage: Delete(PAGE, next(r.key for r in storage.scan("c", PAGE, reverse=True))),
+        r"'c': page record \d+ is missing; journal record \d+ tells of it",
+    ),
+    "a lost checkpoint": (
+        lambda storage: Delete(NOTE, CHECKPOINTS + new_talk(storage, "c").checkpoint("存盘")),
+        r"'c': note record \d+ is missing; journal record \d+ tells of it",
+    ),
     "a lost entry": (lambda storage: Delete(JOURNAL, 3), r"'c': journal record 3 is missing; the next one is 4"),
     "the last entry": (
         lambda storage: Delete(JOURNAL, next(iter(storage.scan("c", JOURNAL, reverse=True))).key),
@@ -70,6 +79,20 @@ def test_a_damaged_context_is_not_copied_and_the_others_are(damage: str) -> None
     with pytest.raises(Corrupt, match=said):
         new_talk(source, "c").pages.migrate(target)
     assert list(target.contexts()) == ["a", "d"]
+
+
+def test_a_lost_checkpoint_or_page_is_told_by_the_doctor_and_by_check() -> None:
+    storage = MemoryStorage()
+    talk = full_talk(storage, "c")
+    talk.pages.undo(talk.checkpoint("undone"))  # what was undone is still there, without its name
+    seq = talk.checkpoint("存盘")
+    index = talk.pages.create_detail_page("a lost note", "", "text", "mem-0")
+    assert talk.check() == []
+    key = max(record.key for record in storage.scan("c", PAGE) if b"a lost note" in record.value)
+    patch(storage, Delete(NOTE, CHECKPOINTS + seq), Delete(PAGE, key))
+    found = [symptom for symptom in quire.doctor(storage, repair=True).symptoms if symptom.code == "record_damaged"]
+    assert {symptom.where for symptom in found} == {f"checkpoint at entry {seq}", index}
+    assert all("missing; journal entry" in symptom.text for symptom in found)
 
 
 def test_several_damaged_contexts_are_named() -> None:

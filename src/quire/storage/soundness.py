@@ -1,13 +1,17 @@
 """Whether the records of a context are sound: each can be read, and none is missing that another one tells of.
 
 What a record says about itself is its checksum; what others say of it is in the pages (texts, messages) and in the
-journal, which has an entry for every step. Nothing is decoded further than needed, and nothing is kept but keys.
+journal, which has an entry for every step and names the pages and notes (checkpoints, for one) that it changed. Nothing
+is decoded further than needed, and nothing is kept but keys.
 """
 
 from collections.abc import Callable
 
 from quire.errors import Corrupt, NewerFormat, QuireError
 from quire.records import (
+    NOTE_CODE,
+    PAGE_CODE,
+    EntryRecord,
     PageRecord,
     decode_anchor,
     decode_body,
@@ -61,8 +65,9 @@ class Soundness:
     def __init__(self, context: str, head: Head) -> None:
         self._context = context
         self._version = head.version
-        self._wanted: dict[Family, dict[int, int]] = {BODY: {}, MESSAGE: {}}
-        """The texts and messages that pages hold and that have not passed yet, with the key of such a page."""
+        self._wanted: dict[Family, dict[int, str]] = {BODY: {}, MESSAGE: {}, NOTE: {}}
+        """The records that others tell of and that have not passed yet, with who does."""
+        self._pages: set[int] = set()
         self._entry = 0
         self._read(lambda: decode_head(head.value))
 
@@ -72,26 +77,35 @@ class Soundness:
         found = None if decode is None else self._read(lambda: decode(record))
         if family in self._wanted:
             self._wanted[family].pop(record.key, None)
-        elif isinstance(found, PageRecord):
-            if found.header.body:
-                self._wanted[BODY][found.header.body] = record.key
-            self._wanted[MESSAGE].update(dict.fromkeys(found.header.numbers, record.key))
-        elif family == JOURNAL:
-            self._follow(record.key, getattr(found, "operation", ""))
+        elif family == PAGE:
+            self._pages.add(record.key)
+            if isinstance(found, PageRecord):
+                teller = f"page record {record.key}"
+                self._wanted[MESSAGE].update(dict.fromkeys(found.header.numbers, teller))
+                if found.header.body:
+                    self._wanted[BODY][found.header.body] = teller
+        elif isinstance(found, EntryRecord):
+            self._follow(record.key, found)
 
     def close(self) -> None:
         """Say that all records have passed."""
         for family, left in self._wanted.items():
-            for key, page in left.items():
-                raise self._damage(f"{family} record {key} is missing; page record {page} tells of it.")
+            for key, teller in left.items():
+                raise self._damage(f"{family} record {key} is missing; {teller} tells of it.")
         if self._entry != self._version:
             raise self._damage(f"journal record {self._entry + 1} is missing; the context is at {self._version}.")
 
-    def _follow(self, key: int, operation: str) -> None:
-        """A journal has no gap; that of a fork starts where the fork was made."""
-        if key != self._entry + 1 and not (self._entry == 0 and operation == "fork"):
+    def _follow(self, key: int, entry: EntryRecord) -> None:
+        """A journal has no gap, that of a fork starts where the fork was made, and what it touched is still there:
+        pages and notes that were taken away leave something under their keys."""
+        if key != self._entry + 1 and not (self._entry == 0 and entry.operation == "fork"):
             raise self._damage(f"journal record {self._entry + 1} is missing; the next one is {key}.")
         self._entry = key
+        for touched in entry.touched:
+            if touched.family == PAGE_CODE and touched.key not in self._pages:
+                raise self._damage(f"page record {touched.key} is missing; journal record {key} tells of it.")
+            if touched.family == NOTE_CODE:
+                self._wanted[NOTE][touched.key] = f"journal record {key}"
 
     def _read(self, decode: Callable[[], object]) -> object:
         try:

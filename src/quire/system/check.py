@@ -8,7 +8,11 @@ from msgspec import Struct
 from quire.errors import QuireError
 from quire.pages import Lifecycle, Mark, Visibility
 from quire.records import (
+    CHECKPOINTS,
+    NOTE_CODE,
+    PAGE_CODE,
     PageRecord,
+    Touched,
     decode_entry,
     decode_head,
     decode_page,
@@ -22,6 +26,7 @@ from quire.storage.base import (
     BODY,
     JOURNAL,
     MESSAGE,
+    NOTE,
     PAGE,
     PIN,
     TALLY,
@@ -110,9 +115,11 @@ class _Tree:
         self.pages: dict[int, PageRecord] = {}
         self.highest: dict[int, int] = {}
         self.strays: list[int] = []
+        self.keys: set[int] = set()
         for record in state.storage.scan(state.context, PAGE):
             page = decode_page(record)
             number = segment_number(record.key)
+            self.keys.add(record.key)
             if number >= len(state.counters):
                 self.strays.append(record.key)
                 continue
@@ -123,6 +130,7 @@ class _Tree:
     def problems(self) -> Iterator[Problem]:
         for key in self.strays:
             yield Problem(5, f"page {key}", "its segment never existed")
+        yield from self._lost()
         yield from self._segments()
         children = Counter(page.parent for page in self.pages.values() if page.parent is not None and not page.is_cold)
         for page in self.pages.values():
@@ -131,6 +139,25 @@ class _Tree:
             yield from self._shown()
         yield from self._derived(children)
         yield from self._messages()
+
+    def _lost(self) -> Iterator[Problem]:
+        """Pages and notes that the journal tells of: what was taken away leaves something under its key."""
+        state = self.state
+        notes = {record.key for record in state.storage.scan(state.context, NOTE)}
+        told: set[tuple[int, int]] = set()
+        for record in state.storage.scan(state.context, JOURNAL):
+            for touched in decode_entry(record.key, record.value).touched:
+                stored = {PAGE_CODE: self.keys, NOTE_CODE: notes}.get(touched.family)
+                if stored is not None and touched.key not in stored and (touched.family, touched.key) not in told:
+                    told.add((touched.family, touched.key))
+                    yield Problem(0, self._called(touched), f"missing; journal entry {record.key} tells of it")
+
+    def _called(self, touched: Touched) -> str:
+        if touched.family == PAGE_CODE:
+            known = segment_number(touched.key) < len(self.state.counters)
+            return self.state.index(touched.key) if known else f"page {touched.key}"
+        seq = touched.key - CHECKPOINTS
+        return f"checkpoint at entry {seq}" if seq >= 0 else f"note {touched.key}"
 
     def _messages(self) -> Iterator[Problem]:
         """Every message stands on one page at most, is stored, and is marked only where it is out of the tree."""
