@@ -70,3 +70,14 @@ def numbered(messages: Iterable[quire.Message]) -> list[tuple[int, str, str]]:
 def names(ctx: Context, folder: str = "usr-0") -> list[str]:
     """The indices of a folder's pages."""
     return [page.index for page in ctx.pages.children(folder)]
+
+
+def whole() -> Context:
+    """A prompt (0), a question (1), an exchange with two calls (2, 3, 4), an answer (5), a question (6)."""
+    ctx = new_talk()
+    ctx.system("Be careful.")
+    ctx.user("Where is HAT136?")
+    exchange(ctx, "c1", "c2")
+    ctx.assistant("In Paris.")
+    ctx.user("Thanks.")
+    return ctx
