@@ -1,4 +1,4 @@
-"""docs/from-the-documents.md points nowhere in no row: names resolve, tests exist, remarks say why something is not."""
+"""Every row of docs/from-the-documents.md leads somewhere: to names of quire that exist and to tests that exist."""
 
 import ast
 import inspect

@@ -187,6 +187,16 @@ def test_info_is_one_read_and_usage_counts_what_is_there() -> None:
             ask("none")
 
 
+def test_info_tells_how_many_numbers_each_segment_has_used_up(library: Library) -> None:
+    context = library.open("a")
+    before = library.info("a").numbered
+    for parent in ("mem-0", "usr-0", "mem-0"):
+        last = context.pages.create_detail_page("note", "", "text", parent)
+    context.pages.remove_page(last)
+    after = library.info("a").numbered
+    assert {segment: after[segment] - before[segment] for segment in after} == {"sys": 0, "mem": 2, "usr": 1, "win": 0}
+
+
 ROOTS = {"sys-0", "mem-0", "usr-0", "win-0"}
 
 

@@ -23,6 +23,16 @@ def test_items_are_listed_by_seq_with_their_types() -> None:
     assert [item.seq for item in ctx.items()] == sorted(item.seq for item in ctx.items())
 
 
+def test_the_id_of_an_item_is_the_index_of_its_page() -> None:
+    ctx = quire.open("memory:")
+    ctx.system("You are careful.")
+    ctx.user("Hello")
+    ctx.conversation.compress(1)
+    assert [item.id for item in ctx.items()] == ["sys-1", "usr-1", "usr-2"]
+    for item in ctx.items():
+        assert ctx.pages.get_page(item.id).created_seq == item.seq
+
+
 def test_what_an_edit_took_out_is_obsolete() -> None:
     ctx = quire.open("memory:")
     ctx.user("Hello")
