@@ -26,7 +26,8 @@ from quire import (
 )
 from quire.clock import SteppingClock
 from tests.books import WordCounter
-from tests.model import Model, Orders, Refused, Saved
+from tests.model import Model
+from tests.model_state import Orders, Refused, Saved
 from tests.servers.postgres import postgres_url
 
 FAST = Path("/dev/shm")

@@ -17,7 +17,8 @@ from quire.conversation import Modification
 from quire.reader import slot
 from quire.records import page_key
 from tests.books import WordCounter
-from tests.conversation.model import Batch, Change, Model, Orders, Refused, Said
+from tests.conversation.model import Model
+from tests.conversation.model_state import Batch, Change, Orders, Refused, Said
 from tests.sidebyside import FAST, all_alike, store_opener
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, precondition, rule, run_state_machin
 from hypothesis.strategies import SearchStrategy
 
 from quire import Context
-from tests.conversation.model import Change, Refused, Said
+from tests.conversation.model_state import Change, Refused, Said
 from tests.conversation.sidebyside import SideBySide, call_form, change, provider_form
 
 T = TypeVar("T")
