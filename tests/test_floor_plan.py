@@ -353,6 +353,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "cli.commands",
         "cli.commands.care",
         "cli.commands.contexts",
+        "cli.speech",
         "cli.commands.completion",
         "cli.commands.demo",
         "cli.commands.importing",

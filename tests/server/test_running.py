@@ -1,5 +1,6 @@
 """Starting and stopping: the token, the port, several servers on one store, and an end that cuts nobody off."""
 
+import gc
 import os
 import re
 import signal
@@ -305,3 +306,15 @@ def test_serve_runs_until_it_is_told_to_end_and_logs_no_token(tmp_path: Path) ->
     assert "GET /api/contexts" in log
     assert found[2] not in log
     assert quire.Library(tmp_path / "a.db").exists("里")
+
+
+def test_ctrl_c_before_the_server_runs_ends_it_without_a_word(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    for at_once in (lambda running: signal.raise_signal(signal.SIGINT), lambda running: running.stop()):
+        quire.server.serve(tmp_path / "a.db", port=0, token="t" * 32, ready=at_once)
+    gc.collect()
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert [str(warning.message) for warning in recwarn] == []
+    assert capsys.readouterr().err == ""

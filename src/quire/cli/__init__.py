@@ -70,13 +70,16 @@ def _command(row: Row, words: list[str]) -> int:
 
 
 def _tell(error: QuireError, *, json: bool) -> None:
+    from quire.cli.speech import spoken
+
+    message = spoken(str(error))
     if json:
         import msgspec
 
-        told = {"error": {"code": error.code, "message": str(error)}}
+        told = {"error": {"code": error.code, "message": message}}
         print(msgspec.json.encode(told).decode(), file=sys.stderr)
     else:
-        print(f"quire: {error}", file=sys.stderr)
+        print(f"quire: {message}", file=sys.stderr)
 
 
 def _speak_utf8() -> None:

@@ -51,7 +51,7 @@ def backup(
         size = _size(fresh)
         _put_in_place(fresh, path)
     except OSError as error:
-        raise StorageFailure(f"Cannot write {str(path)!r}: {error}.") from error
+        raise StorageFailure(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
     finally:
         _remove(fresh)
         if owned:

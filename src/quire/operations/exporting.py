@@ -197,9 +197,16 @@ def _written(target: Path) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
         with open(fresh, "xb") as file:
             yield file, keep
     except OSError as error:
-        raise StorageFailure(f"Cannot write {str(target)!r}: {error}.") from error
+        raise StorageFailure(f"Cannot write {str(target)!r}: {_said(error, target)}.") from error
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _said(error: OSError, target: Path) -> str:
+    """What was wrong, without the name that a file has before it is whole."""
+    if isinstance(error, FileNotFoundError):
+        return f"there is no folder {str(target.parent)!r}; make it first"
+    return error.strerror or str(error)
 
 
 class ExportFile:

@@ -1,11 +1,12 @@
 """Running a service: binding, starting in a thread or in the foreground, and stopping without cutting anybody off."""
 
 import os
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -69,6 +70,21 @@ class Running:
             self._server.run(sockets=self._sockets)
         finally:
             self._library.close()
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let Ctrl-C end the server also in the moment before it listens to signals itself."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._end)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _end(self, number: int, frame: object) -> None:
+        self._server.should_exit = True
 
     def stop(self) -> None:
         """Answer what was asked, let listeners go, and end. Stopping twice is fine."""
@@ -144,8 +160,8 @@ def start(where: Where, *, ready: Callable[[Running], None] | None = None, **opt
 def run(where: Where, *, ready: Callable[[Running], None] | None = None, **options: Any) -> None:
     """Serve in the foreground; see `quire.server.serve`."""
     running = _prepared(where, **options)
-    (ready or announce)(running)
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), running.interruptible():
+        (ready or announce)(running)
         running.run()
 
 

@@ -4,11 +4,14 @@ import argparse
 import sys
 from itertools import count
 
+from msgspec.structs import replace
+
 from quire import Context
 from quire.cli.command import Command
 from quire.cli.opening import add_context, add_where, context_of
 from quire.cli.out import Out
 from quire.cli.progress import Progress
+from quire.cli.speech import spoken
 from quire.cli.visible import visible
 from quire.cli.words import counted
 from quire.errors import InvalidOperation, NoSuchContext
@@ -39,10 +42,13 @@ def _doctor(options: argparse.Namespace, out: Out) -> int | None:
     missing = next((symptom.text for symptom in found.symptoms if symptom.code == NoSuchContext.code), None)
     if missing is not None:
         raise NoSuchContext(f"No context {options.context!r} in {masked(options.where)!r}: {missing}")
+    symptoms = [
+        replace(symptom, text=spoken(symptom.text), remedy=spoken(symptom.remedy)) for symptom in found.symptoms
+    ]
     if out.json:
-        out.value({"healthy": found.healthy, "contexts": found.contexts, "symptoms": found.symptoms})
+        out.value({"healthy": found.healthy, "contexts": found.contexts, "symptoms": symptoms})
     else:
-        for symptom in found.symptoms:
+        for symptom in symptoms:
             colour = "green" if symptom.repaired else _COLOURS[symptom.severity]
             severity, _, rest = visible(str(symptom)).partition(" ")
             out.line(f"{out.paint.colour(colour, severity)} {rest}")

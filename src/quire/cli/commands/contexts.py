@@ -7,6 +7,7 @@ from quire.cli.command import Command
 from quire.cli.opening import add_context, add_where, known, library_at, named
 from quire.cli.out import Out
 from quire.cli.progress import Progress
+from quire.cli.speech import spoken
 from quire.cli.values import Values
 from quire.errors import QuireError
 from quire.storage.opening import masked
@@ -61,7 +62,7 @@ def _values(library: quire.Library, name: str, *, long: bool) -> Values:
             usage = library.usage(name)
             values |= {"pages": usage.pages, "tokens": usage.tokens, "bytes": usage.bytes}
     except QuireError as error:
-        return {"name": name, "problem": str(error)}
+        return {"name": name, "problem": spoken(str(error))}
     return values
 
 

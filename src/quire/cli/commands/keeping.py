@@ -76,7 +76,7 @@ def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
     except FileExistsError:
         raise InvalidOperation(f"{str(path)!r} exists already; --overwrite replaces it.") from None
     except OSError as error:
-        raise StorageFailure(f"Cannot write {str(path)!r}: {error}.") from error
+        raise StorageFailure(f"Cannot write {str(path)!r}: {error.strerror}.") from error
 
 
 def _add_migrate(parser: argparse.ArgumentParser) -> None:

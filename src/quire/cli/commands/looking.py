@@ -10,6 +10,7 @@ from quire.cli.tree import DEPTH, MOST_CHILDREN, draw_tree, pages_of
 from quire.cli.values import hit_values, segment_values
 from quire.cli.visible import visible
 from quire.cli.width import cut, cut_around, width
+from quire.errors import InvalidValue
 from quire.pages import ContentsPage, Lifecycle, Page
 from quire.values import STATES, page_values
 
@@ -103,6 +104,8 @@ def _add_find(parser: argparse.ArgumentParser) -> None:
 
 
 def _find(options: argparse.Namespace, out: Out) -> None:
+    if options.limit < 1:
+        raise InvalidValue(f"--limit is {options.limit}; a whole number from 1 is needed.")
     lifecycle = _LIFECYCLES.get(options.lifecycle or "")
     with context_of(options) as context:
         hits = context.find(

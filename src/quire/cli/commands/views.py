@@ -7,6 +7,7 @@ from quire.cli.command import Command
 from quire.cli.grid import draw_grid
 from quire.cli.opening import add_budget, add_context, context_of
 from quire.cli.out import Out
+from quire.cli.speech import spoken
 from quire.cli.values import Values, view_values
 from quire.cli.words import counted
 
@@ -97,7 +98,7 @@ def _why(options: argparse.Namespace, out: Out) -> None:
             ("shown", why.shown),
             ("because", why.rule),
             ("tokens", f"{why.tokens:,}"),
-            *([("to change", why.call)] if why.call else []),
+            *([("to change", spoken(why.call))] if why.call else []),
         ]
     )
 
