@@ -51,6 +51,18 @@ def test_3_3_a_window_is_rendered_as_shown_there(ctx: Context) -> None:
     )
 
 
+def test_3_3_a_window_in_hand_has_what_is_shown_of_it(ctx: Context) -> None:
+    talk(ctx)
+    ctx.windows.act("todo_12345", "add", text="买菜")
+    window = ctx.windows.get("todo_12345")
+    assert (window.id, window.description, window.content) == ("todo_12345", "待办事项管理应用", (("1", "买菜"),))
+    assert [(action.name, action.params, action.description) for action in window.actions] == [
+        ("add", "text:string", "添加条目"),
+        ("delete", "index:int", "删除条目"),
+        ("close", "summary:string?", "关闭"),
+    ]
+
+
 def test_1_3_and_2_2_items_have_types_and_ascending_seqs(ctx: Context) -> None:
     talk(ctx)
     ctx.user("添加一个条目：买菜")
