@@ -254,6 +254,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.copying",
         "testing.faulty",
         "testing.forking",
+        "testing.forks",
         "testing.names",
         "testing.order",
         "testing.records",

@@ -1,0 +1,219 @@
+"""pydantic-ai's messages as quire's, and a view as pydantic-ai's.
+
+A request has parts, each of which is a message of quire's; a response is one message.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from quire.adapters.following import Follower
+from quire.adapters.opening import installed
+from quire.messages import Message, Part, ToolCall
+from quire.view.view import View
+
+with installed("pydantic-ai"):
+    from pydantic_ai.messages import (
+        BinaryContent,
+        CachePoint,
+        FilePart,
+        FileUrl,
+        ImageUrl,
+        ModelMessage,
+        ModelRequest,
+        ModelRequestPart,
+        ModelResponse,
+        ModelResponsePart,
+        RetryFeedbackPart,
+        SystemPromptPart,
+        TextContent,
+        TextPart,
+        ThinkingPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UploadedFile,
+        UserPromptPart,
+    )
+
+Said = tuple[ModelRequestPart, Message]
+
+
+def parse(item: ModelMessage) -> list[Message]:
+    """What a request or a response says, in quire's words. What only the framework reads says nothing."""
+    return [_answer(item)] if isinstance(item, ModelResponse) else [message for _, message in said(item)]
+
+
+def printed(item: ModelMessage) -> bytes:
+    """Bytes that are equal for items that say the same, also after they were stored and read again."""
+    return msgspec.json.encode([(m.role, m.content, m.tool_calls, m.tool_call_id) for m in parse(item)])
+
+
+def said(request: ModelRequest) -> list[Said]:
+    """The parts of a request that say something, each with what it says."""
+    return [(part, message) for part in request.parts if (message := _asked(part)) is not None]
+
+
+def _asked(part: Any) -> Message | None:
+    match part:
+        case SystemPromptPart():
+            return Message(role="system", content=part.content)
+        case UserPromptPart():
+            return Message(role="user", content=_content(part.content))
+        case ToolReturnPart():
+            return Message(role="tool", content=part.model_response_str(), tool_call_id=part.tool_call_id)
+        case RetryFeedbackPart():
+            return Message(role="user", content=part.model_response())
+        case _:
+            return _legacy(part)
+
+
+def _legacy(part: Any) -> Message | None:
+    """A retry prompt as older histories have it: the result of a call, or a word of its own."""
+    if getattr(part, "part_kind", "") != "retry-prompt":
+        return None
+    if part.tool_name is None:
+        return Message(role="user", content=part.model_response())
+    return Message(role="tool", content=part.model_response(), tool_call_id=part.tool_call_id)
+
+
+def _content(content: str | Sequence[Any]) -> str | list[Part]:
+    if isinstance(content, str):
+        return content
+    return [_user_part(piece) for piece in content if not isinstance(piece, CachePoint)]
+
+
+def _user_part(piece: Any) -> Part:
+    match piece:
+        case str():
+            return {"type": "text", "text": piece}
+        case TextContent():
+            return {"type": "text", "text": piece.content}
+        case ImageUrl():
+            return {"type": "image", "url": piece.url}
+        case FileUrl():
+            return {"type": "file", "url": piece.url}
+        case BinaryContent():
+            return _binary(piece)
+        case UploadedFile():
+            return {"type": "file", "file_id": piece.file_id}
+        case _:
+            return _other(piece)
+
+
+def _binary(piece: BinaryContent) -> Part:
+    data = b64encode(piece.data).decode()
+    if piece.is_image:
+        return {"type": "image", "data": data, "media_type": piece.media_type}
+    if piece.is_audio:
+        return {"type": "audio", "data": data, "format": piece.media_type.rpartition("/")[2]}
+    return {"type": "file", "data": data, "media_type": piece.media_type}
+
+
+def _answer(response: ModelResponse) -> Message:
+    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
+    content: str | list[Part] | None = [_response_part(part) for part in parts]
+    if all(isinstance(part, TextPart) for part in parts) and len(parts) <= 1:
+        content = parts[0].content if parts and isinstance(parts[0], TextPart) else None
+    return Message(
+        role="assistant",
+        content=content,
+        tool_calls=tuple(ToolCall(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls),
+    )
+
+
+def _response_part(part: ModelResponsePart) -> Part:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.content}
+        case ThinkingPart():
+            return {"type": "thinking", "text": part.content}
+        case FilePart():
+            return _binary(part.content)
+        case _:
+            return _other(part)
+
+
+def _other(piece: Any) -> Part:
+    kind = str(getattr(piece, "part_kind", None) or getattr(piece, "kind", type(piece).__name__))
+    told = {key: getattr(piece, key, None) for key in ("tool_name", "args", "content", "transcript")}
+    return {"type": "other", "kind": kind, "part": json.dumps({k: v for k, v in told.items() if v}, default=str)}
+
+
+# A view for the framework
+
+
+def shown(follower: Follower[ModelMessage], view: View, items: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """A view without its leading system messages: the framework's own requests and responses where they are whole."""
+    names: dict[str, str] = {}
+    pieces: list[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]] = []
+    leading = True
+    for message, place in follower.origins(view):
+        leading = leading and message.role == "system" and place is None
+        if leading:
+            continue
+        names |= {call.id: call.name for call in message.tool_calls}
+        source = place or follower.source(message)
+        item = None if source is None else items[source.item]
+        if message.role == "assistant":
+            whole = place is not None and isinstance(item, ModelResponse)
+            pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuilt(message, item))
+        elif source is not None and isinstance(item, ModelRequest):
+            part = said(item)[source.part][0]
+            pieces.append((item, part if place is not None else _clipped(message, part, names)))
+        else:
+            pieces.append((None, _made(message, names)))
+    return list(_gathered(pieces))
+
+
+def _gathered(pieces: Sequence[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]]) -> Iterator[ModelMessage]:
+    """The parts as requests again: those of one request together, as that request itself if all of it is there."""
+    parts: list[ModelRequestPart] = []
+    of: ModelRequest | None = None
+    for piece in pieces:
+        owner = piece[0] if isinstance(piece, tuple) else None
+        if parts and (not isinstance(piece, tuple) or owner is not of):
+            yield _request(of, parts)
+            parts = []
+        if isinstance(piece, tuple):
+            of, parts = owner, [*parts, piece[1]]
+        else:
+            yield piece
+    if parts:
+        yield _request(of, parts)
+
+
+def _request(of: ModelRequest | None, parts: list[ModelRequestPart]) -> ModelRequest:
+    if of is None:
+        return ModelRequest(parts=parts)
+    own = [part for part, _ in said(of)]
+    is_whole = len(own) == len(parts) and all(one is other for one, other in zip(own, parts, strict=True))
+    return of if is_whole else replace(of, parts=parts)
+
+
+def _rebuilt(message: Message, original: object) -> ModelResponse:
+    parts: list[ModelResponsePart] = [TextPart(message.text)] if message.text.strip() else []
+    parts += [ToolCallPart(call.name, call.arguments, call.id) for call in message.tool_calls]
+    return replace(original, parts=parts) if isinstance(original, ModelResponse) else ModelResponse(parts=parts)
+
+
+def _clipped(message: Message, part: ModelRequestPart, names: dict[str, str]) -> ModelRequestPart:
+    if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
+        return replace(part, content=message.text) if isinstance(part, UserPromptPart) else _made(message, names)
+    rest = [piece for piece in part.content if not isinstance(piece, str | TextContent)]
+    return replace(part, content=[message.text, *rest])
+
+
+def _made(message: Message, names: dict[str, str]) -> ModelRequestPart:
+    match message.role:
+        case "system":
+            return SystemPromptPart(message.text)
+        case "tool":
+            call_id = message.tool_call_id or ""
+            return ToolReturnPart(tool_name=names.get(call_id, "unknown"), content=message.text, tool_call_id=call_id)
+        case _:
+            return UserPromptPart(message.text)

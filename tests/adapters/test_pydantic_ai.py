@@ -1,0 +1,334 @@
+"""pydantic-ai: an agent works far past its budget, and its history stays whole."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, AgentRunResult, RunContext
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+
+import quire
+from quire.adapters.pydantic_ai import QuireCapability, QuireToolset
+from quire.adapters.pydantic_ai.messages import parse, printed
+
+BUDGET = 1_500
+
+
+class Scripted:
+    """Looks something up for every question, then answers; remembers what it was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[ModelMessage]] = []
+        self.infos: list[AgentInfo] = []
+        self.model = FunctionModel(self.answer, stream_function=self.stream)
+
+    def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.sent.append(list(messages))
+        self.infos.append(info)
+        last = messages[-1].parts[-1]
+        if isinstance(last, ToolReturnPart):
+            return ModelResponse(parts=[TextPart(f"It says: {last.model_response_str()[:40]}")])
+        assert isinstance(last, UserPromptPart)
+        name, _, what = str(last.content).partition(" ")
+        arguments = {"find": {"query": what}, "read_page": {"index": what}}.get(name, {"what": str(last.content)})
+        called = name if name in ("find", "read_page") else "look"
+        return ModelResponse(parts=[ThinkingPart("hm"), ToolCallPart(called, arguments, f"call-{last.content}"[:30])])
+
+    async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        for part in self.answer(messages, info).parts:
+            if isinstance(part, TextPart):
+                yield part.content
+            elif isinstance(part, ToolCallPart):
+                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
+
+
+def agent_of(model: FunctionModel, *capabilities: QuireCapability, **options: Any) -> Agent[None, str]:
+    agent = Agent(model, capabilities=list(capabilities), **options)
+
+    @agent.tool_plain
+    def look(what: str) -> str:
+        """Look something up."""
+        return f"{what} 的记录: " + "something long about it, " * 12
+
+    return agent
+
+
+def question(n: int) -> str:
+    return f"{n}: what about item {n}?" + (" The code of the vault is KESTREL-4711." if n == 2 else "")
+
+
+def as_openai(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
+    """What a model was sent in OpenAI's form, by pydantic-ai's own parts."""
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        for said in parse(message):
+            calls = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in said.tool_calls
+            ]
+            value: dict[str, Any] = {"role": said.role, "content": said.text or None}
+            if calls:
+                value["tool_calls"] = calls
+            if said.role == "tool":
+                value["tool_call_id"] = said.tool_call_id
+            found.append(value)
+    return found
+
+
+def problems(messages: Sequence[ModelMessage]) -> list[object]:
+    wrong: list[object] = list(quire.check_legal(as_openai(messages), "openai"))
+    return wrong if isinstance(messages[-1], ModelRequest) else [*wrong, messages[-1]]
+
+
+def tokens(messages: Sequence[ModelMessage]) -> int:
+    ctx = quire.open(quire.MemoryStorage(), budget=10_000_000, preamble="")
+    ctx.import_messages(as_openai(messages))
+    return ctx.render(preview=True).tokens
+
+
+def texts(messages: Sequence[ModelMessage]) -> list[str]:
+    return [said.text for message in messages for said in parse(message)]
+
+
+def ask(agent: Agent[None, Any], prompt: str | None = None, **options: Any) -> AgentRunResult[Any]:
+    return asyncio.run(agent.run(prompt, **options))
+
+
+def earlier(count: int) -> list[ModelMessage]:
+    """Turns as `talk` makes them, without an agent."""
+    look = "something long about it, " * 12
+    history: list[ModelMessage] = []
+    for n in range(count):
+        history += [
+            ModelRequest(parts=[UserPromptPart(question(n))]),
+            ModelResponse(parts=[ToolCallPart("look", {"what": question(n)}, f"call-{n}")]),
+            ModelRequest(parts=[ToolReturnPart("look", f"{question(n)} 的记录: {look}", f"call-{n}")]),
+            ModelResponse(parts=[TextPart(f"It says: {n}")]),
+        ]
+    return history
+
+
+async def talk(
+    agent: Agent[None, str], count: int, begun: Sequence[ModelMessage] = (), **options: Any
+) -> list[ModelMessage]:
+    history = list(begun)
+    for n in range(len(begun) // 4, count):
+        history = (await agent.run(question(n), message_history=history, **options)).all_messages()
+    return history
+
+
+@pytest.mark.parametrize("before", [170, pytest.param(0, marks=pytest.mark.slow)])
+def test_two_hundred_turns_far_past_the_budget(tmp_path: Path, before: int) -> None:
+    script = Scripted()
+    quiring = QuireCapability(tmp_path / "a.db", budget=BUDGET)
+    agent = agent_of(script.model, quiring, instructions="You look things up.")
+    history = asyncio.run(talk(agent, 205, earlier(before), conversation_id="42"))
+    assert len(history) == 4 * 205
+    assert len(script.sent) == 2 * (205 - before)
+    assert all(problems(sent) == [] for sent in script.sent)
+    assert max(map(tokens, script.sent[::29])) <= BUDGET
+    assert {info.instructions for info in script.infos} == {"You look things up."}
+    ctx = quiring.context("42")
+    assert [message.text for message in ctx.messages()][1:] == texts(history)
+    assert ctx.check() == []
+    answer = ask(agent, "find vault code", message_history=history)
+    found = [part for message in answer.new_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert "KESTREL-4711" in found[0].model_response_str()
+    quiring.close()
+
+
+def test_requests_and_responses_are_the_runs_own_where_they_are_whole() -> None:
+    script, ctx = Scripted(), quire.open(quire.MemoryStorage())
+    agent = agent_of(script.model, QuireCapability(ctx), system_prompt="Be kind.")
+    history = asyncio.run(talk(agent, 2))
+    *_, sent = script.sent
+    assert sent[0].parts[0] == history[0].parts[0]
+    assert isinstance(sent[0].parts[0], SystemPromptPart)
+    assert sent[-3:] == history[-4:-1]
+    assert sent[-2] is history[-3]
+    assert any(isinstance(part, ThinkingPart) for part in sent[-2].parts)
+
+
+def test_a_clipped_result_and_question_keep_what_else_they_are() -> None:
+    script, ctx = Scripted(), quire.open(quire.MemoryStorage(), budget=1_200)
+    agent = agent_of(script.model, QuireCapability(ctx, tools=False))
+    picture = ImageUrl("https://example.org/a.png")
+    returned = ToolReturnPart("look", "much " * 5_000, "1", metadata={"m": 1})
+    ask(
+        agent,
+        "and?",
+        message_history=[
+            ModelRequest(parts=[UserPromptPart(["go", picture])]),
+            ModelResponse(parts=[ToolCallPart("look", {}, "1")]),
+            ModelRequest(parts=[returned]),
+            ModelResponse(parts=[TextPart("so")]),
+        ],
+    )
+    sent = script.sent[0]
+    clipped = [part for message in sent for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [(part.tool_name, part.tool_call_id) for part in clipped] in ([("look", "1")], [])
+    assert all(problems(one) == [] and tokens(one) <= 1_200 for one in script.sent)
+    assert returned.content == "much " * 5_000
+
+
+def test_a_prompt_that_changes_from_run_to_run_adds_nothing_twice() -> None:
+    script, ctx = Scripted(), quire.open(quire.MemoryStorage())
+    agent = agent_of(script.model, QuireCapability(ctx))
+    day = 0
+
+    @agent.system_prompt(dynamic=True)
+    def today() -> str:
+        return f"Today is day {day}."
+
+    history: list[ModelMessage] = []
+    for day in range(3):
+        history = ask(agent, question(day), message_history=history).all_messages()
+    assert [message.text for message in ctx.messages(all=True) if message.role == "user"] == [
+        question(n) for n in range(3)
+    ]
+    assert "Today is day 2." in str(script.sent[-1][0].parts[0])
+
+
+def test_the_model_hears_of_its_mistakes() -> None:
+    script, ctx = Scripted(), quire.open(quire.MemoryStorage())
+    agent = agent_of(script.model, QuireCapability(ctx, tools=["find", "read_page"]))
+    assert "InvalidValue" in ask(agent, "read_page nowhere").output
+    assert [tool.name for tool in script.infos[0].function_tools] == ["look", "find", "read_page"]
+
+
+def test_a_toolset_of_its_own() -> None:
+    script, ctx = Scripted(), quire.open(quire.MemoryStorage())
+    ctx.pages.create_detail_page("vault", "", "The code is KESTREL-4711.", "mem-0")
+    agent = Agent(script.model, toolsets=[QuireToolset(ctx)])
+    result = ask(agent, "find vault")
+    assert "KESTREL-4711" in str(result.all_messages())
+    assert [tool.name for tool in script.infos[0].function_tools] == ctx.tools.names()
+
+
+def test_conversations_have_their_own_contexts_also_side_by_side(tmp_path: Path) -> None:
+    script = Scripted()
+    quiring = QuireCapability(tmp_path / "a.db", budget=BUDGET)
+    agent = agent_of(script.model, quiring)
+
+    async def all_of_them() -> None:
+        found = await asyncio.gather(*(talk(agent, 4, conversation_id=f"c{n}") for n in range(5)))
+        for n, history in enumerate(found):
+            assert [message.text for message in quiring.context(f"c{n}").messages()] == texts(history)
+
+    asyncio.run(all_of_them())
+    assert all(problems(sent) == [] for sent in script.sent)
+    quiring.close()
+
+
+def test_streaming_and_a_history_that_was_stored(tmp_path: Path) -> None:
+    script = Scripted()
+    agent = agent_of(script.model, QuireCapability(quire.MemoryStorage(), budget=BUDGET))
+
+    async def stream() -> list[ModelMessage]:
+        history: list[ModelMessage] = []
+        for n in range(20):
+            async with agent.run_stream(question(n), message_history=history, conversation_id="c") as result:
+                assert (await result.get_output()).startswith("It says")
+            history = ModelMessagesTypeAdapter.validate_json(result.all_messages_json())
+        return history
+
+    assert len(asyncio.run(stream())) == 80
+    assert all(problems(sent) == [] for sent in script.sent)
+    assert max(map(tokens, script.sent[-4:])) <= BUDGET
+    assert sum("what about item 3?" in str(sent) for sent in script.sent[-1:]) <= 1
+
+
+def test_another_branch_is_followed_and_nothing_is_lost() -> None:
+    script, ctx = Scripted(), quire.open(quire.MemoryStorage())
+    agent = agent_of(script.model, QuireCapability(ctx))
+    history = asyncio.run(talk(agent, 3))
+    other = ask(agent, "another way", message_history=history[:4]).all_messages()
+    assert [message.text for message in ctx.messages()] == texts(other)
+    assert any("item 2" in message.text for message in ctx.messages(all=True))
+    assert "item 2" not in str(script.sent[-1])
+
+
+def test_equal_items_print_equal_after_they_were_stored() -> None:
+    items: list[ModelMessage] = [
+        ModelRequest(
+            parts=[
+                SystemPromptPart("be kind"),
+                UserPromptPart(
+                    ["看", ImageUrl("https://example.org/a.png"), BinaryContent(b"x", media_type="image/png")]
+                ),
+            ]
+        ),
+        ModelResponse(
+            parts=[ThinkingPart("hm"), TextPart("a"), TextPart("b"), ToolCallPart("f", {"a": [1, "二"]}, "1")]
+        ),
+        ModelRequest(parts=[ToolReturnPart("f", {"found": [1, {"x": None}]}, "1")]),
+        ModelResponse(parts=[]),
+    ]
+    stored = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(items))
+    assert list(map(printed, stored)) == list(map(printed, items))
+    assert len(set(map(printed, items))) == 4
+    assert printed(items[0]) != printed(replace(items[0], parts=items[0].parts[1:]))  # type: ignore[arg-type]
+
+
+def test_a_run_with_instructions_alone_is_sent() -> None:
+    script = Scripted()
+    sent: list[list[ModelMessage]] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        sent.append(messages)
+        return ModelResponse(parts=[TextPart("ok")])
+
+    agent = agent_of(FunctionModel(answer), QuireCapability(quire.MemoryStorage()), instructions="Say ok.")
+    assert ask(agent).output == "ok"
+    assert isinstance(sent[0][-1], ModelRequest)
+    assert script.sent == []
+
+
+def test_usage_is_learned_from() -> None:
+    ctx = quire.open(quire.MemoryStorage())
+    agent = agent_of(Scripted().model, QuireCapability(ctx, tools=False))
+    asyncio.run(talk(agent, 2))
+    [usage] = ctx.stats().usage.values()
+    assert usage.reports == 4
+
+
+def test_structured_output_pairs_its_calls() -> None:
+    sent: list[list[ModelMessage]] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        sent.append(messages)
+        [tool] = info.output_tools
+        return ModelResponse(parts=[ToolCallPart(tool.name, {"response": len(sent)})])
+
+    agent = Agent(
+        FunctionModel(answer), output_type=int, capabilities=[QuireCapability(quire.MemoryStorage(), budget=900)]
+    )
+    history: list[ModelMessage] = []
+    for n in range(30):
+        result = ask(agent, f"{n} " + "words " * 60, message_history=history, conversation_id="c")
+        history = result.all_messages()
+    assert result.output == 30
+    assert all(problems(one) == [] and tokens(one) <= 900 for one in sent)
+
+
+def test_a_capability_without_a_conversation_says_so() -> None:
+    quiring = QuireCapability(quire.MemoryStorage())
+    with pytest.raises(quire.InvalidOperation, match="conversation_id"):
+        quiring._here(RunContext[Any](deps=None, model=Scripted().model, usage=None))  # type: ignore[arg-type]
