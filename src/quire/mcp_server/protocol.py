@@ -88,7 +88,7 @@ class BookServer(Server[None]):
         if answer is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; tools/list lists them.")
         self.listeners.nudge()
-        text = types.TextContent(type="text", text=_sendable(answer.text))
+        text = types.TextContent(type="text", text=answer.text)
         return types.CallToolResult(content=[text], is_error=answer.failed)
 
     # Resources
@@ -127,7 +127,7 @@ class BookServer(Server[None]):
 
     async def _read(self, ctx: Asked, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         text = await self._asked(ctx, self._book.read, params.uri)
-        contents = types.TextResourceContents(uri=params.uri, mime_type=_TEXT, text=_sendable(text))
+        contents = types.TextResourceContents(uri=params.uri, mime_type=_TEXT, text=text)
         return types.ReadResourceResult(contents=[contents])
 
     async def _subscribe(self, ctx: Asked, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -163,7 +163,7 @@ class BookServer(Server[None]):
     async def _get_prompt(self, ctx: Asked, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         if params.name != _PROMPT:
             raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:100]!r}; {_PROMPT!r} is the one.")
-        text = types.TextContent(type="text", text=_sendable(await self._asked(ctx, self._book.preamble)))
+        text = types.TextContent(type="text", text=await self._asked(ctx, self._book.preamble))
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
 
     async def _asked(self, ctx: Asked, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -178,8 +178,8 @@ def _resource(listed: Listed) -> types.Resource:
     modified = types.Annotations(last_modified=listed.modified.isoformat()) if listed.modified else None
     return types.Resource(
         uri=listed.uri,
-        name=_sendable(listed.name) or listed.uri,
-        description=_sendable(listed.about) or None,
+        name=listed.name,
+        description=listed.about or None,
         mime_type=_TEXT,
         annotations=modified,
     )
@@ -193,13 +193,4 @@ def _failure(ctx: Asked, error: QuireError) -> MCPError:
         code = types.INVALID_PARAMS
     else:
         code = types.INTERNAL_ERROR
-    return MCPError(code, _sendable(str(error)), {"code": error.code})
-
-
-def _sendable(text: str) -> str:
-    """The text as JSON can carry it: half a surrogate pair becomes a mark."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return MCPError(code, str(error), {"code": error.code})

@@ -1,0 +1,132 @@
+"""Starting the real server as a process, and the official client in front of it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+T = TypeVar("T")
+PATIENCE = 30.0
+
+
+def command(*words: object) -> list[str]:
+    """The command line of a server."""
+    return [sys.executable, "-m", "quire", "mcp", *map(str, words)]
+
+
+@contextmanager
+def running(*words: object, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+    """A server in a process of its own with pipes to it; killed at the end if it is still there."""
+    process = subprocess.Popen(
+        command(*words),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def served(path: Path, *words: object, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, str]]]:
+    """A server over HTTP, and what it told when it was ready."""
+    with running(path, "--http", "--port", 0, "--json", *words, **environment) as process:
+        assert process.stdout is not None
+        yield process, json.loads(process.stdout.readline())
+
+
+@asynccontextmanager
+async def over_stdio(*words: object, mode: str = "auto") -> AsyncIterator[Client]:
+    """The official client, with a server that it started."""
+    first, *rest = command(*words)
+    parameters = StdioServerParameters(command=first, args=rest, env=dict(os.environ))
+    async with Client(stdio_client(parameters), mode=mode) as client:
+        yield client
+
+
+def text_of(result: Any) -> str:
+    """The text of a tool's result, which is all there is of it."""
+    assert result.structured_content is None
+    (content,) = result.content
+    assert content.type == "text"
+    return str(content.text)
+
+
+async def read(client: Client, uri: str) -> str:
+    """The text of a resource as it is now."""
+    (content,) = (await client.read_resource(uri, cache_mode="bypass")).contents
+    assert content.mime_type == "text/plain"
+    return str(content.text)  # type: ignore[union-attr]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    """Do something that is awaited, within reason."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(2 * PATIENCE):
+            return await work()
+
+    return asyncio.run(bounded())
+
+
+class Line:
+    """The protocol spoken by hand, one line a message."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._number = 0
+
+    def send(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(text + "\n")
+        self._process.stdin.flush()
+
+    def receive(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def tell(self, method: str, **params: Any) -> None:
+        self.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}, ensure_ascii=False))
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """The answer to a request; what is told meanwhile is passed over."""
+        self._number += 1
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self.send(json.dumps(request, ensure_ascii=False))
+        while (answer := self.receive()).get("id") != self._number:
+            assert "method" in answer
+        return answer.get("result", answer.get("error"))
+
+    def initialize(self, version: str = "2025-06-18") -> Any:
+        greeting = self.ask(
+            "initialize",
+            protocolVersion=version,
+            capabilities={},
+            clientInfo={"name": "by hand", "version": "1"},
+        )
+        self.tell("notifications/initialized")
+        return greeting
+
+    def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        return self.ask("tools/call", name=name, arguments=arguments)

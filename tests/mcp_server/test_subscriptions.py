@@ -1,0 +1,214 @@
+"""Subscriptions: whoever subscribed hears of a change, whoever made it, and of nothing that they cannot see."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError
+from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
+
+import quire
+from quire import Context, MemoryStorage, Permission
+from quire.mcp_server import changes, listeners, server
+from quire.windows.box import Todo
+from tests.mcp_server.clients import run, until
+from tests.mcp_server.conftest import NAME, URI, fill
+
+pytestmark = pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")  # in the newer protocol only
+QUICK = 0.02
+Heard = list[object]
+
+
+@asynccontextmanager
+async def hearing(at: Any, mode: str, uris: list[str]) -> AsyncIterator[tuple[Client, Heard]]:
+    """A client that subscribes to addresses and to the lists, and what it heard, in either protocol."""
+    heard: Heard = []
+
+    async def take(message: Any) -> None:
+        uri = getattr(getattr(message, "params", None), "uri", None)
+        heard.append(uri or getattr(message, "method", message))
+
+    async with Client(at, mode=mode, message_handler=take) as client:
+        if mode == "legacy":
+            for uri in uris:
+                await client.subscribe_resource(uri)
+            yield client, heard
+            return
+        wanted: dict[str, Any] = {"tools_list_changed": True, "resources_list_changed": True}
+        async with client.listen(**wanted, resource_subscriptions=uris) as stream:
+
+            async def listen() -> None:
+                async for event in stream:
+                    heard.append(_named(event))
+
+            listening = asyncio.create_task(listen())
+            yield client, heard
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+
+def _named(event: object) -> object:
+    match event:
+        case ResourceUpdated(uri=uri):
+            return uri
+        case ToolsListChanged():
+            return "notifications/tools/list_changed"
+        case ResourcesListChanged():
+            return "notifications/resources/list_changed"
+    return event
+
+
+LIST, TOOLS = "notifications/resources/list_changed", "notifications/tools/list_changed"
+MODES = ("legacy", "auto")
+
+
+def two_handles() -> tuple[Context, Context]:
+    """The context that is served, and the same one in another writer's hands."""
+    storage = MemoryStorage()
+    return fill(quire.open(storage, NAME)), quire.open(storage, NAME)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_subscriber_hears_of_changes_by_others_and_by_itself(mode: str) -> None:
+    ctx, other = two_handles()
+    watched = [f"{URI}{name}" for name in ("mem-1", "mem-0", "view", "contents", "usr-1")]
+
+    async def main() -> None:
+        async with hearing(server(ctx, poll=QUICK), mode, watched) as (client, heard):
+            other.pages.set_detail("mem-1", "An aisle seat now.")
+            await until(lambda: set(heard) >= {f"{URI}mem-1", f"{URI}mem-0", f"{URI}view", f"{URI}contents"})
+            assert f"{URI}usr-1" not in heard
+            assert LIST not in heard  # the list is as it was
+            heard.clear()
+            await client.call_tool("write_page", {"name": "new", "text": "x"})
+            await until(lambda: LIST in heard and f"{URI}mem-0" in heard)
+            assert f"{URI}mem-1" not in heard
+            heard.clear()
+            other.refresh()
+            other.pages.update_page("mem-1", name="Place")
+            await until(lambda: LIST in heard)
+            heard.clear()
+            other.pages.remove_page("mem-1")
+            await until(lambda: f"{URI}mem-1" in heard and LIST in heard)
+            assert TOOLS not in heard
+
+    run(main)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nobody_hears_of_what_they_cannot_see(mode: str) -> None:
+    ctx, other = two_handles()
+    watched = [f"{URI}{name}" for name in ("mem-0", "view", "contents")]
+
+    async def main() -> None:
+        async with hearing(server(ctx, poll=QUICK), mode, watched) as (_, heard):
+            other.pages.set_detail("vault-1", "another secret")
+            other.pages.create_detail_page("more", "", "secrets", "vault-0")
+            other.pages.update_page("vault-1", name="renamed")
+            other.pages.remove_page("vault-1")
+            await asyncio.sleep(QUICK * 10)
+            assert heard == []
+            other.pages.set_segment_permission("vault", Permission.READ_ONLY)
+            await until(lambda: LIST in heard)
+
+    run(main)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_window_that_can_be_opened_changes_the_list_of_tools(ctx: Context, mode: str) -> None:
+    async def main() -> None:
+        async with hearing(server(ctx, poll=QUICK), mode, [f"{URI}mem-1"]) as (_, heard):
+            ctx.windows.register(Todo)
+            await until(lambda: TOOLS in heard)
+
+    run(main)
+
+
+def test_who_unsubscribes_hears_no_more_and_what_cannot_be_read_cannot_be_subscribed_to() -> None:
+    ctx, other = two_handles()
+    made = server(ctx, poll=QUICK)
+
+    async def main() -> None:
+        async with hearing(made, "legacy", [f"{URI}mem-1", f"{URI}usr-1"]) as (client, heard):
+            await client.unsubscribe_resource(f"{URI}mem-1")
+            other.pages.set_detail("mem-1", "changed")
+            other.conversation.delete(1)
+            await until(lambda: f"{URI}usr-1" in heard and LIST in heard)
+            assert f"{URI}mem-1" not in heard
+            for name in ("vault-1", "mem-99"):
+                with pytest.raises(MCPError) as caught:
+                    await client.subscribe_resource(URI + name)
+                assert caught.value.code == -32002
+        assert not made.listeners._subscribers  # whoever has gone is forgotten
+
+    run(main)
+
+
+def test_there_is_a_limit_to_what_one_client_subscribes_to(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "_MOST", 2)
+
+    async def main() -> None:
+        async with Client(server(ctx), mode="legacy") as client:
+            for name in ("mem-0", "mem-1", "mem-1"):
+                await client.subscribe_resource(URI + name)
+            with pytest.raises(MCPError, match="2 subscriptions are the limit"):
+                await client.subscribe_resource(f"{URI}usr-0")
+
+    run(main)
+
+
+def test_after_very_many_entries_the_list_is_said_to_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx, other = two_handles()
+    monkeypatch.setattr(changes, "_MOST", 3)
+    seen = changes.Changes(server(ctx)._book)
+    for _ in range(3):
+        other.pages.set_detail("mem-1", f"{other.seq}")
+    assert seen.look(()) == changes.Found()
+    for _ in range(4):
+        other.pages.set_detail("mem-1", f"{other.seq}")
+    assert seen.look(()) == changes.Found(resources=True)
+
+
+def test_nobody_is_asked_for_changes_while_nobody_listens(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    look = changes.Changes.look
+
+    def noted(self: changes.Changes, uris: Collection[str]) -> changes.Found:
+        looks.append(uris)
+        return look(self, uris)
+
+    monkeypatch.setattr(changes.Changes, "look", noted)
+
+    async def main() -> None:
+        async with Client(server(ctx, poll=QUICK)) as client:
+            await client.call_tool("write_page", {"name": "x"})
+            await asyncio.sleep(QUICK * 5)
+        assert looks == []
+        async with Client(server(ctx, poll=QUICK), mode="legacy") as client:
+            await client.call_tool("write_page", {"name": "x"})
+            await until(lambda: len(looks) == 1)
+            await asyncio.sleep(QUICK * 5)
+        assert len(looks) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_over_http_hears_what_another_process_wrote(http: tuple[Path, str], mode: str) -> None:
+    path, url = http
+
+    async def main() -> None:
+        async with hearing(url, mode, [f"{URI}mem-1"]) as (client, heard):
+            with quire.open(path, NAME) as other:
+                other.pages.set_detail("mem-1", f"changed by {mode}")
+                await until(lambda: f"{URI}mem-1" in heard)
+                heard.clear()
+                other.pages.create_detail_page(mode, "", "", "mem-0")
+                await until(lambda: LIST in heard)
+            assert client.server_capabilities.resources is not None
+            assert client.server_capabilities.resources.subscribe
+
+    run(main)
