@@ -257,7 +257,13 @@ ON_SERVER = {
 }
 
 
-@pytest.mark.parametrize(("damage", "told"), ON_SERVER.values(), ids=ON_SERVER.keys())
+LONG = ("a document", "what leads to one", "a document too many", "sizes of nothing")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [pytest.param(*case, id=name, marks=pytest.mark.slow if name in LONG else ()) for name, case in ON_SERVER.items()],
+)
 def test_a_damage_on_a_server_is_noticed_explained_and_repaired(schema: str, damage: str, told: str) -> None:
     url = postgres_url(schema=schema)
     with closing(PostgresStorage(url)) as storage:
