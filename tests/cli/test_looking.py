@@ -195,6 +195,16 @@ def test_history_shows_the_last_entries_and_filters(run: Run, store: Path) -> No
     assert "'before'" in run("history", store, "--all").out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("tree",), ("stats",), ("find", "x"), ("view",), ("history",), ("show", "usr-1"), ("hide", "usr-1"), ("doctor",)],
+)
+def test_a_wrong_name_makes_no_context(run: Run, store: Path, words: tuple[str, ...]) -> None:
+    assert run(words[0], store, *words[1:], "-c", "misspelt").code == 2
+    with quire.Library(store) as library:
+        assert "misspelt" not in list(library.list())
+
+
 def test_a_rollback_names_no_page_that_was_there_neither_then_nor_now(run: Run, tmp_path: Path) -> None:
     with quire.open(tmp_path / "a.db") as context:
         context.pages.add_segment(quire.Segment(id="box", name="Box"))

@@ -173,5 +173,8 @@ def test_an_address_given_as_a_path_makes_no_file(here: Path) -> None:
     for where in (Path("postgresql://me:pw@host/db"), "host=db password=pw", Path("s3://bucket/prefix")):
         with pytest.raises(InvalidValue, match="give memory:"):
             open_storage(where)
+    for call in (quire.SQLiteStorage, quire.FileStorage, quire.Library("memory:").import_):
+        with pytest.raises(InvalidValue, match=r"path is 'postgresql://…'"):
+            call("postgresql://me:pw@host/db")
     assert list(here.iterdir()) == []
     assert not is_no_path("./token=7/agent.db")

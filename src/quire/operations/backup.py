@@ -7,10 +7,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchContext, StorageFailure, shown
-from quire.storage.base import Storage, at_rest
+from quire.storage.base import Storage, at_rest, check_path
 from quire.storage.file import FileStorage
 from quire.storage.migrate import Progress, Report, copy_contexts
-from quire.storage.opening import masked, path_at, storage_at
+from quire.storage.opening import masked, storage_at
 from quire.storage.sqlite import SQLiteStorage
 from quire.system.check import unreadable
 
@@ -66,13 +66,13 @@ def _target(target: object) -> tuple[Kind, Path]:
     if isinstance(target, str):
         scheme, colon, rest = target.partition(":")
         if colon and scheme in ("file", "sqlite"):
-            return FileStorage if scheme == "file" else SQLiteStorage, path_at(rest.removeprefix("//"))
+            return FileStorage if scheme == "file" else SQLiteStorage, check_path(rest.removeprefix("//"))
         if colon and len(scheme) > 1:
             raise InvalidValue(
                 f"target is {shown(masked(target))}; a backup is a new SQLite file (a path) or a folder (file:DIR)."
                 " migrate() copies into other stores."
             )
-    return SQLiteStorage, path_at(target)
+    return SQLiteStorage, check_path(target)
 
 
 def _copy(storage: Storage, kind: Kind, fresh: Path, report: Report) -> None:

@@ -13,6 +13,7 @@ from typing import Final, Literal, Protocol, cast
 from msgspec import Struct
 
 from quire.errors import Conflict, InvalidValue, shown
+from quire.storage.addresses import is_no_path, veiled
 
 Family = Literal["segment", "page", "body", "journal", "tally", "pin", "message", "call", "note", "anchor", "vector"]
 SEGMENT: Final = "segment"
@@ -222,7 +223,7 @@ def check_durability(value: object) -> Durability:
 
 
 def check_path(value: object) -> Path:
-    """The value as a path that the file system can be asked for. Raises `InvalidValue`."""
+    """The value as a path that the file system can be asked for. Raises `InvalidValue`, also for a URL of a server."""
     if isinstance(value, str | os.PathLike):
         text = os.fspath(value)
         if isinstance(text, str) and text.strip() and "\0" not in text and len(text) < 4_096:
@@ -231,7 +232,9 @@ def check_path(value: object) -> Path:
             except UnicodeEncodeError:
                 pass
             else:
-                return Path(text)
+                if not is_no_path(text):
+                    return Path(text)
+        value = veiled(text) if isinstance(text, str) else text
     raise InvalidValue(f"path is {shown(value)}; the path of a file or folder is needed.")
 
 

@@ -28,6 +28,7 @@ from quire.storage.base import (
     Record,
     check_context_name,
     check_durability,
+    check_path,
     conflict,
     fork_by_copy,
 )
@@ -67,7 +68,7 @@ class FileStorage:
     ) -> None:
         if fcntl is None:  # pragma: no cover
             raise StorageFailure("The file backend needs POSIX file locks; use an SQLite file here.")
-        self.path = Path(path)
+        self.path = check_path(path)
         self.durability = check_durability(durability)
         self._busy_seconds = busy_seconds
         self._lock = RLock()

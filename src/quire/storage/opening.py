@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from quire.errors import InvalidValue, StorageFailure, shown
-from quire.storage.addresses import is_no_path, veiled
+from quire.storage.addresses import veiled
 from quire.storage.base import Durability, Storage, check_durability, check_path, check_storage
 from quire.storage.file import FileStorage
 from quire.storage.memory import MemoryStorage
@@ -66,14 +66,6 @@ def masked(where: object) -> str:
     return veiled(text)
 
 
-def path_at(where: object) -> Path:
-    """The path that a store is at. Raises `InvalidValue`, also for what is plainly an address of another kind."""
-    path = check_path(where)
-    if is_no_path(os.fspath(where)):  # type: ignore[call-overload]
-        raise InvalidValue(f"{veiled(str(path))!r} is no path.")
-    return path
-
-
 def _scheme(where: object) -> str:
     """What stands before the colon of a URL, in small letters; empty for a path."""
     scheme, colon, _ = where.partition(":") if isinstance(where, str) else ("", "", "")
@@ -91,10 +83,10 @@ def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Pat
 def _parse_forms(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
     scheme = _scheme(where)
     if not scheme:
-        return SQLiteStorage, path_at(where)
+        return SQLiteStorage, check_path(where)
     rest = str(where)[len(scheme) + 1 :]
     if scheme == "memory" and not rest:
         return None, Path()
     if scheme in _OPENERS:  # scheme:path, scheme://path and scheme:///path
-        return _OPENERS[scheme], path_at(rest.removeprefix("//"))
+        return _OPENERS[scheme], check_path(rest.removeprefix("//"))
     raise InvalidValue(f"Unknown scheme {scheme!r}.")

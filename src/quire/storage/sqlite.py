@@ -28,6 +28,7 @@ from quire.storage.base import (
     Record,
     check_context_name,
     check_durability,
+    check_path,
     conflict,
 )
 from quire.storage.guard import Guard
@@ -76,7 +77,7 @@ class SQLiteStorage:
         busy_seconds: float = 5.0,
         read_only: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = check_path(path)
         self.durability = check_durability(durability)
         self._guard = Guard(self.path)
         self._numbers: dict[str, int] = {}
