@@ -1,0 +1,37 @@
+"""A LangChain agent far past its budget: the model is shown a view, the graph keeps every message."""
+
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from quire.adapters.langchain import QuireMiddleware
+
+
+class Scripted(GenericFakeChatModel):
+    """Stands for a real model: `model = "openai:gpt-5"` works as well."""
+
+    def bind_tools(self, tools, **_):
+        return self
+
+
+def said():
+    yield AIMessage("I will remember that.")
+    yield from (AIMessage(f"Answer {n}: " + "and so on " * 30) for n in range(30))
+    yield AIMessage("", tool_calls=[{"name": "find", "args": {"query": "code of the vault"}, "id": "1"}])
+    yield AIMessage("It is KESTREL-4711.")
+
+
+quiring = QuireMiddleware("agent.db", budget=1_000)
+agent = create_agent(Scripted(messages=said()), middleware=[quiring], checkpointer=InMemorySaver())
+thread = {"configurable": {"thread_id": "support-42"}}
+
+agent.invoke({"messages": [HumanMessage("The code of the vault is KESTREL-4711.")]}, thread)
+for n in range(30):
+    agent.invoke({"messages": [HumanMessage(f"Question {n}?")]}, thread)
+state = agent.invoke({"messages": [HumanMessage("What was the code?")]}, thread)
+
+print("The graph has", len(state["messages"]), "messages, the view", quiring.context("support-42").render())
+print("find:", state["messages"][-2].text.splitlines()[0])
+print("The model:", state["messages"][-1].text)
+quiring.close()

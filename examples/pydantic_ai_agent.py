@@ -1,0 +1,33 @@
+"""A pydantic-ai agent far past its budget: the model is shown a view, the history stays whole."""
+
+import asyncio
+
+from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from quire.adapters.pydantic_ai import QuireCapability
+
+
+def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Stands for a real model: `Agent("openai:gpt-5", …)` works as well."""
+    last = messages[-1].parts[-1]
+    if isinstance(last, ToolReturnPart):
+        return ModelResponse(parts=[TextPart("I found: " + last.model_response_str().splitlines()[0])])
+    if "What was" in last.content:
+        return ModelResponse(parts=[ToolCallPart("find", {"query": "code of the vault"})])
+    return ModelResponse(parts=[TextPart("I see. " + "And so on. " * 30)])
+
+
+async def main() -> None:
+    quiring = QuireCapability("agent.db", budget=1_000)
+    agent = Agent(FunctionModel(script), capabilities=[quiring], instructions="Answer briefly.")
+    result = await agent.run("The code of the vault is KESTREL-4711.", conversation_id="support-42")
+    for n in range(30):
+        result = await agent.run(f"Question {n}?", message_history=result.all_messages())
+    result = await agent.run("What was the code?", message_history=result.all_messages())
+    print("The history has", len(result.all_messages()), "messages, the view", quiring.context("support-42").render())
+    print(result.output)
+    quiring.close()
+
+
+asyncio.run(main())

@@ -1,0 +1,24 @@
+"""Every example runs offline, and is short."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_runs(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_is_short_and_says_what_it_shows(example: Path) -> None:
+    source = example.read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 40
+    assert source.startswith('"""')
