@@ -1,0 +1,24 @@
+"""A framework that is not installed is named, with what to install."""
+
+import sys
+from importlib import import_module
+
+import pytest
+
+import quire
+
+
+@pytest.mark.parametrize(
+    ("adapter", "framework", "extra"),
+    [
+        ("langchain", "langchain_core.messages", "langchain"),
+        ("langgraph", "langgraph.store.base", "langgraph"),
+        ("pydantic_ai", "pydantic_ai.messages", "pydantic-ai"),
+    ],
+)
+def test_what_to_install_is_said(adapter: str, framework: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"quire.adapters.{adapter}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, framework, None)
+    with pytest.raises(quire.InvalidOperation, match=rf"pip install 'quire\[{extra}\]'"):
+        import_module(f"quire.adapters.{adapter}")
