@@ -109,7 +109,7 @@ class Engine:
         return self.state
 
     def refresh(self) -> bool:
-        """Take over what other writers committed; whether there was anything."""
+        """Take over what other writers committed; whether there was anything. One that was deleted is empty then."""
         with self.lock:
             head = self.state.storage.head(self.state.context)
             before = (self.state.version, self.state.head_value)
@@ -223,7 +223,11 @@ class Engine:
         """Write; if the storage fails without an answer, ask it what happened."""
         try:
             write()
-        except (Conflict, Busy, StorageClosed):
+        except Conflict:
+            if deleted := self.state.deleted():
+                raise deleted from None
+            raise
+        except (Busy, StorageClosed):
             raise
         except Exception as error:  # whatever a backend raises, the question is the same: did it land?
             try:

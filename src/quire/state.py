@@ -9,7 +9,7 @@ from sys import getsizeof
 from typing import Any, NamedTuple
 
 from quire.cache import SizedCache
-from quire.errors import Conflict, Corrupt, InvalidOperation, QuireError
+from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, NoSuchPage, QuireError
 from quire.messages import Message
 from quire.numbering import Numbering
 from quire.pages import MAX_NUMBER
@@ -158,20 +158,43 @@ class State(Reader):
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
         group = folder | COLD_GROUP if cold else folder
+        is_empty = after is None and not reverse
         for record in self._near.members(self.context, PAGE, group, after=after, reverse=reverse):
+            is_empty = False
             page = decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
+        if is_empty and not page_number(folder) and self._near.get(self.context, PAGE, folder) is None:
+            raise self.broken(f"page record {folder} is missing.")  # a root is there as long as its context is
 
     def broken(self, text: str) -> QuireError:
         return self.outdated() or Corrupt(text)
 
-    def outdated(self) -> Conflict | None:
-        """The error for a state that another writer went on from; None if it is the newest."""
+    def live(self, index: object) -> PageRecord:
+        try:
+            return super().live(index)
+        except NoSuchPage:
+            if deleted := self.deleted():
+                raise deleted from None
+            raise
+
+    def deleted(self) -> NoSuchContext | None:
+        """The error for a context that was there and is not any more."""
+        below = self.storage
+        while isinstance(below, OverlayStorage):
+            below = below.below
+        if not self.version or below.head(self.context) is not None:
+            return None
+        return NoSuchContext(f"Context {self.context!r} was deleted: open it again to make it anew.")
+
+    def outdated(self) -> Conflict | NoSuchContext | None:
+        """The error for a state that another writer went on from, or deleted; None if it is the newest."""
         held_back = isinstance(self.storage, OverlayStorage) and self.storage.is_outdated()
         if not held_back and self.is_at(self.storage.head(self.context)):
             return None
-        return Conflict(f"Context {self.context!r} was changed by another writer: refresh() and retry.")
+        return self.deleted() or Conflict(
+            f"Context {self.context!r} was changed by another writer: refresh() and retry."
+        )
 
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
         """All pages of a segment, or of the context, by key, archived ones included. Streams."""

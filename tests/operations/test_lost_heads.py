@@ -1,6 +1,6 @@
 """Over real servers: a context that lost its head is told, nothing of it is removed, and damage is named there too."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import quire
-from quire import Corrupt, Library, MemoryStorage, PostgresStorage, S3Storage, migrate
+from quire import Context, Corrupt, Library, MemoryStorage, NoSuchContext, PostgresStorage, S3Storage, migrate
 from quire.storage.base import BODY
 from quire.storage.postgres.address import parse
 from quire.testing.case import contents
@@ -106,3 +106,21 @@ def test_a_context_that_is_dropped_leaves_nothing_to_tell(server: Server) -> Non
     assert found(server) == []
     server.storage.drop("fork")
     assert found(server) == []
+
+
+def test_a_handle_learns_that_its_context_was_deleted(server: Server) -> None:
+    full_talk(server.storage, "c")
+    again = server.another()
+    talks = [new_talk(again, "c") for _ in range(4)]
+    Library(server.storage).delete("c")
+    acts: list[Callable[[Context], object]] = [
+        lambda talk: talk.user("too late"),
+        lambda talk: list(talk.history()),
+        lambda talk: talk.pages.get_page("mem-99"),
+        lambda talk: talk.pages.marshal(),
+    ]
+    for talk, act in zip(talks, acts, strict=True):
+        with pytest.raises(NoSuchContext, match="'c' was deleted"):
+            act(talk)
+    assert list(server.storage.contexts()) == []
+    again.close()

@@ -29,7 +29,12 @@ class Server:
             self.url = postgres_url(schema=self.schema)
             self.storage = PostgresStorage(self.url)
         else:
-            self.storage = open_s3(fresh_prefix())
+            self.prefix = fresh_prefix()
+            self.storage = open_s3(self.prefix)
+
+    def another(self) -> Storage:
+        """Another handle on the same store."""
+        return PostgresStorage(self.url) if isinstance(self.storage, PostgresStorage) else open_s3(self.prefix)
 
     def holds(self) -> bool:
         """Whether a row or an object speaks of the secret, chunks taken apart."""

@@ -50,7 +50,7 @@ class Problem(Struct, frozen=True):
 
 
 def check(state: State) -> list[Problem]:
-    """All problems of a context; an empty list is a clean bill."""
+    """All problems of a context; an empty list is a clean bill. Raises `NoSuchContext` if it was deleted."""
     problems = list(_check_stored(state))
     if problems:  # what cannot be read cannot be judged further
         return problems
@@ -70,6 +70,8 @@ def unreadable(storage: Storage, context: str) -> Iterator[Problem]:
 def _check_stored(state: State) -> Iterator[Problem]:
     """Every record decodes, memory says what the storage says, and the journal has no gap."""
     head = state.storage.head(state.context)
+    if head is None and (deleted := state.deleted()):
+        raise deleted
     version = head.version if head else 0
     try:
         stored_head = decode_head(head.value) if head else state.head

@@ -72,10 +72,19 @@ def history(
     last = state.version if before is None else min(before - 1, state.version)
     return (
         to_entry(state, record.key, entry)
-        for record in state.storage.scan(state.context, JOURNAL, after + 1, last, reverse=reverse)
+        for record in _scanned(state, after + 1, last, reverse=reverse)
         for entry in [decode_entry(record.key, record.value)]
         if all(passes(entry) for passes in wanted)
     )
+
+
+def _scanned(state: State, first: int, last: int, *, reverse: bool) -> Iterator[Record]:
+    is_empty = first <= last == state.version  # there is an entry for the version, as long as there is a context
+    for record in state.storage.scan(state.context, JOURNAL, first, last, reverse=reverse):
+        is_empty = False
+        yield record
+    if is_empty:
+        raise state.broken(f"journal record {last} is missing.")
 
 
 def to_entry(reader: Reader, seq: int, entry: EntryRecord) -> Entry:

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from quire.clock import as_datetime
-from quire.errors import Conflict
 from quire.pages import format_index
 from quire.reader import slot
 from quire.records import PageRecord
@@ -44,8 +43,8 @@ def marshal(state: State) -> bytes:
         "createdAt": _time(state.head.created),
         "updatedAt": _time(state.head.updated),
     }
-    if not state.is_at(state.storage.head(state.context)):  # it may be made of two states
-        raise Conflict(f"Context {state.context!r} was changed by another writer: refresh() and retry.")
+    if outdated := state.outdated():  # it may be made of two states
+        raise outdated
     return json.dumps(document, ensure_ascii=False, indent=1).encode()
 
 
