@@ -53,7 +53,7 @@ def test_what_cannot_be_seen_is_not_there(ctx: Context, mode: Any, code: int) ->
                 with pytest.raises(MCPError) as caught:
                     await client.read_resource(URI + name)
                 assert caught.value.code == code, name
-                assert caught.value.data == {"code": "no_such_page"}
+                assert caught.value.data == {"code": "no_such_page", "uri": URI + name}
                 said.append(str(caught.value).replace(repr(name), "PAGE"))
             assert len(set(said[:3])) == 1
             for uri in ("quire://other/mem-1", "file:///etc/passwd", "mem-1", "quire://[/mem-1"):

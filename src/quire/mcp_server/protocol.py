@@ -126,12 +126,18 @@ class BookServer(Server[None]):
         return types.ListResourceTemplatesResult(resource_templates=[page, part])
 
     async def _read(self, ctx: Asked, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        text = await self._asked(ctx, self._book.read, params.uri)
+        text = await self._read_at(ctx, params.uri)
         contents = types.TextResourceContents(uri=params.uri, mime_type=_TEXT, text=text)
         return types.ReadResourceResult(contents=[contents])
 
+    async def _read_at(self, ctx: Asked, uri: str) -> str:
+        try:
+            return await self._lane.run(self._book.read, uri)
+        except QuireError as error:
+            raise _failure(ctx, error, uri=uri) from error
+
     async def _subscribe(self, ctx: Asked, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        await self._asked(ctx, self._book.read, params.uri)  # what cannot be read is not heard of
+        await self._read_at(ctx, params.uri)  # what cannot be read is not heard of
         try:
             await self.listeners.subscribe(ctx.session, params.uri)
         except QuireError as error:
@@ -185,7 +191,7 @@ def _resource(listed: Listed) -> types.Resource:
     )
 
 
-def _failure(ctx: Asked, error: QuireError) -> MCPError:
+def _failure(ctx: Asked, error: QuireError, **data: str) -> MCPError:
     """An error as the protocol has it, with its stable code."""
     if isinstance(error, LookupError):  # every NoSuch…
         code = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else _NOT_FOUND
@@ -193,4 +199,4 @@ def _failure(ctx: Asked, error: QuireError) -> MCPError:
         code = types.INVALID_PARAMS
     else:
         code = types.INTERNAL_ERROR
-    return MCPError(code, str(error), {"code": error.code})
+    return MCPError(code, str(error), {"code": error.code, **data})
