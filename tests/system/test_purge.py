@@ -330,12 +330,14 @@ def test_history_goes_on_and_nothing_before_can_be_brought_back(shelf: Shelf) ->
     gone(shelf, talk, fork)
 
 
-def test_a_purge_can_be_done_again(shelf: Shelf) -> None:
+def test_a_purge_done_again_says_that_nothing_was_left(shelf: Shelf) -> None:
     talk = shelf.open()
     index = note(talk)
-    talk.pages.purge(index)
-    again = talk.pages.purge(index)
-    assert (again.pages, again.texts, again.entries) == ((index,), 0, 0)
+    talk.user("on")
+    done = talk.pages.purge(index, "usr-1")
+    again = talk.pages.purge(index, "usr-1")
+    assert (again.pages, again.contexts, again.texts, again.messages, again.entries) == ((), (), 0, 0, 0)
+    assert (again.seq, talk.seq) == (done.seq, done.seq)
     gone(shelf, talk)
 
 

@@ -19,6 +19,7 @@ from quire.system.purging import Traces, Written, purge, purgeable, share
 class Purged(Struct, frozen=True, kw_only=True):
     """What a purge took away: pages by the indices they had, how many texts and messages, from which contexts.
 
+    Where an earlier purge took everything there are no pages and no contexts, and nothing is committed.
     `entries` of the history were rewritten without it. `seq` is the entry of the purge, which holds no text. If the
     store could not be cleared of its bytes (`scrubbed` is False), `problem` says why: call `scrub()` again later.
     """
@@ -41,16 +42,18 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
     if forks:
         found[:0] = _in_relatives(engine, mine)
         share([traces for _, traces in found])
-    done = [_Purge(one, actor, traces) for one, traces in found]
+    pages = () if mine.is_spent() else tuple(state.index(key) for key in sorted(mine.keys))
+    done = [_Purge(one, actor, traces) for one, traces in found if not traces.is_spent()]
     for work in done:  # this context last: were it interrupted, the same call does the rest
         work.commit()
     names = [work.engine.state.context for work in done]
-    for name in names:
+    everywhere = [one.state.context for one, _ in found]
+    for name in everywhere:
         index_of(state.storage, name)
-    problem = scrub(state.storage, names)
+    problem = scrub(state.storage, everywhere)
     return Purged(
         seq=engine.state.version,
-        pages=tuple(state.index(key) for key in sorted(mine.keys)),
+        pages=pages,
         texts=len(mine.bodies),
         messages=len(mine.numbers),
         entries=sum(work.entries for work in done),

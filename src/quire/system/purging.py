@@ -101,6 +101,11 @@ class Traces:
         self.bodies = {header.body for header in (*mine, *retold) if header.body}
         self.numbers = {number for header in mine for number in header.numbers} | set(self._said_on())
 
+    def is_spent(self) -> bool:
+        """Whether nothing is left to take away: an earlier purge took it."""
+        pages = (self.state.page(key) for key in self.keys)
+        return not (self.bodies or self.numbers) and all(isinstance(page, Gone) and page.purged for page in pages)
+
     def standins(self) -> dict[int, int | None]:
         """The summaries that stand for pages that leave, with the folders of those."""
         pages = (page for key in self.keys if isinstance(page := self.state.page(key), PageRecord))

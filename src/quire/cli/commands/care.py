@@ -72,8 +72,9 @@ def _purge(options: argparse.Namespace, out: Out) -> int | None:
     if out.json:
         out.value(done)
     else:
+        what = f"{counted(len(done.pages), 'page')} and {counted(done.messages, 'message')} are gone from"
         where = ", ".join(done.contexts)
-        out.line(f"{counted(len(done.pages), 'page')} and {counted(done.messages, 'message')} are gone from {where}")
+        out.line(f"{what} {where}" if where else "nothing was left to remove: they were purged before")
         if done.problem:
             out.line(f"{out.paint.red('their bytes are still in the store')}: {done.problem}")
     return None if done.scrubbed else 1
