@@ -535,3 +535,14 @@ def test_opening_drawing_and_adding_take_few_round_trips(
         quire.open(storage, f"trips-{count}", counter=EstimateCounter()).user("one more")
         assert trips is None or asked == trips
         assert quire.open(storage, f"trips-{count}").check() == []
+
+
+def test_a_read_waits_for_a_locked_table_no_longer_than_it_may(db: psycopg.Connection[Any]) -> None:
+    impatient = PostgresStorage(postgres_url(), busy_seconds=0.3)
+    impatient.commit("c", Commit(0, 1, HEAD, []))
+    with db.transaction():
+        db.execute(f'LOCK TABLE "{impatient.schema}".context IN ACCESS EXCLUSIVE MODE')
+        with pytest.raises(Busy, match="lock"):
+            impatient.head("c")
+    assert impatient.head("c") == Head(1, HEAD)
+    impatient.close()

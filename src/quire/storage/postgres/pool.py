@@ -43,9 +43,10 @@ _inherited: list[Any] = []
 class Pool:
     """At most `most` connections to one database."""
 
-    def __init__(self, url: str, name: str, most: int) -> None:
+    def __init__(self, url: str, name: str, most: int, patience: float) -> None:
         self._name = name
         self._most = most
+        self._patience = f"{max(int(patience * 1_000), 1)}ms"
         given = _settings(url)
         self._waits = "connect_timeout" in given
         self._settings: dict[str, Any] = {**_DEFAULTS, **given}
@@ -81,7 +82,7 @@ class Pool:
         while True:
             try:
                 settings = self._settings | self._limit(deadline)
-                made = _ready(psycopg.connect(**settings, autocommit=True, prepare_threshold=None))
+                made = self._ready(psycopg.connect(**settings, autocommit=True, prepare_threshold=None))
                 self._met = True
                 return made
             except psycopg.Error as error:
@@ -96,6 +97,22 @@ class Pool:
             return {}
         left = max(math.ceil(deadline - monotonic()), _SHORTEST)
         return {"connect_timeout": min(left, int(_DEFAULTS["connect_timeout"]))}
+
+    def _ready(self, connection: Connection[Any]) -> Connection[Any]:
+        """The connection; if it leads straight to one server process, with statements prepared and a limit for locks.
+
+        What is prepared or set is a session's: behind a proxy that lends a session for one transaction, it may be
+        another's. Such a proxy cannot tell a client the number of the process it will talk to.
+        """
+        try:
+            row = connection.execute("SELECT pg_backend_pid()").fetchone()
+            if row is not None and row[0] == connection.info.backend_pid:
+                connection.execute("SELECT set_config('lock_timeout', %s, false)", (self._patience,))
+                connection.prepare_threshold = _PREPARE_AFTER
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def close(self) -> None:
         with self._changed:
@@ -163,22 +180,6 @@ class Pool:
         closed = self._closed
         self._forget()
         self._closed = closed
-
-
-def _ready(connection: Connection[Any]) -> Connection[Any]:
-    """The connection, with statements prepared if it leads straight to one server process.
-
-    A statement prepared by name is a session's: behind a proxy that lends a session for one transaction, the name may
-    mean another's statement. Such a proxy cannot tell a client the number of the process it will talk to.
-    """
-    try:
-        row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    if row is not None and row[0] == connection.info.backend_pid:
-        connection.prepare_threshold = _PREPARE_AFTER
-    return connection
 
 
 def _settings(url: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Session:
         self.patience = patience
         self._limits = FULL_LIMITS if full else LIMITS
         self._schema = f'"{address.schema}"'
-        self._pool = Pool(address.url, address.name, connections)
+        self._pool = Pool(address.url, address.name, connections, patience)
 
     def sql(self, text: str) -> str:
         """A statement with the schema put in."""
