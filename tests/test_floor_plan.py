@@ -58,6 +58,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "storage.postgres.search",
         "storage.postgres.checking",
         "storage.postgres.owners",
+        "storage.postgres.whole",
         "storage.postgres.storage",
         "storage.postgres",
         "storage.s3.names",

@@ -1,6 +1,6 @@
 """Over real servers: a context that lost its head is told, nothing of it is removed, and damage is named there too."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,8 +11,10 @@ import pytest
 
 import quire
 from quire import Context, Corrupt, Library, MemoryStorage, NoSuchContext, PostgresStorage, S3Storage, migrate
-from quire.storage.base import BODY
+from quire.records import encode_record
+from quire.storage.base import BODY, JOURNAL, TALLY, Put
 from quire.storage.postgres.address import parse
+from quire.storage.postgres.session import Session
 from quire.testing.case import contents
 from tests.operations.test_damage import flipped
 from tests.operations.test_doctor import patch
@@ -124,3 +126,34 @@ def test_a_handle_learns_that_its_context_was_deleted(server: Server) -> None:
             act(talk)
     assert list(server.storage.contexts()) == []
     again.close()
+
+
+def test_damage_is_found_in_small_contexts_and_in_forks(server: Server) -> None:
+    talk = full_talk(server.storage, "c")
+    talk.pages.create_detail_page("later", "", "only here", "mem-0")
+    talk.fork("fork").user("更多")
+    talk.pages.purge("mem-1", forks=False)  # which the fork goes on reading
+    assert found(server) == []
+    patch(server.storage, Put(JOURNAL, 3, b"damaged!"))
+    patch(server.storage, Put(TALLY, 1, encode_record(1, 77)), context="fork")
+    assert {(s.code, s.context) for s in quire.doctor(server.storage, repair=True).symptoms} == {
+        ("record_damaged", "c"),
+        ("count_wrong", "fork"),
+    }
+    assert found(server) == [("record_damaged", "error")]
+
+
+@pytest.mark.parametrize("server", ["postgres"], indirect=True)
+def test_a_small_context_is_examined_by_one_read(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        full_talk(server.storage, name)
+    asked: list[str] = []
+    read = Session.read
+
+    def noted(self: Session, text: str, values: Sequence[Any] = ()) -> list[Any]:
+        asked.append(text)
+        return read(self, text, values)
+
+    monkeypatch.setattr(Session, "read", noted)
+    assert found(server) == []
+    assert sum("{q}.record " in text for text in asked) == 3 + 1  # and one for rows of nobody

@@ -150,10 +150,22 @@ class _Examination:
         """Everything that is wrong with it."""
         found: list[Symptom] = []
         try:
-            found.extend(self._look())
+            head = self._sound()
+            if head is None:
+                found.extend(self._look())
+            elif self._indexes is not None:
+                found.extend(self._indexes.look(self._context, head))
         except QuireError as error:
             found.append(_refused("context", error, self._context))
         return found
+
+    def _sound(self) -> Head | None:
+        """The head of a small context with which everything is in order, as one look at all of it tells."""
+        take: Any = getattr(self._storage, "whole", None)
+        copy: Storage | None = None if take is None else take(self._context)
+        if copy is None or _Examination(copy, self._context, False, None).symptoms():
+            return None
+        return copy.head(self._context)
 
     def _look(self) -> Iterator[Symptom]:
         head = self._storage.head(self._context)

@@ -124,7 +124,8 @@ class Storage(Protocol):
     store of the bytes of everything that was deleted or overwritten in these contexts and that nobody reads any more
     (and says what only others can still do, if there is something),
     `opened(context)` gives the head and what else was read in the same look (`storage.nearby`),
-    `examine(repair=…)` tells what is wrong with the store itself (`storage.symptoms`).
+    `examine(repair=…)` tells what is wrong with the store itself (`storage.symptoms`), `whole(context)` gives a small
+    context as it is at one moment to be looked at in memory, or None.
     """
 
     def head(self, context: str) -> Head | None:

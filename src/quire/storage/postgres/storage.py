@@ -23,6 +23,7 @@ from quire.storage.base import (
     Head,
     Put,
     Record,
+    Storage,
     check_context_name,
     check_durability,
     conflict,
@@ -262,6 +263,12 @@ class PostgresStorage:
         from quire.storage.postgres.checking import PostgresCheck
 
         return PostgresCheck(self._session, self._number)
+
+    def whole(self, context: str) -> "Storage | None":
+        """A small context as it is now, in memory, by one read; None if it is large or reads from another."""
+        from quire.storage.postgres.whole import whole
+
+        return whole(self._session, self.tenant, check_context_name(context))
 
     def examine(self, *, repair: bool = False) -> "list[Symptom]":
         """What is wrong with the schema below the level of contexts; with `repair`, what can be made anew is."""
