@@ -121,12 +121,16 @@ class Context:
         outlook, window = (lambda: self._drawing.outlook(self.budget)), (lambda: self._drawing.room(self.budget))
         return AgentContext(self.pages, actor, manage, quota=quota, outlook=outlook, window=window)
 
-    def tools_of(self, agent: "AgentContext") -> "Tools":
-        """The tools of an agent: `tools` are those of `agent`."""
+    def tools_of(self, agent: "AgentContext", *, beside: bool = False) -> "Tools":
+        """The tools of an agent: `tools` are those of `agent`.
+
+        `beside` is for a model whose own talk is not the one of this context, such as that of an MCP client: it finds
+        the user's last message too, and what it writes is shown to the model that talks here.
+        """
         from quire.agent.desk import Desk
         from quire.agent.tools import Tools
 
-        return Tools(Desk(agent, partial(self._windows_of, agent)))
+        return Tools(Desk(agent, partial(self._windows_of, agent), beside=beside))
 
     def _pieces(self, options: RenderOptions) -> "Sequence[Volatile]":
         """What stands in the tail of a view: windows, as soon as anybody has asked for them."""

@@ -89,6 +89,19 @@ def test_what_a_client_does_stands_in_the_journal_under_its_name(ctx: Context) -
     assert [entry.actor for entry in ctx.history()][-1] == "desktop"
 
 
+def test_a_client_works_beside_the_talk_of_the_context(ctx: Context) -> None:
+    ctx.user("May 20, please. 五月二十日")
+    assert "Nothing found" in ctx.tools.call("find", {"query": "五月"})  # the model that answers it knows it
+
+    async def main() -> None:
+        async with Client(server(ctx)) as client:
+            assert "[usr-3]" in text_of(await client.call_tool("find", {"query": "五月"}))
+            await client.call_tool("write_page", {"name": "Day", "text": "May 20 is a Tuesday."})
+
+    run(main)
+    assert "May 20 is a Tuesday." in ctx.render(preview=True).openai()[-1]["content"]
+
+
 def test_calls_are_not_counted_by_turns_of_which_nobody_tells(ctx: Context) -> None:
     async def main() -> None:
         async with Client(server(ctx)) as client:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from quire.agent.facade import AgentContext
+from quire.pages import PageIndex
 
 
 class Windowing(Protocol):
@@ -15,8 +16,22 @@ class Windowing(Protocol):
 
 
 class Desk:
-    """Everything one agent's tools need. `windows` gives its windows, or None while no app is registered."""
+    """Everything one agent's tools need. `windows` gives its windows, or None while no app is registered.
 
-    def __init__(self, agent: AgentContext, windows: Callable[[], Windowing | None] = lambda: None) -> None:
-        self.agent = agent.telling()
+    `beside` is for a model whose own talk is not the one of this context: what it calls does not stand in it.
+    """
+
+    def __init__(
+        self,
+        agent: AgentContext,
+        windows: Callable[[], Windowing | None] = lambda: None,
+        *,
+        beside: bool = False,
+    ) -> None:
+        self.agent = agent if beside else agent.telling()
         self.windows = windows
+        self._beside = beside
+
+    def at_hand(self) -> set[PageIndex]:
+        """What the model is answering just now and need not look for."""
+        return set() if self._beside else self.agent.at_hand()

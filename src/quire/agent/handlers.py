@@ -26,7 +26,7 @@ def find(desk: Desk, query: str, limit: int | None = None) -> str:
     asked = parse(query)
     if not asked.clauses:
         raise InvalidValue(f"query is {shown(query)}; it holds no word to look for.")
-    at_hand, most = desk.agent.at_hand(), min(limit or _HITS, _MOST_HITS)
+    at_hand, most = desk.at_hand(), min(limit or _HITS, _MOST_HITS)
     hits = [hit for hit in desk.agent.find(query, most + len(at_hand)) if hit.index not in at_hand][:most]
     if not hits:
         return f"Nothing found for {query[:_SAID]!r}. Try fewer or other words{_hint(asked)}."

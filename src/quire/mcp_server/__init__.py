@@ -111,5 +111,5 @@ def _made(
     if isinstance(poll, bool) or not isinstance(poll, int | float) or not 0 < poll < float("inf"):
         raise InvalidValue(f"poll is {shown(poll)}; a number of seconds above 0 is needed.")
     agent = context.acting(actor, quota=Quota(calls=_CALLS))
-    served = chosen(context.tools_of(agent), tools, prefix, read_only=read_only)
+    served = chosen(context.tools_of(agent, beside=True), tools, prefix, read_only=read_only)
     return BookServer(Book(context, agent, served, prefix=prefix), poll)
