@@ -29,4 +29,4 @@ def test_an_agent_that_is_killed_goes_on_and_nothing_is_lost(kinds: str, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", KINDS)
 def test_an_agent_that_is_killed_again_and_again_loses_nothing(kinds: str, tmp_path: Path) -> None:
-    killed(kinds, tmp_path, 80, SystemRandom().getrandbits(32))
+    killed(kinds, tmp_path, 40, SystemRandom().getrandbits(32))

@@ -180,7 +180,7 @@ MESSAGES: Any = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(MESSAGES, max_size=4), max_size=5))
 def test_whatever_is_added_comes_back_and_the_view_is_legal(batches: list[list[BaseMessage]]) -> None:
     history = QuireChatMessageHistory("s", quire.MemoryStorage())
@@ -208,20 +208,33 @@ def thread(name: str) -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-def turns(agent: Any, count: int, config: Any, state: Sequence[BaseMessage] = ()) -> list[BaseMessage]:
-    """Ask and ask; what the state is then."""
-    messages = list(state)
+def earlier(count: int) -> list[BaseMessage]:
+    """Turns as `turns` makes them, without an agent."""
+    messages: list[BaseMessage] = []
     for n in range(count):
+        messages.append(question(n))
+        messages.append(looks_then_answers(messages))
+        call = messages[-1].tool_calls[0]  # type: ignore[attr-defined]
+        messages.append(ToolMessage(look.invoke(call["args"]), tool_call_id=call["id"], name="look"))
+        messages.append(looks_then_answers(messages))
+    return messages
+
+
+def turns(agent: Any, count: int, config: Any, begun: Sequence[BaseMessage] = ()) -> list[BaseMessage]:
+    """Ask and ask; what the state is then."""
+    messages = list(begun)
+    for n in range(len(begun) // 4, count):
         messages = agent.invoke({"messages": [*messages, question(n)]}, config)["messages"]
     return messages
 
 
-def test_two_hundred_turns_far_past_the_budget(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [170, pytest.param(0, marks=pytest.mark.slow)])
+def test_two_hundred_turns_far_past_the_budget(tmp_path: Path, before: int) -> None:
     model = Scripted(play=looks_then_answers)
     middleware, agent = agent_on(tmp_path / "a.db", model, budget=BUDGET)
-    state = turns(agent, 210, thread("42"))
+    state = turns(agent, 210, thread("42"), earlier(before))
     assert len(state) == 840
-    assert len(model.sent) == 420
+    assert len(model.sent) == 2 * (210 - before)
     assert all(problems(sent) == [] for sent in model.sent)
     assert max(map(tokens, model.sent[::23])) <= BUDGET
     ctx = middleware.context("42")
