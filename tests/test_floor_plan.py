@@ -265,8 +265,17 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("aio.lanes", "aio.faces", "aio.entrance", "aio.doors", "aio"),
     ("adapters", "adapters.opening"),
     ("adapters.following",),
-    ("adapters.shelf", "adapters.stores", "adapters.holding", "adapters.items"),
     (
+        "adapters.shelf",
+        "adapters.stores",
+        "adapters.holding",
+        "adapters.items",
+        "adapters.memories",
+        "adapters.turns",
+    ),
+    (
+        "adapters.anthropic",
+        "adapters.openai",
         "adapters.openai_agents",
         "adapters.langchain.messages",
         "adapters.langchain.originals",

@@ -1,0 +1,259 @@
+"""Memory files as pages: what the commands of Anthropic's memory tool do, and what they say, word for word.
+
+`/memories` is a folder of a context: directories are folders, files are text pages. Every command is an operation of
+an agent, behind its permissions and in the journal under its name, so whatever it changes can be undone. What a model
+did wrong is a `Refused`, whose text is for the model.
+"""
+
+from collections.abc import Callable, Iterator
+from posixpath import normpath
+from typing import NamedTuple
+
+from quire.adapters.shelf import patiently
+from quire.agent.facade import AgentContext
+from quire.context import Context
+from quire.errors import InvalidOperation, QuireError, shown
+from quire.pages import ContentsPage, Page, PageIndex
+
+ROOT = "/memories"
+ACTOR = "memory"
+_FOLDER = "memories"
+_MAX_LINES = 999_999
+_WIDTH = 6
+_DIRECTORY = 4_096  # what a directory takes on a disk, as those who list one expect to see
+
+
+class Refused(Exception):
+    """A command that a model got wrong. Its text is the answer."""
+
+
+class Place(NamedTuple):
+    """A path below `/memories`: as the model wrote it, and its names."""
+
+    path: str
+    names: tuple[str, ...]
+
+
+class Memories:
+    """The files of one folder of a context, by default `memories` among the agent's notes."""
+
+    def __init__(self, ctx: Context, folder: PageIndex | None = None, agent: AgentContext | None = None) -> None:
+        self.ctx = ctx
+        self.agent = (agent or ctx.acting(ACTOR)).telling()
+        self._given = folder
+
+    def view(self, path: str, lines: list[int] | None = None) -> str:
+        """A directory two levels deep, or a file with its lines numbered, perhaps some of them."""
+        return self._done(lambda: self._view(_place(path), lines))
+
+    def create(self, path: str, text: str) -> str:
+        """Write a new file, and the directories above it."""
+        return self._done(lambda: self._create(_place(path), text))
+
+    def str_replace(self, path: str, old: str, new: str) -> str:
+        """Put a text in the place of one that stands once in a file."""
+        return self._done(lambda: self._str_replace(_place(path), old, new))
+
+    def insert(self, path: str, line: int, text: str) -> str:
+        """Put a text after a line of a file; 0 is its beginning."""
+        return self._done(lambda: self._insert(_place(path), line, text))
+
+    def delete(self, path: str) -> str:
+        """Remove a file, or a directory with all in it."""
+        return self._done(lambda: self._delete(_place(path)))
+
+    def rename(self, old: str, new: str) -> str:
+        """Give a file or a directory another name, or another place."""
+        return self._done(lambda: self._rename(_place(old), _place(new)))
+
+    def clear(self) -> str:
+        """Remove all files."""
+
+        def clear() -> str:
+            for page in self.agent.children(self._root()):
+                self.agent.remove_page(page.index)
+            return "All memory cleared"
+
+        return self._done(clear)
+
+    # The commands
+
+    def _view(self, place: Place, lines: list[int] | None) -> str:
+        page = self._at(place)
+        if isinstance(page, ContentsPage):
+            return self._listed(place, page)
+        every = self._text(page).split("\n")
+        if len(every) > _MAX_LINES:
+            raise Refused(f"File {place.path} exceeds maximum line limit of 999,999 lines.")
+        first, end = 0, len(every)
+        if lines and len(lines) == 2:
+            first, end = max(1, lines[0]) - 1, end if lines[1] == -1 else lines[1]
+        numbered = _numbered(every[first:end], first + 1)
+        return f"Here's the content of {place.path} with line numbers:\n" + "\n".join(numbered)
+
+    def _listed(self, place: Place, folder: Page) -> str:
+        lines = [f"{_size(_DIRECTORY)}\t{place.path}"]
+        for name, page in self._below(folder.index):
+            is_folder = isinstance(page, ContentsPage)
+            size = _DIRECTORY if is_folder else len(self._text(page).encode())
+            lines.append(f"{_size(size)}\t{place.path}/{name}{'/' if is_folder else ''}")
+        header = f"Here're the files and directories up to 2 levels deep in {place.path}, excluding hidden items:"
+        return "\n".join([header, *lines])
+
+    def _below(self, folder: PageIndex, above: str = "") -> Iterator[tuple[str, Page]]:
+        """The pages in a folder and in those directly below it, by name, with their paths."""
+        for page in sorted(self.agent.children(folder), key=lambda page: page.name):
+            if page.name.startswith("."):
+                continue
+            yield above + page.name, page
+            if isinstance(page, ContentsPage) and not above:
+                yield from self._below(page.index, f"{page.name}/")
+
+    def _create(self, place: Place, text: str) -> str:
+        if self._found(place.names) is not None:
+            raise Refused(f"File {place.path} already exists")
+        folder = self._made(place, place.names[:-1])
+        self.agent.create_detail_page(place.names[-1], "", text, folder)
+        return f"File created successfully at: {place.path}"
+
+    def _str_replace(self, place: Place, old: str, new: str) -> str:
+        page, text = self._file(place)
+        lines = [text[:at].count("\n") + 1 for at in _places_of(old, text)]
+        if text.count(old) == 0:
+            raise Refused(f"No replacement was performed, old_str `{old}` did not appear verbatim in {place.path}.")
+        if text.count(old) > 1:
+            listed = ", ".join(map(str, lines))
+            raise Refused(
+                f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: {listed}."
+                " Please ensure it is unique"
+            )
+        self.agent.set_detail(page.index, changed := text.replace(old, new))
+        every, at = changed.split("\n"), lines[0] - 1
+        first = max(0, at - 2)
+        snippet = _numbered(every[first : at + 3], first + 1)
+        said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
+        return said + "\n".join(snippet)
+
+    def _insert(self, place: Place, line: int, text: str) -> str:
+        page, before = self._file(place)
+        lines = before.split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        if line < 0 or line > len(lines):
+            raise Refused(f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}].")
+        lines.insert(line, text.rstrip("\n"))
+        changed = "\n".join(lines)
+        self.agent.set_detail(page.index, changed if changed.endswith("\n") else changed + "\n")
+        return f"The file {place.path} has been edited."
+
+    def _delete(self, place: Place) -> str:
+        if not place.names:
+            raise Refused(f"Cannot delete the {ROOT} directory itself")
+        page = self._found(place.names)
+        if page is None:
+            raise Refused(f"The path {place.path} does not exist")
+        self.agent.remove_page(page.index)
+        return f"Successfully deleted {place.path}"
+
+    def _rename(self, old: Place, new: Place) -> str:
+        if not old.names:
+            raise Refused(f"Cannot rename the {ROOT} directory itself")
+        if self._found(new.names) is not None:
+            raise Refused(f"The destination {new.path} already exists")
+        page = self._found(old.names)
+        if page is None:
+            raise Refused(f"The path {old.path} does not exist")
+        if new.names[: len(old.names)] == old.names:
+            raise Refused(f"Cannot move {old.path} into itself: {new.path} is below it")
+        folder = self._made(new, new.names[:-1])
+        if page.parent != folder:
+            self.agent.move_page(page.index, folder)
+        if page.name != new.names[-1]:
+            self.agent.update_page(page.index, name=new.names[-1])
+        return f"Successfully renamed {old.path} to {new.path}"
+
+    # Pages by their paths
+
+    def _root(self) -> PageIndex:
+        if self._given is not None:
+            return self._given
+        notes = next((segment for segment in self.agent.list_segments() if segment.id == "mem"), None)
+        if notes is None:
+            raise InvalidOperation("This context has no segment 'mem' for memory files: name another folder.")
+        found = self._child(notes.root_index, _FOLDER)
+        if found is None:
+            made = self.agent.create_contents_page(_FOLDER, "The memory files", notes.root_index)
+            self.agent.hide_details(made)  # the model looks for itself: one line is enough in its view
+            return made
+        return found.index
+
+    def _found(self, names: tuple[str, ...]) -> Page | None:
+        page: Page | None = self.agent.get_page(self._root())
+        for name in names:
+            page = self._child(page.index, name) if isinstance(page, ContentsPage) else None
+        return page
+
+    def _child(self, folder: PageIndex, name: str) -> Page | None:
+        return next((page for page in self.agent.children(folder) if page.name == name), None)
+
+    def _at(self, place: Place) -> Page:
+        page = self._found(place.names)
+        if page is None:
+            raise Refused(f"The path {place.path} does not exist. Please provide a valid path.")
+        return page
+
+    def _file(self, place: Place) -> tuple[Page, str]:
+        page = self._at(place)
+        if isinstance(page, ContentsPage):
+            raise Refused(f"The path {place.path} is not a file.")
+        return page, self._text(page)
+
+    def _text(self, page: Page) -> str:
+        return self.agent.read_page(page.index, 0, self.agent.length(page.index))
+
+    def _made(self, place: Place, names: tuple[str, ...]) -> PageIndex:
+        """The folder of these names, made if it is not there."""
+        folder = self._root()
+        for name in names:
+            page = self._child(folder, name)
+            if page is not None and not isinstance(page, ContentsPage):
+                raise Refused(f"Cannot write {place.path}: {name} is a file, not a directory")
+            folder = page.index if page is not None else self.agent.create_contents_page(name, "", folder)
+        return folder
+
+    def _done(self, command: Callable[[], str]) -> str:
+        """Carry a command out; what the context refuses is told as a refusal too."""
+        try:
+            return patiently(self.ctx, command)
+        except QuireError as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
+
+
+def _place(path: str) -> Place:
+    """The names of a path. Raises `Refused` for one that is not in `/memories`."""
+    if not isinstance(path, str) or not (path == ROOT or path.startswith(f"{ROOT}/")):
+        raise Refused(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else shown(path)}")
+    below = normpath("/" + path[1:].lstrip("/"))
+    if below != ROOT and not below.startswith(f"{ROOT}/"):
+        raise Refused(f"Path {path} would escape {ROOT} directory")
+    return Place(path, tuple(below.split("/")[2:]))
+
+
+def _numbered(lines: list[str], first: int) -> list[str]:
+    return [f"{str(number).rjust(_WIDTH)}\t{line}" for number, line in enumerate(lines, first)]
+
+
+def _places_of(part: str, text: str) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def _size(count: int) -> str:
+    """A size as `ls -h` writes it."""
+    if count == 0:
+        return "0B"
+    power = min((count.bit_length() - 1) // 10, 3)
+    size = count / 1024**power
+    return f"{int(size) if size == int(size) else f'{size:.1f}'}{'BKMG'[power]}"

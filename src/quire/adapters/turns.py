@@ -1,0 +1,217 @@
+"""A turn with a model: ask, add the answer, run the calls in it, and ask again until it answers without one.
+
+The loop itself stands in the adapters, three lines each:
+
+    while turn.settle():
+        turn.take(client.chat.completions.create(**turn.request(), **more))
+    return turn.answer
+
+What it has done is in the context after every step, so a turn that was broken off is gone on with: `settle` begins
+with the calls that still wait for a result.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from inspect import iscoroutinefunction, signature
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from quire.adapters.shelf import patiently
+from quire.agent.tools import Tools
+from quire.aio.lanes import Lane
+from quire.context import Context
+from quire.errors import InvalidOperation, InvalidValue, QuotaExceeded, shown
+from quire.messages import ToolCall
+from quire.rendering import View
+from quire.schemas import count_tools
+
+Answer = TypeVar("Answer")
+Functions = Mapping[str, Callable[..., Any]]
+Values = dict[str, Any]
+
+
+class TurnOptions(Struct, frozen=True, kw_only=True):
+    """How a turn goes: which of the context's own tools the model gets, options of `render`, and the most requests.
+
+    `tools` are all of them (True), none (False), or some: `ctx.tools.only("find")`.
+    """
+
+    tools: bool | Tools = True
+    render: Mapping[str, Any] = {}
+    requests: int = 100
+
+
+class Turn(Generic[Answer]):
+    """One turn of a context with a model. `answer` is what the model said last.
+
+    `tools` are the schemas of the developer's tools, `functions` what runs when the model calls one: it gets the
+    arguments by name and returns text, or what can be written as JSON. An error in it goes to the caller; the turn
+    can be gone on with. A call that nobody here can run ends the turn: give its result, and go on.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        model: str,
+        tools: Iterable[Any] = (),
+        functions: Functions | None = None,
+        options: TurnOptions | None = None,
+        beside: str = "",
+    ) -> None:
+        chosen = options or TurnOptions()
+        own = chosen.tools
+        self.ctx = ctx
+        self.model = model
+        self.lane = Lane()
+        self.answer: Answer | None = None
+        self.own: Tools | None = own if isinstance(own, Tools) else ctx.tools if own else None
+        self._functions = dict(functions or {})
+        self.schemas = self._all_schemas(list(tools))
+        self._options = chosen
+        self._tools_tokens = count_tools(self.schemas) if self.schemas else 0
+        self._beside = ctx.pages.counter.count(beside) if beside else 0
+        self._view: View | None = None
+        self._requests = 0
+
+    # What a provider's adapter says
+
+    def own_schemas(self, tools: Tools, beside: list[Any]) -> list[Values]:
+        """The schemas of the context's tools and of the developer's, in the provider's shape."""
+        raise NotImplementedError
+
+    def written(self, view: View) -> Values:
+        """The view as the parameters of a request."""
+        raise NotImplementedError
+
+    def is_empty(self, answer: Answer) -> bool:
+        """Whether there is nothing in an answer that could be added."""
+        raise NotImplementedError
+
+    def refusal(self, error: Exception) -> Any:
+        """What a model is told of an error that a function raised for it; None if the error is the caller's."""
+        return None
+
+    # The steps of a turn
+
+    def settle(self) -> bool:
+        """Run the calls that wait for a result; whether the model is to be asked now.
+
+        Raises `QuotaExceeded` if it was asked too often, `InvalidOperation` if it cannot be asked at all.
+        """
+        for call in self.ctx.pending_calls():
+            run = self._runner(call)
+            if run is not None:
+                self._give(call, self._outcome(run))
+        return self._goes_on()
+
+    async def asettle(self) -> bool:
+        """`settle`, where functions may be async; others are run in a thread."""
+        for call in await self.lane.run(self.ctx.pending_calls):
+            run = self._runner(call)
+            if run is None:
+                continue
+            if iscoroutinefunction(getattr(run, "func", run)):
+                outcome = await self._awaited(run)
+            else:
+                outcome = await self.lane.run(self._outcome, run)
+            await self.lane.run(self._give, call, outcome)
+        return await self.lane.run(self._goes_on)
+
+    def request(self) -> Values:
+        """The parameters of the next request: the model, the view and the tools."""
+        given = dict(self._options.render)
+        reserve = given.pop("reserve", 0) + self._tools_tokens + self._beside
+        self._view = self.ctx.render(**{"model": self.model, **given}, reserve=reserve)
+        self._requests += 1
+        tools = {"tools": self.schemas} if self.schemas else {}
+        return {"model": self.model, **self.written(self._view), **tools}
+
+    def take(self, answer: Answer) -> None:
+        """Add an answer to the context, and learn from what it cost."""
+        if not self.is_empty(answer):
+            patiently(self.ctx, lambda: self.ctx.add(answer))
+        self.answer = answer
+        with suppress(InvalidValue):  # an endpoint may not count at all
+            self.ctx.report_usage(answer, tools=self._tools_tokens + self._beside, view=self._view)
+
+    def answered(self) -> Answer:
+        """The last answer."""
+        if self.answer is None:
+            raise InvalidOperation("The model has not answered yet.")
+        return self.answer
+
+    # Running calls
+
+    def _goes_on(self) -> bool:
+        waiting = self.ctx.pending_calls()
+        if waiting and self.answer is None:
+            calls = ", ".join(f"{call.id!r} ({call.name})" for call in waiting)
+            raise InvalidOperation(f"The model waits for results of {calls}: give them with tool_result().")
+        goes_on = self.answer is None or (not waiting and self.ends_with_result())
+        if goes_on and self._requests >= self._options.requests:
+            raise QuotaExceeded(
+                f"the model was asked {self._requests} times and still calls tools; TurnOptions(requests=…) allows more"
+            )
+        return goes_on
+
+    def ends_with_result(self) -> bool:
+        """Whether the last thing in the conversation is a result, which the model has not seen."""
+        newest = self.ctx.conversation.newest(1)
+        return bool(newest) and newest[0].role == "tool"
+
+    def _runner(self, call: ToolCall) -> Callable[[], Any] | None:
+        """What runs a call; None if nobody here can."""
+        function = self._functions.get(call.name)
+        if function is None:
+            return partial(self.own.call, call) if self.own is not None and call.name in self.own else None
+        try:
+            arguments = {"input": call.arguments} if call.custom else json.loads(call.arguments or "{}")
+            if not isinstance(arguments, dict):
+                raise InvalidValue(f"arguments are {shown(arguments)}; an object is needed")
+            signature(function).bind(**arguments)
+        except (ValueError, TypeError, RecursionError) as error:
+            return partial(_said, f"InvalidValue: {call.name}: {error}.")
+        return partial(function, **arguments)
+
+    def _outcome(self, run: Callable[[], Any]) -> tuple[Any, bool]:
+        """What a call gave, and whether it failed."""
+        try:
+            return run(), False
+        except Exception as error:
+            return self._told(error), True
+
+    async def _awaited(self, run: Callable[[], Any]) -> tuple[Any, bool]:
+        try:
+            return await run(), False
+        except Exception as error:
+            return self._told(error), True
+
+    def _told(self, error: Exception) -> Any:
+        told = self.refusal(error)
+        if told is None:
+            raise error
+        return told
+
+    def _give(self, call: ToolCall, outcome: tuple[Any, bool]) -> None:
+        content, failed = outcome
+        if not isinstance(content, str) and not _is_parts(content):
+            content = json.dumps(content, ensure_ascii=False, default=str)
+        patiently(self.ctx, lambda: self.give(call.id, content, failed))
+
+    def give(self, call_id: str, content: Any, failed: bool) -> None:
+        """Add the result of a call."""
+        self.ctx.tool_result(call_id, content)
+
+    def _all_schemas(self, tools: list[Any]) -> list[Values]:
+        return tools if self.own is None else self.own_schemas(self.own, tools)
+
+
+def _said(text: str) -> str:
+    return text
+
+
+def _is_parts(content: Any) -> bool:
+    return isinstance(content, list) and all(isinstance(part, dict) and "type" in part for part in content)

@@ -1,0 +1,260 @@
+"""OpenAI's SDK against a local endpoint: chat and Responses, plain, streaming and async, far past the budget."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError, OpenAI
+
+import quire
+from quire.adapters.openai import (
+    TurnOptions,
+    acomplete,
+    arespond,
+    astream,
+    astream_response,
+    complete,
+    respond,
+    stream,
+    stream_response,
+)
+from tests.adapters.endpoint import Body, Call, Endpoint, Reply
+
+BUDGET = 3_000
+MODEL = "gpt-5"
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+CHAT_TOOL: Body = {"type": "function", "function": {"name": "add", "parameters": PARAMETERS}}
+RESPONSES_TOOL: Body = {"type": "function", "name": "add", "parameters": PARAMETERS, "strict": False}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(endpoint: Endpoint) -> Iterator[OpenAI]:
+    endpoint.requests.clear()
+    with OpenAI(base_url=f"{endpoint.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+def ctx() -> quire.Context:
+    return quire.open("memory:", budget=BUDGET)
+
+
+def sent(body: Body) -> list[Body]:
+    listed: list[Body] = body.get("messages") or body["input"]
+    return listed
+
+
+def shape(body: Body) -> str:
+    return "openai" if "messages" in body else "responses"
+
+
+def is_asked(body: Body) -> bool:
+    """Whether the last thing in a request is what the user said."""
+    return sent(body)[-1].get("role") == "user"
+
+
+def checked(body: Body) -> int:
+    """The tokens of a request, which has to be legal and within the budget."""
+    assert quire.check_legal(sent(body), shape(body)) == []
+    told = quire.open("memory:", preamble="")
+    told.add(sent(body))
+    tokens = told.render().tokens + quire.count_tools(body.get("tools", ()))
+    assert tokens <= BUDGET, f"{tokens} tokens"
+    return tokens
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_many_turns_stay_within_the_budget(
+    client: OpenAI, endpoint: Endpoint, ctx: quire.Context, request: pytest.FixtureRequest, api: str
+) -> None:
+    short = 200 if api == "chat" else 60  # the SDK itself takes long to look through items
+    turns = 1_000 if request.config.getoption("--long") else short
+    ask, read = (complete, stream) if api == "chat" else (respond, stream_response)
+    options: dict[str, Any] = {"model": MODEL, "functions": {"add": lambda a, b: a + b}}
+    options["tools"] = [CHAT_TOOL if api == "chat" else RESPONSES_TOOL]
+    ctx.system("你是一个细心的助手。")
+
+    def script(body: Body) -> Reply:
+        number = len(endpoint.requests)
+        billed = checked(body) if number % 10 == 0 else 0
+        if is_asked(body) and number % 4 == 0:
+            calls = (
+                Call(f"f{number}", "find", {"query": f"question {number}"}),
+                Call(f"a{number}", "add", {"a": 1, "b": 2}),
+            )
+            return Reply("let me see", calls, billed)
+        return Reply(f"answer {number} " + "with some words to fill the room " * 8, (), billed)
+
+    endpoint.script = script
+    ctx.user("记住: 我的会员号是 QX-4471-Z。")
+    ask(client, ctx, **options)
+    for number in range(turns):
+        ctx.user(f"question {number}, " + "which is rather long " * 6)
+        if number % 4:
+            ask(client, ctx, **options)
+        else:
+            assert list(read(client, ctx, **options))
+        assert ctx.pending_calls() == []
+    assert len(endpoint.requests) > turns
+    assert all(quire.check_legal(sent(body), shape(body)) == [] for body in endpoint.requests)
+    assert sum(message.role == "user" for message in ctx.messages()) == turns + 1
+    assert ctx.conversation.newest(1)[0].role == "assistant"
+    assert "QX-4471-Z" in ctx.tools.call("find", {"query": "会员号"})
+    learned = ctx.stats().usage[MODEL]
+    assert learned.reports > turns // 20
+    assert 0.8 < learned.factor < 1.2  # the endpoint bills what is counted here
+    assert ctx.check() == []
+
+
+def test_async_clients_and_functions(endpoint: Endpoint, ctx: quire.Context) -> None:
+    endpoint.requests.clear()
+
+    async def add(a: int, b: int) -> Body:
+        await asyncio.sleep(0)
+        return {"和": a + b}
+
+    def script(body: Body) -> Reply:
+        number = len(endpoint.requests)
+        return Reply("", (Call(f"a{number}", "add", {"a": number, "b": 1}),)) if is_asked(body) else Reply("Done.")
+
+    endpoint.script = script
+    options: Body = {"model": MODEL, "functions": {"add": add}}
+
+    async def work() -> None:
+        async with AsyncOpenAI(base_url=f"{endpoint.url}/v1", api_key="none") as client:
+            ctx.user("one")
+            first = await acomplete(client, ctx, tools=[CHAT_TOOL], **options)
+            assert first.choices[0].message.content == "Done."
+            ctx.user("two")
+            assert [chunk async for chunk in astream(client, ctx, tools=[CHAT_TOOL], **options)]
+            ctx.user("three")
+            third = await arespond(client, ctx, tools=[RESPONSES_TOOL], instructions="Be brief.", **options)
+            assert third.output_text == "Done."
+            ctx.user("four")
+            types = [event.type async for event in astream_response(client, ctx, tools=[RESPONSES_TOOL], **options)]
+            assert types.count("response.completed") == 2
+
+    asyncio.run(work())
+    results = [message.text for message in ctx.messages() if message.role == "tool"]
+    assert results == ['{"和": 2}', '{"和": 4}', '{"和": 6}', '{"和": 8}']
+    assert [checked(body) > 0 for body in endpoint.requests] == [True] * 8
+
+
+def test_what_was_streamed_is_stored_as_what_was_not(client: OpenAI, endpoint: Endpoint) -> None:
+    calls = Call("a1", "add", {"a": 1, "b": 2}), Call("a2", "add", {"a": 3, "b": 4})
+    endpoint.script = lambda body: Reply("两次", calls) if is_asked(body) else Reply("好了。")
+    stored = []
+    for ask in (complete, lambda *args, **more: list(stream(*args, **more))):
+        ctx = quire.open("memory:", budget=BUDGET)
+        ctx.user("add")
+        ask(client, ctx, model=MODEL, tools=[CHAT_TOOL], functions={"add": lambda a, b: a + b})
+        stored.append([(message.role, message.content, message.tool_calls, message.raw) for message in ctx.messages()])
+    assert stored[0] == stored[1]
+    assert [row[1] for row in stored[0]] == ["add", "两次", "3", "7", "好了。"]
+
+
+def test_what_a_model_sends_wrong_is_told_to_it(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+    calls = Call("a1", "add", {"a": 1, "c": 2}), Call("f1", "find", {"wrong": 1})
+    endpoint.script = lambda body: Reply("", calls) if is_asked(body) else Reply("I see.")
+    ctx.user("add")
+    complete(client, ctx, model=MODEL, tools=[CHAT_TOOL], functions={"add": lambda a, b: a + b})
+    first, second = (message.text for message in ctx.messages() if message.role == "tool")
+    assert first == "InvalidValue: add: missing a required argument: 'b'."
+    assert second.startswith("InvalidValue: ")
+
+
+def test_a_turn_that_was_broken_off_is_gone_on_with(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+    calls = Call("a1", "add", {"a": 1, "b": 2}), Call("t1", "theirs", {})
+    endpoint.script = lambda body: Reply("", calls) if is_asked(body) else Reply("3.")
+    ctx.user("add")
+
+    def add(a: int, b: int) -> int:
+        raise ZeroDivisionError(a + b)
+
+    with pytest.raises(ZeroDivisionError):
+        complete(client, ctx, model=MODEL, functions={"add": add})
+    with pytest.raises(quire.InvalidOperation, match=r"waits for results of 't1' \(theirs\)"):
+        complete(client, ctx, model=MODEL, functions={"add": lambda a, b: a + b})
+    ctx.tool_result("t1", "by hand")
+    reply = complete(client, ctx, model=MODEL)
+    assert reply.choices[0].message.content == "3."
+    assert [message["content"] for message in sent(endpoint.requests[-1]) if message["role"] == "tool"] == [
+        "3",
+        "by hand",
+    ]
+
+
+def test_calls_of_others_are_left_to_them(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+    endpoint.script = lambda _: Reply("", (Call("t1", "theirs", {}), Call("t2", "budget", {})))
+    ctx.user("Go.")
+    assert complete(client, ctx, model=MODEL).choices[0].finish_reason == "tool_calls"
+    assert [call.name for call in ctx.pending_calls()] == ["theirs"]
+    ctx.user("Never mind.")
+    endpoint.script = lambda _: Reply("Fine.")
+    complete(client, ctx, model=MODEL)
+    assert quire.check_legal(sent(endpoint.requests[-1]), "openai") == []
+
+
+def test_a_model_that_goes_round_in_circles_is_stopped(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+    endpoint.script = lambda _: Reply("", (Call(f"t{len(endpoint.requests)}", "budget", {}),))
+    ctx.user("Go.")
+    with pytest.raises(quire.QuotaExceeded, match="asked 3 times"):
+        complete(client, ctx, model=MODEL, options=TurnOptions(requests=3))
+    assert len(endpoint.requests) == 3
+    assert ctx.pending_calls() == []
+
+
+def test_what_fails_changes_nothing(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+    def script(_: Body) -> Reply:
+        raise RuntimeError("overloaded")
+
+    endpoint.script = script
+    ctx.user("Hello?")
+    asks: list[Callable[..., Any]] = [complete, respond, lambda *args, **more: list(stream(*args, **more))]
+    for ask in asks:
+        with pytest.raises(BadRequestError, match="overloaded"):
+            ask(client, ctx, model=MODEL)
+    endpoint.script = lambda _: Reply("half an answer")
+    chunks = stream(client, ctx, model=MODEL)
+    next(chunks)
+    cast(Any, chunks).close()
+    assert [message.role for message in ctx.messages()] == ["user"]
+    list(stream_response(client, ctx, model=MODEL))
+    assert [message.role for message in ctx.messages()] == ["user", "assistant"]
+
+
+def test_which_tools_and_how_it_is_drawn_can_be_said(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+    endpoint.script = lambda _: Reply("Hi.")
+    ctx.user("早上好。" * 40 + "雨伞放在地下室的蓝色柜子里。" + "今天天气不错。" * 40)
+    for number in range(60):
+        ctx.user(f"question {number} " * 20)
+    ctx.user("What is new?")
+    complete(client, ctx, model=MODEL, options=TurnOptions(tools=False))
+    assert "tools" not in endpoint.requests[-1]
+    assert "地下室" not in json.dumps(sent(endpoint.requests[-1]), ensure_ascii=False)
+    ctx.user("雨伞在哪里?")
+    only = TurnOptions(tools=ctx.tools.only("find"), render={"recall": True})
+    complete(client, ctx, model=MODEL, options=only)
+    assert [tool["function"]["name"] for tool in endpoint.requests[-1]["tools"]] == ["find"]
+    assert "地下室" in json.dumps(sent(endpoint.requests[-1]), ensure_ascii=False)
+
+
+def test_the_reasoning_of_another_model_is_not_sent(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+    endpoint.script = lambda _: Reply("Hi.")
+    ctx.user("Hello.")
+    respond(client, ctx, model="o9", options=TurnOptions(tools=False))
+    ctx.user("And you?")
+    respond(client, ctx, model="o9", options=TurnOptions(tools=False))
+    assert [item.get("type") for item in sent(endpoint.requests[-1])].count("reasoning") == 1
+    ctx.user("And you?")
+    respond(client, ctx, model="gpt-5", options=TurnOptions(tools=False))
+    assert [item.get("type") for item in sent(endpoint.requests[-1])].count("reasoning") == 0
