@@ -13,7 +13,6 @@ from quire.aio.lanes import Lane
 
 if TYPE_CHECKING:
     from quire import library as many
-    from quire.aio.doors import Context
     from quire.storage.base import Storage
 
 T = TypeVar("T", bound="Closed")
@@ -111,18 +110,18 @@ class Library(Closed):
         load()
         return getattr(self, name)
 
-    def open(self, name: str = "default", **options: Any) -> "Opening[Context]":
+    def open(self, name: str = "default", **options: Any) -> "Opening[Any]":
         """Open a context, creating it if it is new: await it, or use it in an `async with` block."""
         return Opening(self._lane, lambda: self._inner().open(name, **options))
 
-    def create(self, name: str, **options: Any) -> "Opening[Context]":
+    def create(self, name: str, **options: Any) -> "Opening[Any]":
         """Make a new context and open it: await it, or use it in an `async with` block."""
         return Opening(self._lane, lambda: self._inner().create(name, **options))
 
 
 def open(  # noqa: A001 - as quire.open
     where: "str | os.PathLike[str] | Storage", context: str = "default", **options: Any
-) -> "Opening[Context]":
+) -> "Opening[Any]":
     """Open a context as `quire.open` does: await it, or use it in an `async with` block, which closes it."""
 
     def call() -> Any:
