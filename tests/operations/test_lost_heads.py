@@ -113,13 +113,14 @@ def test_a_context_that_is_dropped_leaves_nothing_to_tell(server: Server) -> Non
 def test_a_handle_learns_that_its_context_was_deleted(server: Server) -> None:
     full_talk(server.storage, "c")
     again = server.another()
-    talks = [new_talk(again, "c") for _ in range(4)]
+    talks = [new_talk(again, "c") for _ in range(5)]
     Library(server.storage).delete("c")
     acts: list[Callable[[Context], object]] = [
         lambda talk: talk.user("too late"),
         lambda talk: list(talk.history()),
         lambda talk: talk.pages.get_page("mem-99"),
         lambda talk: talk.pages.marshal(),
+        lambda talk: talk.find("hello"),
     ]
     for talk, act in zip(talks, acts, strict=True):
         with pytest.raises(NoSuchContext, match="'c' was deleted"):

@@ -22,7 +22,7 @@ from quire.search.vectors import Embedder, vectors_if
 from quire.search.words import BARE, plain
 from quire.state import State
 from quire.storage.base import MAX_KEY
-from quire.storage.searching import Index
+from quire.storage.searching import Index, IndexLost
 
 _AGAIN = 8
 _LOOKED_AT = 256
@@ -121,7 +121,13 @@ def find(
         return []
     near, written = _meaning(state, query, embedder), _written(query)
     search = _Search(state, wanted, min(limit, MAX_KEY), seen, within, chosen, near, written)
-    return asked(state.storage, state.context, search.hits)
+    try:
+        found = asked(state.storage, state.context, search.hits)
+    except IndexLost as error:
+        raise state.deleted() or error from None
+    if not found and (gone := state.deleted()):
+        raise gone
+    return found
 
 
 class Aside(Through):
