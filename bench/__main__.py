@@ -17,7 +17,21 @@ from pathlib import Path
 import apsw
 
 import quire
-from bench import agent, book, cli, contexts, conversation, inspector, postgres, s3, search, server, view, windows
+from bench import (
+    adapters,
+    agent,
+    book,
+    cli,
+    contexts,
+    conversation,
+    inspector,
+    postgres,
+    s3,
+    search,
+    server,
+    view,
+    windows,
+)
 from bench.figures import Figure, as_markdown, as_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +52,7 @@ TOPICS: dict[str, Topic] = {
     "postgres": postgres.run,
     "s3": s3.run,
     "contexts": contexts.run,
+    "adapters": adapters.run,
 }
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 

@@ -225,9 +225,8 @@ def test_every_operation_of_the_contract_exists() -> None:
 
 
 def test_the_codes_of_errors_are_stable() -> None:
-    errors = {
-        name: value for name, value in vars(quire).items() if isinstance(value, type) and issubclass(value, QuireError)
-    }
+    public = ((name, getattr(quire, name)) for name in quire.__all__)
+    errors = {name: value for name, value in public if isinstance(value, type) and issubclass(value, QuireError)}
     assert {name: error.code for name, error in errors.items()} == CODES
 
 

@@ -1,1 +1,31 @@
-"""What an adapter adds to the framework and to the same calls of quire made by hand."""
+"""Adapters: an agent's turn through each framework, against the framework alone and the same quire calls made by hand."""
+
+import statistics
+from importlib import import_module
+from pathlib import Path
+
+from bench.figures import Figure
+
+ADAPTERS = ("langchain", "openai_agents", "pydantic_ai", "openai", "anthropic", "mcp")
+"""The modules here; each has `turns(folder, count)`: seconds for the framework alone, by hand, and the adapter."""
+_LIMIT = 1.5
+_ROUNDS = 5
+
+
+def run(folder: Path, size: int) -> list[Figure]:
+    """One figure for every adapter: the median of some rounds, after one that warms up."""
+    count = 50 if size >= 1_000_000 else 15
+    return [_overhead(name, folder, count) for name in ADAPTERS]
+
+
+def _overhead(name: str, folder: Path, count: int) -> Figure:
+    turns = import_module(f"bench.adapters.{name}").turns
+    rounds = []
+    for number in range(_ROUNDS + 1):
+        place = folder / f"{name}-{number}"
+        place.mkdir()
+        rounds.append(turns(place, count))
+    alone, by_hand, adapter = (statistics.median(times) / count * 1e3 for times in zip(*rounds[1:], strict=True))
+    ratio = statistics.median(taken / (framework + hand) for framework, hand, taken in rounds[1:])
+    note = f"{adapter:.2f} ms against {alone:.2f} ms of the framework and {by_hand:.2f} ms by hand"
+    return Figure(f"a turn through {name}, against the framework and the direct calls", ratio, "×", _LIMIT, note)
