@@ -1,195 +1,215 @@
-"""Kills a process in the middle of turns, again and again, and goes on with the same store.
+"""Kills an agent in the middle of its turns and lets it go on. Run by `test_killed.py` as a program of its own.
 
-Run by `test_killing.py` as a program of its own, which has no threads and so can fork: each child goes on with the
-conversation and acknowledges every turn through a pipe until it is killed; then the parent looks at what is there.
-Prints what it did as JSON.
+The program forks: each child goes on where the framework's own record stands, and tells through a pipe what the model
+was sent. Then it is killed, and the parent looks at what is stored.
 """
 
 import asyncio
 import json
 import os
+import pickle
 import select
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, cast
-
-from agents import Agent, Runner
-from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
-from anthropic import Anthropic
-from openai import OpenAI
+from typing import Any, NoReturn
 
 import quire
-from quire.adapters.anthropic import QuireMemoryTool
-from quire.adapters.anthropic import complete as ask_anthropic
-from quire.adapters.openai import complete as ask_openai
-from quire.adapters.openai_agents import QuireSession
-from tests.adapters.endpoint import Body, Call, Endpoint, Reply
 
-BUDGET = 4_000
-WORDS = "一些 words to fill the room " * 12
-LONGEST_LIFE = 0.3
-Told = Callable[[int], None]
+Tell = Callable[[str, Sequence[object]], None]
+"""Tells what was asked, and what is wrong with the list that the model was sent."""
+
+LONGEST_LIFE = 0.12
+BUDGET = 900
 
 
-def with_agents(path: str, tell: Told) -> None:
-    """Turns of the Agents SDK. Every third time the history is cleared and begun anew, in two calls."""
-    session = QuireSession("talk", path, budget=BUDGET)
-    model = ScriptedModel()
+def langchain(folder: Path, tell: Tell) -> None:
+    """An agent with a checkpointer on disk."""
+    from langchain.agents import create_agent
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+    from langgraph.checkpoint.memory import InMemorySaver
 
-    def answer(call: ModelCall) -> list[Any]:
-        items = cast(list[Body], call.input)
-        assert quire.check_legal(items, "responses") == []
-        number = time.monotonic_ns()
-        if items[-1].get("type") != "function_call_output":
-            return [function_call("find", {"query": "会员号"}, call_id=f"c{number}")]
-        return [assistant_message(WORDS, item_id=f"m{number}")]
+    from quire.adapters.langchain import QuireMiddleware
+    from tests.adapters.langchain_models import Scripted, look, looks_then_answers, problems
 
-    async def work() -> None:
-        agent = Agent(name="a", model=model, tools=session.tools("find"))
-        config = session.run_config(tracing_disabled=True)
-        number = newest(session.context) + 1
-        while True:
-            model.extend([ModelStep.respond(answer)] * 2)
-            await Runner.run(agent, f"turn {number} {WORDS}", session=session, run_config=config)
-            tell(number)
-            if number % 3 == 0:
-                number += 1
-                await session.clear_session()
-                await asyncio.sleep(LONGEST_LIFE / 4)
-                await session.add_items([{"role": "user", "content": f"turn {number} begins anew"}])
-                tell(number)
-            number += 1
+    class Saver(InMemorySaver):
+        """Keeps every checkpoint in a file, as a database would."""
 
-    asyncio.run(work())
+        kept = folder / "checkpoints"
 
+        def load(self) -> None:
+            if self.kept.exists():
+                storage, writes, blobs = pickle.loads(self.kept.read_bytes())
+                for thread, spaces in storage.items():
+                    self.storage[thread].update(spaces)
+                self.writes.update(writes)
+                self.blobs.update(blobs)
 
-def with_openai(path: str, tell: Told) -> None:
-    """Turns by chat completions, each with a call of quire's tools and one of ours."""
-    endpoint = Endpoint()
+        def put(self, *args: Any, **kwargs: Any) -> Any:
+            done = super().put(*args, **kwargs)
+            storage = {thread: dict(spaces) for thread, spaces in self.storage.items()}
+            fresh = self.kept.with_suffix(".new")
+            fresh.write_bytes(pickle.dumps((storage, dict(self.writes), dict(self.blobs))))
+            fresh.replace(self.kept)
+            return done
 
-    def script(body: Body) -> Reply:
-        assert quire.check_legal(body["messages"], "openai") == []
-        number = time.monotonic_ns()
-        if body["messages"][-1]["role"] == "tool":
-            return Reply(WORDS)
-        return Reply("", (Call(f"a{number}", "find", {"query": "turn"}), Call(f"b{number}", "add", {"a": 1, "b": 2})))
+    def play(messages: list[BaseMessage]) -> AIMessage:
+        asked = [message.text for message in messages if message.type == "human"][-1]
+        tell(asked, problems(messages))
+        return looks_then_answers(messages)
 
-    endpoint.script = script
-    ctx = quire.open(path, "talk", budget=BUDGET)
-    client = OpenAI(base_url=f"{endpoint.url}/v1", api_key="none", max_retries=0)
-    go_on(ctx, tell, lambda _: ask_openai(client, ctx, model="m", functions={"add": lambda a, b: a + b}))
-
-
-def with_anthropic(path: str, tell: Told) -> None:
-    """Turns by Anthropic's messages, each with a note in a memory file."""
-    endpoint = Endpoint()
-    ctx = quire.open(path, "talk", budget=BUDGET)
-    memory = QuireMemoryTool(ctx)
-
-    def script(body: Body) -> Reply:
-        assert quire.check_legal(body["messages"], "anthropic") == []
-        if "tool_result" in str(body["messages"][-1]):
-            return Reply(WORDS)
-        number = newest(ctx)
-        create = {"command": "create", "path": f"/memories/轮次/{number}.md", "file_text": f"turn {number}"}
-        return Reply("", (Call(f"c{time.monotonic_ns()}", "memory", create),))
-
-    endpoint.script = script
-    client = Anthropic(base_url=endpoint.url, api_key="none", max_retries=0)
-    go_on(ctx, tell, lambda _: ask_anthropic(client, ctx, model="m", max_tokens=9, tools=[memory]))
-
-
-def go_on(ctx: quire.Context, tell: Told, ask: Callable[[int], object]) -> None:
-    """The turn that was broken off first, then one after the other."""
-    last = ctx.conversation.newest(1)
-    number = newest(ctx)
-    if (last and last[0].role != "assistant") or ctx.pending_calls():
-        ask(number)
-        tell(number)
+    saver = Saver()
+    saver.load()
+    middleware = QuireMiddleware(folder / "a.db", budget=BUDGET)
+    agent: Any = create_agent(Scripted(play=play), [look], middleware=[middleware], checkpointer=saver)
+    config = {"configurable": {"thread_id": "book"}}
     while True:
-        number += 1
-        ctx.user(f"turn {number} {WORDS}")
-        ask(number)
-        tell(number)
+        n = len(agent.get_state(config).values.get("messages", ()))
+        agent.invoke({"messages": [HumanMessage(f"question {os.getpid()} {n}")]}, config)
 
 
-def newest(ctx: quire.Context) -> int:
-    """The number of the last turn that was begun."""
-    return max((int(message.text.split()[1]) for message in ctx.messages() if message.role == "user"), default=0)
+def history(folder: Path, tell: Tell) -> None:
+    """A chat history that is added to."""
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+    from quire.adapters.langchain import QuireChatMessageHistory
+    from tests.adapters.langchain_models import problems
+
+    kept = QuireChatMessageHistory("book", folder / "a.db", budget=BUDGET)
+    n = 0
+    while True:
+        n += 1
+        asked = f"question {os.getpid()} {n}"
+        call: Any = {"name": "look", "args": {}, "id": asked}
+        kept.add_messages([HumanMessage(asked), AIMessage("", tool_calls=[call])])
+        kept.add_messages([ToolMessage("found " * 20, tool_call_id=asked), AIMessage("so it is")])
+        tell(asked, problems(kept.view()))
 
 
-WORKS = {"agents": with_agents, "openai": with_openai, "anthropic": with_anthropic}
+def store(folder: Path, tell: Tell) -> None:
+    """A store that is put to."""
+    from quire.adapters.langgraph import QuireStore
+
+    kept = QuireStore(folder / "a.db", context="book")
+    n = 0
+    while True:
+        n += 1
+        kept.put(("pids", str(os.getpid())), str(n), {"text": f"question {os.getpid()} {n}"})
+        found = kept.get(("pids", str(os.getpid())), str(n))
+        tell(f"question {os.getpid()} {n}", [] if found else ["not there"])
 
 
-def until_killed(kind: str, path: str, pipe: int) -> NoReturn:
+def pydantic_ai(folder: Path, tell: Tell) -> None:
+    """An agent whose history its application keeps in a file."""
+    from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, UserPromptPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+    from quire.adapters.pydantic_ai import QuireCapability
+    from tests.adapters.test_pydantic_ai import Scripted, agent_of, problems
+
+    script, record = Scripted(), folder / "history.json"
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        said = [part for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
+        tell(str(said[-1].content), problems(messages))
+        return script.answer(messages, info)
+
+    agent = agent_of(FunctionModel(answer), QuireCapability(folder / "a.db", budget=BUDGET))
+
+    async def talk() -> None:
+        while True:
+            begun = ModelMessagesTypeAdapter.validate_json(record.read_bytes()) if record.exists() else []
+            asked = f"question {os.getpid()} {len(begun)}"
+            result = await agent.run(asked, message_history=begun, conversation_id="book")
+            fresh = record.with_suffix(".new")
+            fresh.write_bytes(result.all_messages_json())
+            fresh.replace(record)
+
+    asyncio.run(talk())
+
+
+KINDS: dict[str, Callable[[Path, Tell], None]] = {
+    "langchain": langchain,
+    "history": history,
+    "store": store,
+    "pydantic_ai": pydantic_ai,
+}
+
+
+def live(kind: str, folder: Path, pipe: int) -> NoReturn:
+    """The child: go on until killed."""
+
+    def tell(asked: str, wrong: Sequence[object]) -> None:
+        if wrong:
+            raise AssertionError(f"The model was sent what no model takes: {wrong}")
+        os.write(pipe, f"{asked}\n".encode())
+
     try:
-        WORKS[kind](path, lambda number: cast(None, os.write(pipe, f"{number}\n".encode())))
+        KINDS[kind](folder, tell)
     except BaseException:
         os.write(pipe, b"!" + traceback.format_exc().encode())
     os._exit(1)
 
 
-def killed(kind: str, path: str, random: Random) -> list[int]:
-    """Let a child talk for a while, kill it, and return the turns it acknowledged."""
+def killed(kind: str, folder: Path, random: Random) -> list[str]:
+    """Let a child live for a moment after its first word; what it told."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        until_killed(kind, path, writing)
+        live(kind, folder, writing)
     os.close(writing)
-    select.select([reading], [], [], 20)
+    select.select([reading], [], [], 60)
     time.sleep(random.uniform(0, LONGEST_LIFE))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with os.fdopen(reading, "rb") as pipe:
-        lines, _, error = pipe.read().decode().partition("!")
-    if error:
-        raise AssertionError(f"{kind} failed by itself:\n{error}")
-    return [int(line) for line in lines.splitlines()]
+        told, _, error = pipe.read().decode().partition("!")
+    assert not error, f"The agent failed by itself:\n{error}"
+    return told.splitlines()
 
 
-def compare(kind: str, path: str, told: int) -> int:
-    """Look at what is there: all that was acknowledged, legal in every shape; how many turns there are."""
-    with quire.open(path, "talk", budget=BUDGET) as ctx:
+def compare(folder: Path, told: set[str]) -> None:
+    """All that was told is stored, nothing is torn, and what a model would be sent is legal."""
+    with quire.open(folder / "a.db", "book", create=False) as ctx:
         assert ctx.check() == [], ctx.check()
-        turns = [int(message.text.split()[1]) for message in ctx.messages() if message.role == "user"]
-        assert turns, "the history is gone"
-        assert turns == list(range(turns[0], turns[0] + len(turns))), turns
-        assert turns[-1] in (told, told + 1), f"acknowledged {told}, found {turns[-1]}"
-        assert turns[0] == 1 if kind != "agents" else turns[0] % 3 == 1 and turns[0] <= told + 1, turns
-        every = {int(m.text.split()[1]) for m in ctx.messages(all=True) if m.role == "user"}
-        assert every >= set(range(1, told + 1)), "a message is lost for good"
-        view = ctx.render()
-        assert view.tokens <= BUDGET
-        for name, shown in (
-            ("openai", view.openai()),
-            ("responses", view.responses()),
-            ("anthropic", view.anthropic()),
-        ):
-            assert quire.check_legal(list(shown), name) == []
-        if kind == "anthropic":
-            names = {page.name for page in ctx.pages.list_pages("mem")}
-            assert names >= {f"{number}.md" for number in range(1, told + 1)}, "a memory file is lost"
-        return turns[-1]
+        stored = {message.text for message in ctx.messages(all=True)}
+        stored |= {page.name for page in ctx.pages.list_pages("mem")}
+        if any(segment.id == "store" for segment in ctx.pages.list_segments()):
+            leaves = (page.index for page in ctx.pages.list_pages("store") if page.meta.get("key"))
+            stored |= {json.loads(ctx.pages.detail(index))["text"] for index in leaves}
+        assert told <= stored, f"lost: {sorted(told - stored)}"
+        if ctx.messages():
+            assert quire.check_legal(ctx.render(preview=True).openai(), "openai") == []
 
 
-def main(kind: str, folder: str, kills: str, seed: str) -> None:
-    random = Random(int(seed))
-    path = str(Path(folder) / f"{kind}.db")
-    told = turns = 0
-    for _ in range(int(kills)):
-        heard = killed(kind, path, random)
-        told = max([told, *heard])
-        turns = compare(kind, path, told)
-        told = max(told, turns - 1)
-    sys.stdout.write(json.dumps({"turns": turns}))
+def main(kinds: str, folder: str, kills: str, seed: str) -> None:
+    random, told = Random(int(seed)), dict[str, int]()
+    for kind in kinds.split(","):
+        place, heard = Path(folder) / kind, set[str]()
+        place.mkdir()
+        for _ in range(int(kills)):
+            heard |= set(killed(kind, place, random))
+            compare(place, heard)
+        told[kind] = len(heard)
+    sys.stdout.write(json.dumps(told))
+
+
+def warm_up(module: str) -> None:
+    """Load once what every child would load."""
+    __import__(module)
+    with quire.open(quire.MemoryStorage()) as ctx:
+        ctx.user("a word")
+        ctx.render().openai()
+        ctx.find("word")
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1].split(","):
-        main(each, *sys.argv[2:])
+    warnings.simplefilter("ignore")
+    warm_up("tests.adapters.test_pydantic_ai" if sys.argv[1] == "pydantic_ai" else "tests.adapters.langchain_models")
+    main(*sys.argv[1:])
