@@ -14,6 +14,9 @@ import quire
         ("langchain", "langchain_core.messages", "langchain"),
         ("langgraph", "langgraph.store.base", "langgraph"),
         ("pydantic_ai", "pydantic_ai.messages", "pydantic-ai"),
+        ("openai_agents", "agents.memory", "openai-agents"),
+        ("openai", "openai.lib.streaming.chat", "openai"),
+        ("anthropic", "anthropic.lib.tools", "anthropic"),
     ],
 )
 def test_what_to_install_is_said(adapter: str, framework: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:

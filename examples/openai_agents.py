@@ -1,0 +1,31 @@
+"""An agent of the OpenAI Agents SDK far past its budget: the session keeps everything, the model is sent what fits."""
+
+from agents import Agent, Runner
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+
+from quire.adapters.openai_agents import QuireSession
+
+
+def answer(call):
+    """Stands for a real model: Agent(model="gpt-5") works as well."""
+    last = str(call.input[-1])
+    if "What was the code" in last:
+        return [function_call("find", {"query": "code of the vault"}, call_id="call-1")]
+    if "function_call_output" in last:
+        return [assistant_message("It is KESTREL-4711.", item_id="msg-last")]
+    return [assistant_message("And so on. " * 30, item_id=f"msg-{len(model.calls)}")]
+
+
+model = ScriptedModel([ModelStep.respond(answer)] * 40)
+
+
+session = QuireSession("support-42", "agents.db", budget=1_500)
+agent = Agent(name="Clerk", instructions="Be brief.", model=model, tools=session.tools("find", "read_page"))
+config = session.run_config(tracing_disabled=True)
+
+for text in ["The code of the vault is KESTREL-4711.", *(f"Question {n}?" for n in range(30)), "What was the code?"]:
+    result = Runner.run_sync(agent, text, session=session, run_config=config)
+
+print(len(session.context.messages()), "messages are kept, the model was sent", session.context.render())
+print("The model:", result.final_output)
+session.close()
