@@ -73,7 +73,7 @@ if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so
     from quire.windows.facade import Windows
     from quire.windows.window import Window, WindowEvent
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "AgentContext",
