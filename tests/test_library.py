@@ -301,6 +301,24 @@ def test_an_archive_that_came_too_late_leaves_no_file(tmp_path: Path) -> None:
     assert library.open("d10").check() == []
 
 
+def test_two_who_archive_the_same_context_at_once_do_not_remove_its_file(tmp_path: Path) -> None:
+    library = aged(10)
+    inner = library.storage
+    stood = library.open("d10").pages.marshal()
+
+    class Overtaken(FaultyStorage):
+        def commit(self, context: str, commit: Commit) -> None:
+            if commit.head == LEAVING:
+                assert len(Library(inner).expire(timedelta(days=5), action="archive", folder=tmp_path)) == 1
+            super().commit(context, commit)
+
+    (gone,) = Library(Overtaken(inner)).expire(timedelta(days=5), action="archive", folder=tmp_path)
+    assert [str(path) for path in tmp_path.iterdir()] == [gone.path]
+    assert not library.exists("d10")
+    assert library.import_(gone.path or "") == "d10"
+    assert library.open("d10").pages.marshal() == stood
+
+
 def test_a_context_that_is_changed_meanwhile_stays(tmp_path: Path) -> None:
     library = aged(10)
     inner = library.storage

@@ -115,6 +115,24 @@ def test_an_existing_file_is_left_alone_unless_told(talk: Context, exported: Pat
     assert exported.read_bytes() != before
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_somebody_made_meanwhile_is_left_alone(
+    talk: Context, tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*names: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    place = tmp_path / "x"
+    with pytest.raises(InvalidOperation, match="exists already"):
+        export_context(talk.pages.storage, talk.name, place, progress=lambda _: place.write_bytes(b"theirs"))
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"theirs")]
+    place.unlink()
+    export_context(talk.pages.storage, talk.name, place)
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 @pytest.mark.parametrize("fail_at", range(1, 14))
 def test_an_export_that_fails_leaves_no_file(talk: Context, tmp_path: Path, fail_at: int) -> None:
     faulty = FaultyStorage(talk.pages.storage, fail_at)

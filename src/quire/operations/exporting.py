@@ -92,7 +92,7 @@ def export_context(
     """
     target = check_path(path)
     if target.exists() and not overwrite:
-        raise InvalidOperation(f"{str(target)!r} exists already; choose another path, or pass overwrite=True.")
+        raise _taken(target)
     with at_rest(check_storage(storage), check_context_name(context)) as still:
         for _ in range(_TRIES):
             head = still.head(context)
@@ -100,7 +100,7 @@ def export_context(
                 raise NoSuchContext(f"No context {shown(context)} in this storage.")
             if head.version < 0:
                 raise InvalidOperation(f"Context {context!r} is an unfinished copy: finish that, then export.")
-            with _written(target) as (file, keep):
+            with _written(target, overwrite=overwrite) as (file, keep):
                 try:
                     done = _Writer(file, context, progress).write(still, head)
                 except Corrupt:
@@ -179,14 +179,14 @@ class _Writer:
 
 
 @contextmanager
-def _written(target: Path) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
+def _written(target: Path, *, overwrite: bool) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
     """A fresh file beside the target and the call that puts it in its place; without that, it is gone at the end."""
     fresh = target.with_name(f".{target.name[:80]}.{os.urandom(6).hex()}.new")
 
     def keep() -> None:
         file.flush()
         os.fsync(file.fileno())
-        os.replace(fresh, target)
+        _place(fresh, target, overwrite=overwrite)
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -200,6 +200,24 @@ def _written(target: Path) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
         raise StorageFailure(f"Cannot write {str(target)!r}: {_said(error, target)}.") from error
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _place(fresh: Path, target: Path, *, overwrite: bool) -> None:
+    """Give a file its name. One that somebody else made meanwhile is not lost, if the file system can tell."""
+    if not overwrite:
+        try:
+            os.link(fresh, target)
+            return
+        except FileExistsError:
+            raise _taken(target) from None
+        except OSError:  # a file system without a second name for a file
+            if target.exists():
+                raise _taken(target) from None
+    os.replace(fresh, target)
+
+
+def _taken(target: Path) -> InvalidOperation:
+    return InvalidOperation(f"{str(target)!r} exists already; choose another path, or pass overwrite=True.")
 
 
 def _said(error: OSError, target: Path) -> str:

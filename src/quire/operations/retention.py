@@ -12,6 +12,7 @@ from msgspec import Struct
 from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, shown
 from quire.operations.exporting import ExportFile, export_context
 from quire.operations.usage import info_of
+from quire.records import decode_head
 from quire.storage.base import Commit, Head, Storage, check_path
 from quire.storage.names import file_name
 
@@ -58,8 +59,8 @@ def expire(
 ) -> Iterator[Expired]:
     """Let go of those contexts that were changed last before a moment; each as it is done.
 
-    A context that someone changes meanwhile stays. One that cannot be read is named with its problem, and the others
-    go. Raises `InvalidValue`, and `StorageFailure` if the store or the folder fails.
+    A context that someone changes meanwhile stays; one that someone else lets go of is named too if its file is there.
+    One that cannot be read is named with its problem, and the others go. Raises `InvalidValue`, and `StorageFailure` if the store or the folder fails.
     """
     place = _checked(action, folder)
     if place is not None and not dry_run:
@@ -119,31 +120,45 @@ class _Leaving:
             path = self._place / (f"{stem}.{number}{ENDING}" if number > 1 else f"{stem}{ENDING}")
             if not os.path.lexists(path):
                 return path, False
-            if self._is_in(path, head):
+            if self._written(path) == head:
                 return path, True
         raise AssertionError("unreachable")
 
-    def _is_in(self, path: Path, head: Head) -> bool:
-        """Whether a file holds this very state, and can be read as a whole."""
+    def _written(self, path: Path) -> Head | None:
+        """The state of the context that a file holds; None if it cannot be read as a whole, or is another's."""
         try:
-            with ExportFile(path) as written:
-                return (written.name, written.head(self._name)) == (self._name, head)
+            with ExportFile(path) as file:
+                return file.head(self._name) if file.name == self._name else None
         except QuireError:
-            return False
+            return None
 
     def _remove(self, head: Head, path: Path | None, is_there: bool) -> bool:
         if path is None or is_there:
             return drop_if(self._storage, self._name, head)
         export_context(self._storage, self._name, path)
-        is_whole = self._is_in(path, head)  # read back before the only other copy goes
-        if is_whole and drop_if(self._storage, self._name, head):
+        written = self._written(path)  # read back before the only other copy goes
+        if written == head and drop_if(self._storage, self._name, head):
             return True
-        path.unlink(missing_ok=True)
-        if not is_whole and self._storage.head(self._name) == head:
-            raise Corrupt(
-                f"What was written of {self._name!r} to {str(path)!r} reads back differently: look at the disk."
-            )
+        now = self._storage.head(self._name)
+        if written is None:
+            path.unlink(missing_ok=True)
+            if now == head:
+                raise Corrupt(
+                    f"What was written of {self._name!r} to {str(path)!r} reads back differently: look at the disk."
+                )
+            return False
+        if _is_gone(now, written):  # with this file, if it was another who archives: it may be all that is left
+            return True
+        if now != written:  # it went on, so nobody ever lets go of it as it is in the file
+            path.unlink(missing_ok=True)
         return False
+
+
+def _is_gone(now: Head | None, then: Head) -> bool:
+    """Whether a context that stood there once is no more; another one of its name may be there."""
+    if now is None or now.version < 0:
+        return True
+    return decode_head(now.value).identity != decode_head(then.value).identity
 
 
 def drop_if(storage: Storage, context: str, head: Head) -> bool:
