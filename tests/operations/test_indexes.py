@@ -92,10 +92,12 @@ DAMAGES = {
     "sizes cut short": "UPDATE search_size SET sizes = x'ff'",
     "sizes of an odd form": "UPDATE search_size SET sizes = x'ffff'",
     "sizes that are text": "UPDATE search_size SET sizes = 'what'",
+    "sizes that are a number": "UPDATE search_size SET sizes = 5",
     "sizes lost": "DELETE FROM search_size",
     "sizes of nothing": "UPDATE search_size SET sizes = zeroblob(1024)",
     "where it stands": "UPDATE search_state SET reached = 'far'",
     "the version": "UPDATE search_state SET version = 'new'",
+    "the serial number": "UPDATE search_state SET serial = 'next'",
     "the table": "DROP TABLE search",
 }
 

@@ -123,7 +123,7 @@ class FtsIndexes:
         if row is None:
             return None
         version, identity, reached, serial = row
-        if type(version) is not int or type(identity) is not bytes or type(reached) is not int:
+        if type(identity) is not bytes or not all(type(value) is int for value in (version, reached, serial)):
             raise Misshapen(f"it does not say where context {number} stands")
         return version, identity, reached, serial
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from quire.errors import StorageFailure
+from quire.errors import StorageFailure, shown
 from quire.storage.base import MAX_KEY
 
 FIELDS: Final = ("body", "name", "description", "parts")
@@ -217,7 +217,8 @@ class Sizes:
         self._blocks, self._amounts = {}, {}
         for number, value in blocks.items():
             if not isinstance(value, bytes) or len(value) != 2 * self.BLOCK:
-                raise Misshapen(f"the sizes of block {number} have {len(value):,} bytes, not {2 * self.BLOCK:,}")
+                found = f"have {len(value):,} bytes" if isinstance(value, bytes) else f"are {shown(value)}"
+                raise Misshapen(f"the sizes of block {number} {found}, not {2 * self.BLOCK:,} bytes")
             block = array("H", value)
             self._blocks[number] = block if sys.byteorder == "little" else _swapped(block)
 
