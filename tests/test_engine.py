@@ -2,8 +2,10 @@
 
 import json
 import os
+from gc import collect
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -11,9 +13,11 @@ import quire
 from quire import ContextSystem, FileStorage, InvalidValue, MemoryStorage, Segment
 from quire.errors import Conflict
 from quire.plan import Plan
+from quire.records import page_key
 from quire.state import State
 from quire.storage.base import Commit, Put
 from quire.system import segments, tree
+from quire.testing import FaultyStorage
 
 
 def book(storage: quire.Storage | None = None, **options: Any) -> ContextSystem:
@@ -75,12 +79,37 @@ def test_several_steps_in_one_plan_see_each_other_and_are_one_entry() -> None:
         index = tree.create_detail_page(plan, "Note", "", "first", "mem-0")
         tree.set_detail(plan, index, "second")
         segments.add_segment(plan, Segment(id="other"))
+        assert list(plan.members(page_key(1, 0))) == []  # which is stored nowhere yet, and that is no damage
         tree.create_detail_page(plan, "Gone with it", "", "text", "other-0")
         return segments.remove_segment(plan, "other")
 
     system = book()
     assert system.run("steps", steps) == 2
     assert (system.seq, system.detail("mem-1"), system.check()) == (2, "second", [])
+
+
+def test_work_that_was_held_back_leaves_memory_once_it_is_committed() -> None:
+    system = book()
+    engine = system._engine
+    work = engine.hold()
+    overlay = ref(engine.state.storage)
+    system.create_detail_page("Note", "", "text", "mem-0")
+    work.release()
+    del work
+    collect()
+    assert overlay() is None
+    engine.state.evict_lru(0)
+    assert system.detail("mem-1") == "text"
+
+
+def test_who_came_second_hears_of_a_conflict_even_if_the_storage_fails_then() -> None:
+    storage = FaultyStorage(MemoryStorage())
+    one, two = book(storage), book(storage)
+    one.hide("mem-0")
+    storage.arm(3, lasting=True)
+    with pytest.raises(Conflict):
+        two.update_page("mem-0", name="Mine")
+    assert storage.calls == ["get", "commit", "head"]
 
 
 def test_a_commit_that_could_not_be_synced_is_unseen_by_one_who_read_it(

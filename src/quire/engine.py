@@ -5,6 +5,7 @@ memory must still say what the disk says.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from os import urandom
 from threading import RLock
@@ -224,7 +225,10 @@ class Engine:
         try:
             write()
         except Conflict:
-            if deleted := self.state.deleted():
+            deleted = None
+            with suppress(Exception):  # who came second hears that, even if the reason cannot be looked for
+                deleted = self.state.deleted()
+            if deleted:
                 raise deleted from None
             raise
         except (Busy, StorageClosed):
@@ -280,7 +284,7 @@ class Held:
             if last is None:
                 raise inner.broken(f"journal record {commit.version} is missing.")
             engine.write(self._outer.storage, commit, decode_entry(last.key, last.value))
-        inner.storage = self._outer.storage
+        inner.poured_into(self._outer.storage)
         engine.state = inner
         engine.held.remove(self)
 

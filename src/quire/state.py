@@ -78,6 +78,10 @@ class State(Reader):
         """The same context read anew from another storage, which holds it too."""
         return State(storage, self.context, max_pages=self.max_pages, max_bytes=self.max_bytes, reserved=self.counters)
 
+    def poured_into(self, storage: Storage) -> None:
+        """Go on with the storage below, which holds this very state now, and let go of what held it back."""
+        self.storage = self._near = storage
+
     def load(self) -> None:
         """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten."""
         found, near = self._looked()
@@ -164,8 +168,11 @@ class State(Reader):
             page = decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
-        if is_empty and not page_number(folder) and self._near.get(self.context, PAGE, folder) is None:
+        if is_empty and self._is_stored_root(folder) and self._near.get(self.context, PAGE, folder) is None:
             raise self.broken(f"page record {folder} is missing.")  # a root is there as long as its context is
+
+    def _is_stored_root(self, key: int) -> bool:
+        return not page_number(key) and segment_number(key) < len(self.head.counters)
 
     def broken(self, text: str) -> QuireError:
         return self.outdated() or Corrupt(text)
