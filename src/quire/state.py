@@ -43,7 +43,7 @@ from quire.records import (
     segment_number,
 )
 from quire.storage.base import ANCHOR, BODY, CALL, MAX_KEY, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
-from quire.storage.nearby import Opened
+from quire.storage.nearby import Opened, Reads
 from quire.storage.overlay import OverlayStorage
 
 _UNKNOWN = -1
@@ -80,7 +80,8 @@ class State(Reader):
 
     def poured_into(self, storage: Storage) -> None:
         """Go on with the storage below, which holds this very state now, and let go of what held it back."""
-        self.storage = self._near = storage
+        self.storage = storage
+        self._near: Reads = storage
 
     def load(self) -> None:
         """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten."""

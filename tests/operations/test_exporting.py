@@ -124,9 +124,13 @@ def test_a_file_that_somebody_made_meanwhile_is_left_alone(
 
     if not links:
         monkeypatch.setattr(os, "link", no_links)
+
+    def overtake(_: Progress) -> None:
+        place.write_bytes(b"theirs")
+
     place = tmp_path / "x"
     with pytest.raises(InvalidOperation, match="exists already"):
-        export_context(talk.pages.storage, talk.name, place, progress=lambda _: place.write_bytes(b"theirs"))
+        export_context(talk.pages.storage, talk.name, place, progress=overtake)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"theirs")]
     place.unlink()
     export_context(talk.pages.storage, talk.name, place)

@@ -60,7 +60,8 @@ def expire(
     """Let go of those contexts that were changed last before a moment; each as it is done.
 
     A context that someone changes meanwhile stays; one that someone else lets go of is named too if its file is there.
-    One that cannot be read is named with its problem, and the others go. Raises `InvalidValue`, and `StorageFailure` if the store or the folder fails.
+    One that cannot be read is named with its problem, and the others go. Raises `InvalidValue`, and `StorageFailure` if
+    the store or the folder fails.
     """
     place = _checked(action, folder)
     if place is not None and not dry_run:
