@@ -225,6 +225,23 @@ def test_a_damage_that_a_reader_may_not_repair_is_told(path: Path) -> None:
     storage.close()
 
 
+@pytest.mark.parametrize("code", ["search_outdated", "search_damaged"])
+def test_a_reader_who_would_repair_hears_what_is_wrong(path: Path, code: str) -> None:
+    storage = SQLiteStorage(path)
+    index, pages = storage.search("c"), list(pages_from(storage, "c"))
+    stands = index.standing()
+    assert stands is not None
+    if code == "search_outdated":
+        index.update(stands, stands, (), [pages[1].key])
+    else:  # two pages with as many terms change places
+        every = [document(storage, "c", page) for page in pages]
+        one, two = (one for one in every if {"eagle7", "eagle8"} & set(one.body))
+        index.update(stands, stands, [replace(one, key=two.key), replace(two, key=one.key)])
+    storage.close()
+    with closing(SQLiteStorage(path, read_only=True)) as reading:
+        assert codes(doctor(reading, repair=True)) == [(code, "c" if code == "search_outdated" else "", False)]
+
+
 # PostgreSQL
 
 
@@ -326,6 +343,13 @@ def test_a_role_that_only_reads_finds_what_is_there_now(schema: str) -> None:
     talk.user("a heron, 苍鹭")
     talk.pages.hide("usr-1")
     try:
+        talk.find("heron")
+        execute(schema, "UPDATE search SET terms = ''")
+        assert codes(doctor(reader, repair=True)) == [("search_outdated", "c", False)]
+        execute(schema, f"REVOKE SELECT ON search_state FROM {schema}")
+        assert doctor(reader).symptoms == ()  # it can tell nothing of an index that it may not read
+        execute(schema, f"GRANT SELECT ON search_state TO {schema}")
+        assert codes(doctor(url, repair=True)) == [("search_outdated", "c", True)]
         for damage in ("", "DELETE FROM search_state", "DROP TABLE search"):
             if damage:
                 execute(schema, damage)

@@ -1,9 +1,10 @@
 """Examining search indexes: whether each holds what its context's pages say, no more and no less.
 
-An index that stands at an older state is left alone: it catches up before it answers.
+An index that stands at an older state is left alone: it catches up before it answers. One that cannot be read here is
+left to those who can, and one that cannot be written is told as it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ from quire.errors import Corrupt
 from quire.search.catching import Ahead, known_as, pages_from
 from quire.search.texts import document
 from quire.storage.base import Head, Storage
-from quire.storage.searching import Document, SearchCheck, SearchIndex, Standing
+from quire.storage.searching import Document, IndexSealed, SearchCheck, SearchIndex, Standing
 from quire.storage.symptoms import Symptom
 
 _BATCH = 256
@@ -43,30 +44,17 @@ class Indexes:
                 found = _pages_differ(self._storage.search(context), at, documents)
             else:
                 found = self._check.differs(context, at, documents)
-        except (_Moved, Corrupt):  # a record that is damaged is told where records are
+        except (_Moved, Corrupt, IndexSealed):  # a record that is damaged is told where records are
             return
         if found:
-            if self._repair:
-                self._storage.search(context).clear()
-            yield self._symptom("search_outdated", found, context)
+            repaired = self._repair and _may(self._storage.search(context).clear)
+            yield _symptom("search_outdated", found, context, repaired=repaired)
 
     def rest(self) -> Iterator[Symptom]:
         """What is wrong with them together."""
         if self._check is not None and (found := self._check.rest()):
-            if self._repair:
-                self._check.make_anew()
-            yield self._symptom("search_damaged", found)
-
-    def _symptom(self, code: str, found: str, context: str = "") -> Symptom:
-        return Symptom(
-            code=code,
-            severity="warning",
-            where="search index",
-            text=f"{found[0].upper()}{found[1:]}. Searches may miss pages; the pages themselves are not touched by it.",
-            remedy=_REPAIRS,
-            context=context,
-            repaired=self._repair,
-        )
+            repaired = self._repair and _may(self._check.make_anew)
+            yield _symptom("search_damaged", found, repaired=repaired)
 
     def _documents(self, context: str, head: Head) -> Iterator[Document]:
         """What the index should hold. Raises `_Moved` if it cannot be said."""
@@ -76,6 +64,27 @@ class Indexes:
             yield from (document(ahead, context, page) for page in batch)
         if self._storage.head(context) != head:
             raise _Moved
+
+
+def _may(repair: Callable[[], None]) -> bool:
+    """Repair an index; whether that could be done: who may only read leaves it as it is."""
+    try:
+        repair()
+    except IndexSealed:
+        return False
+    return True
+
+
+def _symptom(code: str, found: str, context: str = "", *, repaired: bool) -> Symptom:
+    return Symptom(
+        code=code,
+        severity="warning",
+        where="search index",
+        text=f"{found[0].upper()}{found[1:]}. Searches may miss pages; the pages themselves are not touched by it.",
+        remedy=_REPAIRS,
+        context=context,
+        repaired=repaired,
+    )
 
 
 def _pages_differ(index: SearchIndex, at: Standing, documents: Iterator[Document]) -> str:

@@ -78,7 +78,7 @@ class FtsCheck:
                 return str(error)
 
     def make_anew(self) -> None:
-        with self._all.guard:
+        with self._all.guard, self._all.sound():
             self._all.make_anew()
 
     def _kept(self, number: int) -> dict[int, tuple[int, ...]]:

@@ -147,7 +147,10 @@ class SearchIndex(Index, Protocol):
 
 
 class SearchCheck(Protocol):
-    """An examination of all indexes of a storage, which may offer one as `search_check()`. Asking changes nothing."""
+    """An examination of all indexes of a storage, which may offer one as `search_check()`. Asking changes nothing.
+
+    What may not be read or written here is `IndexSealed`.
+    """
 
     def differs(self, context: str, at: Standing, documents: Iterable[Document]) -> str:
         """How the index of a context differs from these, which are all documents it should hold if it stands there.

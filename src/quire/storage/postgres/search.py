@@ -209,10 +209,10 @@ class PostgresIndex:
             raise IndexLost(f"The search index was damaged ({error}) and is made anew.") from error
         except QuireError as error:
             if isinstance(error.__cause__, _NOT_THERE):
-                with _allowed():
+                with allowed():
                     make_search(self._session)
                 raise IndexLost("The tables of the search index were missing and are made anew.") from error
-            with _allowed():
+            with allowed():
                 raise
 
     def _current(self) -> tuple[Sizes, dict[Any, int]]:
@@ -288,7 +288,7 @@ class PostgresIndex:
 
 
 @contextmanager
-def _allowed() -> Iterator[None]:
+def allowed() -> Iterator[None]:
     """A block in which what may not be done ends in `IndexSealed`."""
     try:
         yield
