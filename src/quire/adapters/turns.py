@@ -71,7 +71,7 @@ class Turn(Generic[Answer]):
         self._functions = dict(functions or {})
         self.schemas = self._all_schemas(list(tools))
         self._options = chosen
-        self._tools_tokens = count_tools(self.schemas) if self.schemas else 0
+        self._tools_tokens = count_tools(self.schemas, ctx.pages.counter) if self.schemas else 0
         self._beside = ctx.pages.counter.count(beside) if beside else 0
         self._view: View | None = None
         self._requests = 0
