@@ -43,14 +43,14 @@ def test_the_backend_in_the_docs_passes_the_contract(tmp_path: Path, monkeypatch
 
 
 def test_the_readme_and_the_docs_have_blocks_to_run() -> None:
-    blocks = {page.name: len(_BLOCK.findall(page.read_text(encoding="utf-8"))) for page in PAGES}
+    blocks = {page.relative_to(ROOT).as_posix(): len(_BLOCK.findall(page.read_text(encoding="utf-8"))) for page in PAGES}
     assert blocks["README.md"] >= 3
-    assert blocks["pages.md"] >= 5
-    assert blocks["storage.md"] >= 5
-    assert blocks["conversation.md"] >= 8
-    assert blocks["view.md"] >= 4
-    assert blocks["agent.md"] >= 6
-    assert blocks["windows.md"] >= 8
+    assert blocks["docs/pages.md"] >= 5
+    assert blocks["docs/storage.md"] >= 5
+    assert blocks["docs/conversation.md"] >= 8
+    assert blocks["docs/view.md"] >= 4
+    assert blocks["docs/agent.md"] >= 6
+    assert blocks["docs/windows.md"] >= 8
 
 
 def test_the_chinese_readme_has_the_same_commands_and_code() -> None:
