@@ -43,7 +43,9 @@ def test_the_backend_in_the_docs_passes_the_contract(tmp_path: Path, monkeypatch
 
 
 def test_the_readme_and_the_docs_have_blocks_to_run() -> None:
-    blocks = {page.relative_to(ROOT).as_posix(): len(_BLOCK.findall(page.read_text(encoding="utf-8"))) for page in PAGES}
+    blocks = {
+        page.relative_to(ROOT).as_posix(): len(_BLOCK.findall(page.read_text(encoding="utf-8"))) for page in PAGES
+    }
     assert blocks["README.md"] >= 3
     assert blocks["docs/pages.md"] >= 5
     assert blocks["docs/storage.md"] >= 5
