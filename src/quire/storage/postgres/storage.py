@@ -215,10 +215,10 @@ class PostgresStorage:
         def write(db: "Db") -> int | None:
             refused.clear()
             with self._session.transaction(db):
-                number = self._new_fork(db, context, target, commit, commit_id, refused)
-                if number is None:
+                made = self._new_fork(db, context, target, commit, commit_id, refused)
+                if made is None:
                     return None
-                source = self._numbers[context]
+                source, number = made
                 self._shares.add(db, number, source, below)
                 self._write_fork(db, target, number, commit_id, changes)
                 return number
@@ -324,8 +324,11 @@ class PostgresStorage:
 
     def _new_fork(
         self, db: "Db", context: str, target: str, commit: Commit, commit_id: bytes, refused: list[Conflict]
-    ) -> int | None:
-        """Hold the source where it is and make the target's head; None, with the reason, if either is elsewhere."""
+    ) -> tuple[int, int] | None:
+        """Hold the source where it is and make the target's head; the numbers of both.
+
+        None, with the reason, if either is elsewhere.
+        """
         sql = self._session.sql
         row = db.execute(f"{sql(HEAD)} FOR SHARE", (self.tenant, context)).fetchone()
         head = Head(row[1], row[2]) if row else None
@@ -339,7 +342,7 @@ class PostgresStorage:
             found = db.execute(sql(HEAD), (self.tenant, target)).fetchone()
             refused.append(conflict(target, Head(found[1], found[2]) if found else None, 0))
             return None
-        return int(made[0])
+        return int(row[0]), int(made[0])
 
     def _write_fork(self, db: "Db", target: str, number: int, commit_id: bytes, changes: Changes) -> None:
         for sql, values in self._writer.parts(target, commit_id, changes):
