@@ -1,4 +1,4 @@
-"""Adapters: an agent's turn through each framework, against the framework alone and the same quire calls made by hand."""
+"""Adapters: a turn through each framework, against the framework alone and the same quire calls made by hand."""
 
 import statistics
 from importlib import import_module
