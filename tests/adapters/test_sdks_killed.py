@@ -14,8 +14,9 @@ SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 
 def test_killed_in_the_middle_of_turns(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     kills = "40" if request.config.getoption("--long") else "3"
+    program = [sys.executable, "-m", "tests.adapters.sdk_killing"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.adapters.sdk_killing", "agents,openai,anthropic", str(tmp_path), kills, str(SEED)],
+        [*program, "agents,openai,anthropic", str(tmp_path), kills, str(SEED)],
         cwd=ROOT,
         capture_output=True,
         text=True,
