@@ -238,10 +238,14 @@ def test_a_handle_learns_that_its_context_was_deleted(opener: Opener) -> None:
     for act in fresh:
         with pytest.raises(NoSuchContext, match="'book' was deleted"):
             act()
+    for act in (system.refresh, lambda: system.checkpoint("x"), lambda: system.add_segment(Segment(id="new"))):
+        with pytest.raises(NoSuchContext, match="'book' was deleted"):
+            act()
+        assert not quire.Library(storages[1]).exists("book")  # what was deleted does not come back as a husk
+    anew = book(storages[1]).pages
     assert system.refresh() is True
-    assert (system.seq, system.list_segments()) == (0, [])
-    system.add_segment(Segment(id="mem"))
-    system.create_detail_page("anew", "", "text of anew", "mem-0")
+    anew.create_detail_page("anew", "", "text of anew", "mem-0")
+    system.refresh()
     whole(system, ["anew"])
     for storage in storages:
         storage.close()

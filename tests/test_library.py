@@ -67,6 +67,16 @@ def test_a_context_that_another_created_a_moment_ago_is_not_created_twice() -> N
         Library(Late()).create("c")
 
 
+
+def test_one_that_was_made_and_deleted_while_it_was_opened_is_no_husk() -> None:
+    class Passing(MemoryStorage):
+        def commit(self, context: str, commit: Commit) -> None:
+            raise quire.Conflict("somebody made it, and deleted it again")
+
+    with pytest.raises(quire.Conflict):
+        Library(Passing()).open("notes")
+
+
 def test_opening_without_creating_makes_nothing_and_names_what_was_perhaps_meant(library: Library) -> None:
     for call in (library.open, lambda name, **options: quire.open(library.storage, name, **options)):
         assert call("团队-1", create=False).name == "团队-1"

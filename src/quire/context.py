@@ -319,7 +319,7 @@ class Context:
     # Housekeeping
 
     def refresh(self) -> bool:
-        """Take over what other writers committed; whether there was anything."""
+        """Take over what other writers committed; whether there was anything. `NoSuchContext` if it was deleted."""
         return self.pages.refresh()
 
     def check(self) -> list[Problem]:
@@ -432,6 +432,8 @@ def open_in(
             if anew:
                 raise _taken(context) from None
             opened.refresh()
+            if opened.seq == 0:  # and deleted it again
+                raise
     elif opened.seq == 0:
         raise no_such_context(storage, context)
     elif anew:

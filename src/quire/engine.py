@@ -110,7 +110,7 @@ class Engine:
         return self.state
 
     def refresh(self) -> bool:
-        """Take over what other writers committed; whether there was anything. One that was deleted is empty then."""
+        """Take over what other writers committed; whether there was anything. `NoSuchContext` if it was deleted."""
         with self.lock:
             head = self.state.storage.head(self.state.context)
             before = (self.state.version, self.state.head_value)
@@ -118,7 +118,7 @@ class Engine:
             if self._stale or not self.state.is_at(head):
                 self.state.load()
             if self.state.version < before[0] or identity not in (b"", self.state.head.identity):
-                self.turned += 1  # it was deleted, and perhaps made again
+                self.turned += 1  # it was deleted and made again
             self._stale = False
             return (self.state.version, self.state.head_value) != before
 

@@ -9,7 +9,7 @@ from sys import getsizeof
 from typing import Any, NamedTuple
 
 from quire.cache import SizedCache
-from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, NoSuchPage, QuireError
+from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, shown
 from quire.messages import Message
 from quire.numbering import Numbering
 from quire.pages import MAX_NUMBER
@@ -72,6 +72,7 @@ class State(Reader):
         self.max_pages = max_pages
         self.max_bytes = max_bytes
         self._counters = list(reserved)
+        self.version = 0
         self.load()
 
     def over(self, storage: Storage) -> "State":
@@ -84,8 +85,13 @@ class State(Reader):
         self._near: Reads = storage
 
     def load(self) -> None:
-        """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten."""
+        """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten.
+
+        Raises `NoSuchContext` if it was there and was deleted: taken for a new one, it would come back as a husk.
+        """
         found, near = self._looked()
+        if found is None and self.version:
+            raise self._gone()
         if found is not None and found.version < 0:
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
@@ -193,7 +199,10 @@ class State(Reader):
             below = below.below
         if not self.version or below.head(self.context) is not None:
             return None
-        return NoSuchContext(f"Context {self.context!r} was deleted: open it again to make it anew.")
+        return self._gone()
+
+    def _gone(self) -> NoSuchContext:
+        return NoSuchContext(f"Context {shown(self.context)} was deleted: open it again to make it anew.")
 
     def outdated(self) -> Conflict | NoSuchContext | None:
         """The error for a state that another writer went on from, or deleted; None if it is the newest."""

@@ -17,7 +17,7 @@ from quire.search.memory import MemoryIndex
 from quire.search.scope import open_to_agents
 from quire.storage.base import Head
 from quire.storage.searching import Document, Phrase, SearchIndex, Standing
-from tests.books import SEGMENTS, leaf, new_book
+from tests.books import leaf, new_book
 from tests.search.shelves import BACKENDS, found, storage_of
 
 
@@ -39,9 +39,8 @@ def test_a_context_that_was_deleted_and_made_again_is_another_one(tmp_path: Path
     leaf(book, "kestrel")
     assert found(book, "kestrel") == ["mem-1"]
     book.storage.drop(book.context)
+    new_book(storage=book.storage)
     book.refresh()
-    for segment in SEGMENTS:
-        book.add_segment(segment)
     pages = [leaf(book, "falcon"), leaf(book, "falcon")]  # as many entries as before, and one more
     assert (found(book, "kestrel"), found(book, "falcon")) == ([], pages)
     book.storage.close()

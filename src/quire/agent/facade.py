@@ -178,7 +178,7 @@ class AgentContext:
         return self._look(look)
 
     def refresh(self) -> bool:
-        """Take over what other writers committed; whether there was anything."""
+        """Take over what other writers committed; whether there was anything. `NoSuchContext` if it was deleted."""
         return self._engine.refresh()
 
     def budget(self) -> Outlook:

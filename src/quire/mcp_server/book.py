@@ -148,9 +148,10 @@ class Book:
 
     def _refresh(self) -> None:
         """Take over what other processes wrote. Raises `NoSuchContext` if one of them deleted the context."""
-        self.context.refresh()
-        if not self.context.seq:
-            raise NoSuchContext(f"Context {self.context.name!r} was deleted.")
+        try:
+            self.context.refresh()
+        except NoSuchContext:
+            raise NoSuchContext(f"Context {shown(self.context.name)} was deleted.") from None
 
 
 def chosen(tools: Tools, names: Sequence[str], prefix: str, *, read_only: bool) -> Tools:

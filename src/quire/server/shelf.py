@@ -113,10 +113,11 @@ class Shelf:
         if not opened.lock.acquire(timeout=_PATIENCE):
             raise Busy(f"Context {name!r} has been in use for {_PATIENCE:.0f} seconds: retry.")
         try:
-            opened.context.refresh()
-            if not opened.context.seq:  # it was deleted since
+            try:
+                opened.context.refresh()
+            except NoSuchContext:  # it was deleted since
                 self.forget(name)
-                raise _unknown(name)
+                raise _unknown(name) from None
             yield opened
         finally:
             opened.lock.release()

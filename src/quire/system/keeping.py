@@ -71,7 +71,7 @@ class Keeping(Face):
             return copy_context(state.storage, target, state.context, progress=progress)
 
     def refresh(self) -> bool:
-        """Take over what other writers committed; whether there was anything."""
+        """Take over what other writers committed; whether there was anything. `NoSuchContext` if it was deleted."""
         return self._engine.refresh()
 
     # JSON
