@@ -67,7 +67,6 @@ def test_a_context_that_another_created_a_moment_ago_is_not_created_twice() -> N
         Library(Late()).create("c")
 
 
-
 def test_one_that_was_made_and_deleted_while_it_was_opened_is_no_husk() -> None:
     class Passing(MemoryStorage):
         def commit(self, context: str, commit: Commit) -> None:
