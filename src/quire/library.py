@@ -137,10 +137,15 @@ class Library:
         return tuple(expire(self.storage, names, cutoff_of(older_than), action, folder, dry_run=dry_run))
 
     def migrate(
-        self, target: "str | os.PathLike[str] | Storage | Library", *, progress: Report | None = None
+        self,
+        target: "str | os.PathLike[str] | Storage | Library",
+        *,
+        replace: bool = False,
+        progress: Report | None = None,
     ) -> Progress:
         """Copy every context to another store, verified; called again, an interrupted copy goes on. See `migrate`."""
-        return migrate(self.storage, target.storage if isinstance(target, Library) else target, progress=progress)
+        to = target.storage if isinstance(target, Library) else target
+        return migrate(self.storage, to, replace=replace, progress=progress)
 
     def _names(self, after: str, prefix: str) -> Iterator[str]:
         for field, value in (("after", after), ("prefix", prefix)):

@@ -189,6 +189,75 @@ def test_a_context_that_is_not_there_is_named(source: MemoryStorage) -> None:
         migrate(source, MemoryStorage(), ["c", "nowhere"])
 
 
+def live_store() -> tuple[MemoryStorage, MemoryStorage]:
+    """A store with 甲, 乙 and 丙, and one with a copy of 丙, which was written to since."""
+    source, target = MemoryStorage(), MemoryStorage()
+    for name in "甲乙丙":
+        quire.open(source, name).user("一")
+    migrate(source, target, "丙")
+    quire.open(source, "丙").user("二")
+    return source, target
+
+
+def test_a_context_that_was_written_to_since_it_was_copied_keeps_nobody_back() -> None:
+    source, target = live_store()
+    older = contents(target, "丙")
+    with pytest.raises(
+        InvalidOperation, match=r"older copy of context '丙', at version 2; the source is at 3\. migrate"
+    ):
+        migrate(source, target)
+    assert (list(target.contexts()), contents(target, "丙")) == (sorted("甲乙丙"), older)
+    migrate(source, target, replace=True)
+    assert all(contents(target, name) == contents(source, name) for name in "甲乙丙")
+
+
+def test_replacing_takes_no_copy_that_went_its_own_way(source: MemoryStorage) -> None:
+    _, target = live_store()
+    there, _ = live_store()
+    quire.open(target, "丙").user("三")
+    source.drop("c")
+    migrate(there, source, "丙")
+    for name, other in (("another", there), ("written to in the target", source)):
+        before = contents(target, "丙")
+        with pytest.raises(InvalidOperation, match="another context '丙'"):
+            migrate(other, target, "丙", replace=True)
+        assert contents(target, "丙") == before, name
+
+
+def test_an_older_copy_stays_when_its_source_is_damaged() -> None:
+    source, target = live_store()
+    older, head = contents(target, "丙"), source.head("丙")
+    assert head is not None
+    source.commit("丙", Commit(head.version, head.version, head.value, [Delete("message", 1)]))
+    with pytest.raises(Corrupt, match=r"'丙': message record 1 is missing"):
+        migrate(source, target, replace=True)
+    assert (list(target.contexts()), contents(target, "丙")) == (sorted("甲乙丙"), older)
+
+
+def test_the_worst_is_told_and_the_others_are_named_with_their_reasons() -> None:
+    source, target = live_store()
+    unfinished = FaultyStorage(source)
+    book(aside := MemoryStorage())
+    migrate_until_commit(aside, unfinished, 2)
+    quire.open(target, "甲")
+    with pytest.raises(
+        InvalidOperation,
+        match=r"'c' in the source is itself an unfinished copy.* Not copied either: '丙' \(an older copy is there\), "
+        r"'甲' \(taken by another\)\.$",
+    ):
+        migrate(source, target)
+    assert list(target.contexts()) == ["丙", "乙", "甲"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "file"])
+def test_a_store_is_not_copied_onto_itself(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    one: Storage | str = MemoryStorage() if kind == "memory" else f"{kind}:{tmp_path / 'store'}"
+    quire.Library(one).create("c")
+    with pytest.raises(InvalidOperation, match="are the same store"):
+        migrate(one, f"{kind}:{tmp_path / 'link'}" if isinstance(one, str) else one)
+
+
 # Verification
 
 

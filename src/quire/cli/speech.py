@@ -14,6 +14,7 @@ _PHRASES: Final = tuple(
         (r"Use find\(\) to look for it", "quire find looks for it"),
         (r"open\(\) opens it", "choose another name"),
         (r"pass overwrite=True", "say --overwrite"),
+        (r"migrate\(replace=True\)", "quire migrate --replace"),
         (r"doctor\(repair=True\)", "quire doctor --repair"),
         (r"repair=True", "--repair"),
         (r"checkpoint\(name\)", "quire checkpoint"),

@@ -7,13 +7,15 @@ by accident and the next call goes on where the last one stopped. The last commi
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
-from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext
-from quire.storage.base import FAMILIES, Commit, Family, Head, Put, Record, Storage, check_storage
+from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, QuireError, shown
+from quire.records import decode_entry
+from quire.storage.base import FAMILIES, JOURNAL, Commit, Family, Head, Put, Record, Storage, check_storage
 from quire.storage.opening import storage_at
 from quire.storage.soundness import Soundness
 
@@ -52,21 +54,25 @@ def migrate(
     target: Where,
     contexts: str | Iterable[str] | None = None,
     *,
+    replace: bool = False,
     progress: Report | None = None,
 ) -> Progress:
     """Copy one, several or (None) all contexts from one store to another; the sum of what was copied.
 
-    All of a context goes over: pages, history, vectors. A fork becomes whole: it shares nothing in the target. A
-    context with damage is not copied; the others are, and then `Corrupt` names it with the record. Also raises
-    `InvalidOperation` if the target holds another context of that name, `Conflict` if the source changed meanwhile,
-    `Corrupt` if a copied record reads back differently, `StorageFailure` if there is no source. Calling it again goes
-    on.
+    All of a context goes over: pages, history, vectors. A fork becomes whole: it shares nothing in the target. What
+    cannot be copied keeps nobody else back: it is named when all others are copied. `Corrupt` tells of a context with
+    damage, or of a copied record that reads back differently; `InvalidOperation` of a name that is taken in the target,
+    by an older copy too unless `replace` says to copy that again, and of an unfinished copy in the source; `Conflict`
+    of one that changed meanwhile. A store is not copied onto itself (`InvalidOperation`), and `StorageFailure` says
+    that there is no source. Calling it again goes on.
     """
     from_, owns_source = storage_at(source, create=False)
     try:
         to, owns_target = storage_at(target)
         try:
-            return copy_contexts(from_, to, contexts, progress=progress)
+            if _place(from_) == _place(to):
+                raise InvalidOperation("The source and the target are the same store; give another target.")
+            return copy_contexts(from_, to, contexts, replace=replace, progress=progress)
         finally:
             if owns_target:
                 to.close()
@@ -75,51 +81,74 @@ def migrate(
             from_.close()
 
 
+def _place(storage: Storage) -> object:
+    """What two handles on one store have in common, as far as it can be told."""
+    path = getattr(storage, "path", None)
+    if isinstance(path, os.PathLike):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return repr(storage) if type(storage).__module__.startswith("quire.storage.") else id(storage)
+
+
+_WORST: Final[dict[type[QuireError], str]] = {
+    Corrupt: "damaged",
+    InvalidOperation: "refused",
+    Conflict: "changed meanwhile",
+}
+"""What keeps one context back and not the others, the worst first."""
+
+
+class _Left(NamedTuple):
+    """A context that was not copied: in a word, and in full."""
+
+    reason: str
+    error: QuireError
+
+
 def copy_contexts(
     source: Storage,
     target: Storage,
     contexts: str | Iterable[str] | None = None,
     *,
+    replace: bool = False,
     progress: Report | None = None,
     sound: bool = True,
 ) -> Progress:
     """`migrate` between storages that are open; unless it must be `sound`, whatever the records say."""
     check_storage(source)
     check_storage(target)
-    names = [contexts] if isinstance(contexts, str) else _finished(source) if contexts is None else contexts
+    names = [contexts] if isinstance(contexts, str) else source.contexts() if contexts is None else contexts
     records = size = 0
-    damaged: dict[str, Corrupt] = {}
+    left: dict[str, _Left] = {}
     for name in names:
+        copy = _Copy(source, target, name, progress or _silent, replace=replace, sound=sound)
         try:
-            done = _Copy(source, target, name, progress or _silent, sound=sound).run()
-        except Corrupt as error:
-            damaged[name] = error
+            done = copy.run()
+        except tuple(_WORST) as error:
+            left[name] = _Left(copy.reason or _WORST[_kind(error)], error)
+        except NoSuchContext:
+            if contexts is not None:
+                raise
         else:
             records, size = records + done.records, size + done.bytes
-    if damaged:
-        raise _told(damaged)
+    if left:
+        raise _told(left)
     return Progress(context="", phase="done", records=records, bytes=size)
 
 
-def _told(damaged: dict[str, Corrupt]) -> Corrupt:
-    """The error for contexts that were not copied: what is wrong with the first, and the names of the others."""
-    first, *others = damaged
-    if not others:
-        return damaged[first]
+def _told(left: dict[str, _Left]) -> QuireError:
+    """The error for contexts that were not copied: the worst in full, and the names of the others."""
+    worst = min(left, key=lambda name: list(_WORST).index(_kind(left[name].error)))
+    reason, error = left.pop(worst)
+    if not left:
+        return error
+    others = [shown(name) + ("" if why == reason else f" ({why})") for name, (why, _) in left.items()]
     more = f" and {len(others) - _MOST_NAMES:,} more" if len(others) > _MOST_NAMES else ""
-    return Corrupt(f"{damaged[first]} Not copied either: {', '.join(map(repr, others[:_MOST_NAMES]))}{more}.")
+    return _kind(error)(f"{error} Not copied either: {', '.join(others[:_MOST_NAMES])}{more}.")
 
 
-def _finished(source: Storage) -> Iterator[str]:
-    """All contexts but those that are themselves unfinished copies, or were dropped since they were listed."""
-    for name in source.contexts():
-        try:
-            head = source.head(name)
-        except Corrupt:
-            yield name  # who copies it says so
-        else:
-            if head is not None and head.version >= 0:
-                yield name
+def _kind(error: QuireError) -> type[QuireError]:
+    return next(kind for kind in _WORST if isinstance(error, kind))
 
 
 def _silent(progress: Progress) -> None:
@@ -129,30 +158,29 @@ def _silent(progress: Progress) -> None:
 class _Copy:
     """The copy of one context."""
 
-    def __init__(self, source: Storage, target: Storage, context: str, report: Report, *, sound: bool) -> None:
+    def __init__(
+        self, source: Storage, target: Storage, context: str, report: Report, *, replace: bool, sound: bool
+    ) -> None:
         self.source = source
         self.target = target
         self.context = context
         self.report = report
+        self.replace = replace
         self.sound = sound
         self.records = 0
         self.size = 0
-        head = source.head(context)
-        if head is None:
-            raise NoSuchContext(f"No context {context!r} in the source; its contexts() lists what is there.")
-        if head.version < 0:
-            raise InvalidOperation(f"Context {context!r} in the source is itself an unfinished copy.")
-        self.head = head
+        self.head = Head(0, b"")
+        self.reason = ""
+        """Why it was refused, in a word."""
 
     def run(self) -> Progress:
         """Copy what is missing, verify everything, and make the copy real."""
+        self.head = self._source_head()
         there = self.target.head(self.context)
+        if there is not None and there.version >= 0 and there != self.head:
+            self._make_room(there)
+            there = None
         is_real = there is not None and there.version >= 0
-        if there is not None and is_real and there != self.head:
-            raise InvalidOperation(
-                f"The target already holds another context {self.context!r}, at version {there.version}; drop it or"
-                " choose another target."
-            )
         try:
             version = 0 if is_real else self._copy(there)
             difference = self._verify()
@@ -167,6 +195,55 @@ class _Copy:
         if not is_real:
             self.target.commit(self.context, Commit(version, self.head.version, self.head.value, ()))
         return self._tell("done")
+
+    def _source_head(self) -> Head:
+        head = self.source.head(self.context)
+        if head is None:
+            raise NoSuchContext(f"No context {shown(self.context)} in the source; its contexts() lists what is there.")
+        if head.version < 0:
+            self.reason = "an unfinished copy in the source"
+            raise InvalidOperation(
+                f"Context {shown(self.context)} in the source is itself an unfinished copy: finish that there, or"
+                " delete() it."
+            )
+        return head
+
+    def _make_room(self, there: Head) -> None:
+        """Drop an older copy, if that is wanted and the source is sound. Raises `InvalidOperation` otherwise."""
+        name, at = shown(self.context), f"at version {there.version}"
+        if not self._went_on_from(there):
+            self.reason = "taken by another"
+            raise InvalidOperation(
+                f"The target already holds another context {name}, {at}; drop it or choose another target."
+            )
+        if not self.replace:
+            self.reason = "an older copy is there"
+            raise InvalidOperation(
+                f"The target holds an older copy of context {name}, {at}; the source is at {self.head.version}."
+                " migrate(replace=True) copies it again."
+            )
+        if self.sound:
+            self._judge()  # before the old copy goes, which may be all that can still be read
+        self.target.drop(self.context)
+
+    def _went_on_from(self, there: Head) -> bool:
+        """Whether the source was once what the target holds: the last entry there is one of its entries."""
+        ours, theirs = (store.get(self.context, JOURNAL, there.version) for store in (self.source, self.target))
+        if ours is None or theirs is None or there.version > self.head.version:
+            return False
+        commits = [decode_entry(record.key, record.value).commit for record in (ours, theirs)]
+        return commits[0] == commits[1]
+
+    def _judge(self) -> None:
+        judge = Soundness(self.context, self.head)
+        try:
+            for family in FAMILIES:
+                for record in self.source.scan(self.context, family):
+                    judge.take(family, record)
+            judge.close()
+        except Corrupt:
+            self._source_is_unchanged()
+            raise
 
     def _copy(self, there: Head | None) -> int:
         """Copy in chunks, each a commit that moves the cursor; the version the target is then at."""
@@ -212,7 +289,7 @@ class _Copy:
 
     def _source_is_unchanged(self) -> None:
         if self.source.head(self.context) != self.head:
-            raise Conflict(f"Context {self.context!r} changed while it was copied: call migrate() again.")
+            raise Conflict(f"Context {shown(self.context)} changed while it was copied: call migrate() again.")
 
     def _difference(self, family: Family, record: Record | None, copy: Record | None) -> str:
         key = record.key if record else copy.key if copy else 0

@@ -6,8 +6,7 @@ from quire.errors import InvalidOperation, StorageFailure
 from quire.pages import PageIndex
 from quire.state import State
 from quire.storage.base import Storage, check_path, check_storage
-from quire.storage.migrate import Progress, Report
-from quire.storage.migrate import migrate as copy_context
+from quire.storage.migrate import Progress, Report, copy_contexts
 from quire.storage.overlay import OverlayStorage
 from quire.system.face import Face
 from quire.system.marshalling import marshal
@@ -68,7 +67,7 @@ class Keeping(Face):
                 raise InvalidOperation("Work is held back here: leave temporary() first, then migrate.")
             if not state.version:  # nothing was ever written
                 return Progress(context=state.context, phase="done", records=0, bytes=0)
-            return copy_context(state.storage, target, state.context, progress=progress)
+            return copy_contexts(state.storage, target, state.context, progress=progress)
 
     def refresh(self) -> bool:
         """Take over what other writers committed; whether there was anything. `NoSuchContext` if it was deleted."""

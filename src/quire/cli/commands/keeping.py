@@ -83,6 +83,7 @@ def _add_migrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("where", metavar="SOURCE", help=WHERE)
     parser.add_argument("target", metavar="TARGET", help="the store to copy to, made if it is new")
     parser.add_argument("-c", "--context", metavar="NAME", help="only this context (default: all)")
+    parser.add_argument("--replace", action="store_true", help="copy again what is there as an older copy")
 
 
 def _migrate(options: argparse.Namespace, out: Out) -> None:
@@ -93,6 +94,7 @@ def _migrate(options: argparse.Namespace, out: Out) -> None:
                 source.storage,
                 target.storage,
                 name,
+                replace=options.replace,
                 progress=lambda at: progress.at(at.records, f"records, {at.context}: {at.phase}"),
             )
     if out.json:
