@@ -287,3 +287,20 @@ def test_a_damaged_log_and_a_stray_folder_are_found(tmp_path: Path) -> None:
     assert codes(found) == [("no_context", "", False), ("corrupt", "c", False)]
     assert "damaged at byte" in found.symptoms[1].text
     assert isinstance(found.symptoms[0], Symptom)
+
+
+@pytest.mark.parametrize("bit", [0x10, 0x40, 0x80])
+def test_a_flipped_bit_in_a_chinese_term_of_the_index_is_repaired(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with quire.open(path, "客户") as talk:
+        talk.user("独特词汇")
+        assert talk.find("词汇")
+    data = bytearray(path.read_bytes())
+    with closing(apsw.Connection(str(path))) as db:
+        block = db.execute("SELECT block FROM search_data WHERE instr(block, ?)", ("词汇".encode(),)).get
+    at = data.index(block) + block.index("词汇".encode())
+    data[at + 3] ^= bit
+    path.write_bytes(data)
+    assert codes(doctor(path)) == [("search_damaged", "", False)]
+    assert codes(doctor(path, repair=True)) == [("search_damaged", "", True)]
+    assert doctor(path).symptoms == ()

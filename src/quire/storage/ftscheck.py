@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from quire.errors import shown
 from quire.storage.base import KEY_BITS, MAX_KEY
 from quire.storage.fts import FtsIndexes
 from quire.storage.searching import FIELDS, Document, Misshapen, Sizes, Standing
@@ -76,6 +77,8 @@ class FtsCheck:
                 return self._unlike_documents()
             except (apsw.SQLError, apsw.CorruptError) as error:
                 return str(error)
+            except UnicodeDecodeError as error:  # a bit of a term of several bytes
+                return f"it holds a term that is no text ({shown(error.object)})"
 
     def make_anew(self) -> None:
         with self._all.guard, self._all.sound():

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import apsw
 
-from quire.errors import Busy, Corrupt, QuireError, StorageClosed, StorageFailure
+from quire.errors import Busy, Corrupt, QuireError, StorageClosed, StorageFailure, shown
 
 
 class Guard:
@@ -25,7 +25,7 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
-        if isinstance(error, apsw.Error):
+        if isinstance(error, apsw.Error | UnicodeDecodeError):
             raise self._ours(error) from error
 
     @contextmanager
@@ -33,11 +33,13 @@ class Guard:
         """A block whose errors of SQLite's become ours, without the lock."""
         try:
             yield
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise self._ours(error) from error
 
-    def _ours(self, error: apsw.Error) -> QuireError:
+    def _ours(self, error: apsw.Error | UnicodeDecodeError) -> QuireError:
         match error:
+            case UnicodeDecodeError():
+                return Corrupt(f"{self._path!r} is damaged: a text in it cannot be read ({shown(error.object)}).")
             case apsw.BusyError() | apsw.LockedError():
                 return Busy(f"{self._path!r} is locked by another writer: retry.")
             case apsw.CorruptError() | apsw.NotADBError():
