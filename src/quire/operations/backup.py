@@ -1,18 +1,18 @@
 """Copying a whole store while it is in use: a new store that can be opened like any other, checked before it counts."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
-from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchContext, StorageFailure, shown
+from quire.errors import Conflict, Corrupt, InvalidOperation, InvalidValue, NoSuchContext, StorageFailure, shown
 from quire.storage.base import Storage, at_rest, check_path
 from quire.storage.file import FileStorage
 from quire.storage.migrate import Progress, Report, copy_contexts
 from quire.storage.opening import masked, storage_at
+from quire.storage.soundness import findings
 from quire.storage.sqlite import SQLiteStorage
-from quire.system.check import unreadable
 
 _TRIES = 5
 
@@ -20,7 +20,8 @@ _TRIES = 5
 class Backup(Struct, frozen=True, kw_only=True):
     """A backup that was made: where it is, how many contexts it has, and its size in bytes.
 
-    `problems` names the records that cannot be read, in the original either: they were copied as they are.
+    `problems` names what is wrong in the original: records that cannot be read or are missing, which were copied as
+    they are, contexts that could not be copied for it, and derived data that was made anew in the copy.
     """
 
     path: str
@@ -35,8 +36,9 @@ def backup(
     """Copy a store that may be in use into a new one: `target` is a path for an SQLite file, or `file:DIR`.
 
     Every context is copied as it is at one moment (an SQLite file into another: all at the same one), and everything is
-    read through once. The target appears when it is whole. Raises `InvalidOperation` if it exists, `StorageFailure` if
-    it cannot be written, `Corrupt` if the source is too damaged to be copied.
+    read through once. The target appears when it is whole. A damaged context is among the `problems` of the result, and
+    the others are copied. Raises `InvalidOperation` if the target exists, `StorageFailure` if it cannot be written,
+    `Corrupt` if the source is too damaged to be copied.
     """
     kind, path = _target(target)
     if os.path.lexists(path):
@@ -46,17 +48,22 @@ def backup(
     storage, owned = storage_at(where, create=False)
     fresh = path.with_name(f".{path.name[:80]}.{os.urandom(6).hex()}.new")
     try:
-        _copy(storage, kind, fresh, progress or _silent)
-        contexts, problems = _read_through(kind, fresh, progress or _silent)
+        problems = _copy(storage, kind, fresh, progress or _silent)
+        contexts, found = _read_through(kind, fresh, progress or _silent)
         size = _size(fresh)
         _put_in_place(fresh, path)
+    except StorageFailure as error:
+        if str(fresh) not in str(error):
+            raise
+        raise StorageFailure(str(error).replace(str(fresh), str(path))) from error
     except OSError as error:
         raise StorageFailure(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
     finally:
         _remove(fresh)
         if owned:
             storage.close()
-    return Backup(path=str(path), contexts=contexts, bytes=size, problems=problems)
+    named = tuple(problem.replace(str(fresh), str(path)) for problem in (*problems, *found))
+    return Backup(path=str(path), contexts=contexts, bytes=size, problems=named)
 
 
 Kind = Callable[[Path], Storage]
@@ -75,16 +82,49 @@ def _target(target: object) -> tuple[Kind, Path]:
     return SQLiteStorage, check_path(target)
 
 
-def _copy(storage: Storage, kind: Kind, fresh: Path, report: Report) -> None:
-    if isinstance(storage, SQLiteStorage) and kind is SQLiteStorage:
-        storage.copy_to(fresh, lambda size: report(Progress(context="", phase="copy", records=0, bytes=size)))
-        return
+def _copy(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list[str]:
+    """Copy what can be copied; what is wrong with the rest. Raises `Corrupt` if a damaged file gives nothing."""
+    if not isinstance(storage, SQLiteStorage) or kind is not SQLiteStorage:
+        return _copy_all(storage, kind, fresh, report)
+    try:
+        return storage.copy_to(fresh, lambda size: report(Progress(context="", phase="copy", records=0, bytes=size)))
+    except Corrupt as error:
+        _remove(fresh)
+        problems = [f"file: {error} Its contexts were copied one by one.", *_copy_all(storage, kind, fresh, report)]
+        if not _has_contexts(kind, fresh):
+            raise
+        return problems
+
+
+def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list[str]:
+    """Copy the contexts one by one; those that could not be, and why."""
+    problems: list[str] = []
     target = kind(fresh)
     try:
-        for name in storage.contexts():
-            _copy_context(storage, target, name, report)
+        for name in _names(storage, problems):
+            try:
+                _copy_context(storage, target, name, report)
+            except Corrupt as error:
+                problems.append(f"{name}: not copied: {error}")
     finally:
         target.close()
+    return problems
+
+
+def _has_contexts(kind: Kind, path: Path) -> bool:
+    store = kind(path)
+    try:
+        return next(store.contexts(), None) is not None
+    finally:
+        store.close()
+
+
+def _names(storage: Storage, problems: list[str]) -> Iterator[str]:
+    """The contexts, as far as the list of them can be read."""
+    try:
+        yield from storage.contexts()
+    except Corrupt as error:
+        problems.append(f"list of contexts: {error}")
 
 
 def _copy_context(storage: Storage, target: Storage, name: str, report: Report) -> None:
@@ -109,9 +149,9 @@ def _read_through(kind: Kind, path: Path, report: Report) -> tuple[int, tuple[st
     contexts = 0
     problems: list[str] = []
     try:
-        for name in store.contexts():
+        for name in _names(store, problems):
             contexts += 1
-            problems += [f"{name}: {problem.text}" for problem in unreadable(store, name)]
+            problems += [f"{name}: {problem}" for problem in findings(store, name)]
             report(Progress(context=name, phase="verify", records=contexts, bytes=0))
     finally:
         store.close()

@@ -29,6 +29,7 @@ from quire.storage.base import (
     ANCHOR,
     BODY,
     CALL,
+    FAMILIES,
     JOURNAL,
     MESSAGE,
     NOTE,
@@ -39,6 +40,7 @@ from quire.storage.base import (
     Family,
     Head,
     Record,
+    Storage,
 )
 
 DECODERS: dict[Family, Callable[[Record], object]] = {
@@ -86,37 +88,70 @@ class Soundness:
                     self._wanted[BODY][found.header.body] = teller
         elif isinstance(found, EntryRecord):
             self._follow(record.key, found)
+        elif family == JOURNAL:  # it is there, whatever it said
+            self._entry = record.key
 
     def close(self) -> None:
         """Say that all records have passed."""
         for family, left in self._wanted.items():
             for key, teller in left.items():
-                raise self._damage(f"{family} record {key} is missing; {teller} tells of it.")
+                self._tell(f"{family} record {key} is missing; {teller} tells of it.")
         if self._entry != self._version:
-            raise self._damage(f"journal record {self._entry + 1} is missing; the context is at {self._version}.")
+            self._tell(f"journal record {self._entry + 1} is missing; the context is at {self._version}.")
 
     def _follow(self, key: int, entry: EntryRecord) -> None:
         """A journal has no gap, that of a fork starts where the fork was made, and what it touched is still there:
         pages and notes that were taken away leave something under their keys."""
         if key != self._entry + 1 and not (self._entry == 0 and entry.operation == "fork"):
-            raise self._damage(f"journal record {self._entry + 1} is missing; the next one is {key}.")
+            self._tell(f"journal record {self._entry + 1} is missing; the next one is {key}.")
         self._entry = key
         for touched in entry.touched:
             if touched.family == PAGE_CODE and touched.key not in self._pages:
-                raise self._damage(f"page record {touched.key} is missing; journal record {key} tells of it.")
+                self._pages.add(touched.key)  # told once
+                self._tell(f"page record {touched.key} is missing; journal record {key} tells of it.")
             if touched.family == NOTE_CODE:
                 self._wanted[NOTE][touched.key] = f"journal record {key}"
 
     def _read(self, decode: Callable[[], object]) -> object:
         try:
             return decode()
-        except NewerFormat:
-            raise
         except QuireError as error:
-            raise self._damage(str(error)) from error
+            self._tell(str(error), error)
+            return None
 
-    def _damage(self, text: str) -> Corrupt:
-        return Corrupt(
+    def _tell(self, text: str, error: QuireError | None = None) -> None:
+        if isinstance(error, NewerFormat):
+            raise error
+        raise Corrupt(
             f"Context {self._context!r}: {text} Restore it from a backup; doctor() names everything that is damaged,"
             " and backup() copies what is there as it is."
-        )
+        ) from error
+
+
+class Findings(Soundness):
+    """Lists all that is wrong with a context instead of raising the first of it."""
+
+    def __init__(self, context: str, head: Head) -> None:
+        self.found: list[str] = []
+        super().__init__(context, head)
+
+    def _tell(self, text: str, error: QuireError | None = None) -> None:
+        self.found.append(text)
+
+
+def findings(storage: Storage, context: str) -> list[str]:
+    """All that is wrong with the records of a context, one that is an unfinished copy aside. Streams."""
+    found: list[str] = []
+    try:
+        head = storage.head(context)
+        if head is None or head.version < 0:
+            return found
+        judge = Findings(context, head)
+        found = judge.found
+        for family in FAMILIES:
+            for record in storage.scan(context, family):
+                judge.take(family, record)
+        judge.close()
+    except Corrupt as error:  # the storage itself cannot read a row: what comes after it is not known
+        found.append(str(error))
+    return found

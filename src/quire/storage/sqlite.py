@@ -228,12 +228,15 @@ class SQLiteStorage:
 
         return FtsIndexes(self._db, self._guard)
 
-    def copy_to(self, path: Path, report: Callable[[int], None] | None = None) -> None:
-        """Copy the whole file as it is now to a new one, while others write; `report` hears the bytes done so far."""
+    def copy_to(self, path: Path, report: Callable[[int], None] | None = None) -> list[str]:
+        """Copy the whole file as it is now to a new one, while others write; what was found wrong below the contexts.
+
+        `report` hears the bytes done so far. Raises `Corrupt`, and `OSError` if the new file cannot be written.
+        """
         from quire.storage.upkeep import copy_file
 
         with self._guard.errors():
-            copy_file(self.path, path, report)
+            return copy_file(self.path, path, report)
 
     def examine(self, *, repair: bool = False) -> "list[Symptom]":
         """What is wrong with the file below the level of contexts; with `repair`, what can be made anew is."""

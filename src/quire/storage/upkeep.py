@@ -1,7 +1,8 @@
 """The upkeep of an SQLite file: copied while in use, examined below the level of contexts, cleared of old bytes."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
+from errno import EIO, ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +21,65 @@ _MOST_LINES = 100
 _FROM_BACKUP = "Restore a backup, or migrate() what can still be read into a new store."
 
 
-def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) -> None:
-    """Copy an SQLite file that others write to, as it is at one moment, and check the copy. Raises `Corrupt`."""
+def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) -> list[str]:
+    """Copy an SQLite file that others write to, as it is at one moment, and check the copy; what is wrong with it.
+
+    What is derived and damaged is made anew in the copy. Raises `Corrupt`, and `OSError` if the copy cannot be written.
+    """
     with closing(apsw.Connection(str(source))) as reading, closing(apsw.Connection(str(target))) as writing:
         reading.set_busy_timeout(5_000)
         reading.execute("BEGIN")
         reading.execute(
             "SELECT 1 FROM sqlite_schema"
         ).fetchone()  # fixes the moment: nothing makes the copy start again
-        size: Any = reading.pragma("page_size")
-        with writing.backup("main", reading, "main") as copy:
-            while not copy.done:
-                copy.step(_STEP)
-                if report is not None:
-                    report((copy.page_count - copy.remaining) * size)
+        with _full_disk():
+            _copy_pages(reading, writing, report)
         reading.execute("ROLLBACK")
-        found = _integrity(writing)
-        writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    if found:
-        raise Corrupt(f"The copy of {str(source)!r} is damaged, as its original may be: {found[0]}. Run doctor().")
+        with _full_disk():
+            found = _mended(writing, source)
+            writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    return found
+
+
+def _copy_pages(reading: apsw.Connection, writing: apsw.Connection, report: Callable[[int], None] | None) -> None:
+    size: Any = reading.pragma("page_size")
+    with writing.backup("main", reading, "main") as copy:
+        while not copy.done:
+            copy.step(_STEP)
+            if report is not None:
+                report((copy.page_count - copy.remaining) * size)
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    """A block in which only the copy is written: SQLite's error does not say to which file."""
+    try:
+        yield
+    except apsw.FullError as error:
+        raise OSError(ENOSPC, "the disk is full") from error
+    except apsw.IOError as error:
+        if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_WRITE:
+            raise
+        raise OSError(EIO, "the disk does not take it") from error
+
+
+def _mended(db: apsw.Connection, source: Path) -> list[str]:
+    """Make anew what is derived and damaged in a copy; what was, and contexts that nothing leads to."""
+    lines = _integrity(db)
+    search = [line for line in lines if _is_search(line)]
+    order = [line for line in lines if not _is_search(line)]
+    found: list[str] = []
+    if search:
+        FtsIndexes(db, nullcontext()).make_anew()
+        found.append(f"search index: {search[0]}. It is empty in the copy; the next search fills it again.")
+    if order and all("index" in line for line in order):
+        db.execute("REINDEX")
+        found.append(f"file: {order[0]}. The order of pages was made anew in the copy.")
+    left = _integrity(db) if lines else []
+    if left:
+        raise Corrupt(f"The copy of {str(source)!r} is damaged, as its original is: {left[0]}. Run doctor().")
+    lost = (symptom for symptom in _orphans(db, repair=False) if symptom.code == "head_lost")
+    return [*found, *(f"{symptom.where}: {symptom.text}" for symptom in lost)]
 
 
 def examine_file(db: apsw.Connection, indexes: FtsIndexes, *, repair: bool) -> list[Symptom]:
