@@ -64,7 +64,7 @@ def checked(ctx: quire.Context, body: Body) -> int:
 def test_many_turns_stay_within_the_budget(
     client: Anthropic, endpoint: Endpoint, ctx: quire.Context, request: pytest.FixtureRequest
 ) -> None:
-    turns = 1_000 if request.config.getoption("--long") else 200
+    turns = 1_000 if request.config.getoption("--long") else 90
     memory = QuireMemoryTool(ctx)
     ctx.system("你是一个细心的助手。")
 

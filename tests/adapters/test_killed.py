@@ -23,7 +23,7 @@ def killed(kinds: str, folder: Path, kills: int, seed: int) -> None:
 
 @pytest.mark.parametrize("kinds", KINDS)
 def test_an_agent_that_is_killed_goes_on_and_nothing_is_lost(kinds: str, tmp_path: Path) -> None:
-    killed(kinds, tmp_path, 3, 7)
+    killed(kinds, tmp_path, 2, 7)
 
 
 @pytest.mark.slow

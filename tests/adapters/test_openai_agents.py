@@ -338,7 +338,7 @@ async def turn(agent: Agent[Any], text: str, session: QuireSession, streamed: bo
 def test_long_runs_stay_within_the_budget_and_reach_what_is_old(
     session: QuireSession, request: pytest.FixtureRequest
 ) -> None:
-    turns = 1_000 if request.config.getoption("--long") else 200
+    turns = 1_000 if request.config.getoption("--long") else 90
     desk = Desk(session)
     desk.ready(2 * turns)
     agent = desk_agent(desk)

@@ -13,7 +13,7 @@ SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 
 
 def test_killed_in_the_middle_of_turns(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    kills = "40" if request.config.getoption("--long") else "3"
+    kills = "40" if request.config.getoption("--long") else "2"
     program = [sys.executable, "-m", "tests.adapters.sdk_killing"]
     done = subprocess.run(
         [*program, "agents,openai,anthropic", str(tmp_path), kills, str(SEED)],
