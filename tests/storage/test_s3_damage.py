@@ -1,15 +1,20 @@
 """Objects that are not what was written: named and refused, never skipped."""
 
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from quire import Corrupt, NewerFormat, QuireError
+import quire
+from quire import Conflict, Corrupt, Library, NewerFormat, QuireError
 from quire.storage.base import BODY, JOURNAL, Put
 from quire.storage.s3 import heads
+from quire.storage.s3.names import key_of
 from quire.testing.case import contents, write
 from tests.storage.s3engine import Watched, objects, opened, tiny
+from tests.talks import full_talk
 
 __all__ = ["objects", "tiny"]
 Change = Callable[[bytes], bytes]
@@ -132,3 +137,60 @@ def test_two_heads_never_have_the_same_bytes(objects: Watched) -> None:
         seen.add(found.data)
         storage.drop("c")
     assert len(seen) == 5
+
+
+def two_talks(objects: Watched) -> str:
+    """Two contexts with chunks; the key of a chunk of the first, which is then lost."""
+    storage = opened(objects)
+    for name in ("书", "谈话"):
+        full_talk(storage, name)
+    standing = storage._books.look(storage._books.book("书"))
+    assert standing is not None
+    lost = next(key for key in objects.keys() if key.rpartition("/")[2] in standing.head.ids())  # noqa: SIM118
+    objects.delete([lost])
+    return lost
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_missing_chunk_is_damage_to_all_who_copy(objects: Watched, tmp_path: Path) -> None:
+    lost = two_talks(objects)
+    storage = opened(objects.beside())
+    library = Library(storage)
+    for copy in (lambda: library.export("书", tmp_path / "x.quire"), lambda: library.fork("书", "copy")):
+        with pytest.raises(Corrupt, match="missing") as error:
+            copy()
+        assert lost in str(error.value)
+    done = quire.backup(storage, tmp_path / "copy.db")
+    assert done.contexts == 1
+    assert [lost in problem for problem in done.problems] == [True]
+    gone = library.expire(timedelta(0), action="archive", folder=tmp_path / "old")
+    assert [(each.name, lost in each.problem) for each in gone] == [("书", True), ("谈话", False)]
+    assert list(storage.contexts()) == ["书"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_what_was_replaced_long_ago_is_no_damage(objects: Watched) -> None:
+    full_talk(opened(objects), "书")
+    with opened(objects.beside()).snapshot("书") as still:
+        other = opened(objects.beside())
+        other.compact("书")
+        other.collect("书", grace_seconds=0)
+        with pytest.raises(Conflict, match="begin again"):
+            contents(still, "书")
+    assert contents(opened(objects.beside()), "书")
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_context_with_a_damaged_head_can_be_deleted(objects: Watched, what: str) -> None:
+    storage = opened(objects)
+    for name in ("书", "谈话"):
+        full_talk(storage, name)
+    spoil(objects, "heads/" + key_of("书"), CHANGES[what])
+    library = Library(opened(objects.beside()))
+    library.delete("书")
+    assert list(library.list()) == ["谈话"]
+    assert library.storage.examine() == []  # type: ignore[attr-defined]
+    assert quire.doctor(library.storage).healthy
+    library.open("书").user("anew")
+    assert [message.content for message in Library(opened(objects.beside())).open("书").messages()] == ["anew"]

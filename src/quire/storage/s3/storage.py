@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
-from quire.errors import Busy, Conflict, InvalidValue, StorageClosed, StorageFailure, shown
+from quire.errors import Busy, Conflict, Corrupt, InvalidValue, StorageClosed, StorageFailure, shown
 from quire.storage.base import (
     JOURNAL,
     MAX_KEY,
@@ -192,8 +192,9 @@ class S3Storage:
                 raise conflict(target, found.head.head, 0)
             try:
                 self._fork(standing, source, book, commit, below)
-            except Missing:  # it was dropped meanwhile
-                raise conflict(context, None, commit.expect) from None
+            except Missing as missing:
+                again = self._again(source, missing)  # it was dropped or compacted meanwhile
+                raise conflict(context, again.head.head if again else None, commit.expect) from None
 
     def contexts(self, after: str = "") -> Iterator[str]:
         self._check_open()
@@ -206,17 +207,25 @@ class S3Storage:
     def drop(self, context: str) -> None:
         book = self._book(context)
         with book.writing:
-            standing = self._books.look(book)
-            if standing is None:
+            try:
+                standing = self._books.look(book)
+            except Corrupt:  # which making it headed cannot be told any more: whatever is left under this name goes
+                self._remove(book, [making.folder for making in makings(self.objects.list(book.shelf.rstrip("/")))])
                 return
-            folder = book.folder(standing.head.incarnation)
-            if standing.head.runs:  # told apart from a context that lost its head, should this be cut off
+            if standing is not None:
+                self._remove(book, [book.folder(standing.head.incarnation)], is_large=bool(standing.head.runs))
+
+    def _remove(self, book: Book, folders: list[str], *, is_large: bool = True) -> None:
+        """Remove the head of a context, then its chunks; `book.writing` is held."""
+        if is_large:  # told apart from a context that lost its head, should this be cut off
+            for folder in folders:
                 self.objects.put(folder + DROPPED, b"")
-            self.objects.delete([book.key])
-            book.take(None)
+        self.objects.delete([book.key])
+        book.take(None)
+        for folder in folders:
             for making in makings(self.objects.list(folder.rstrip("/"))):
                 self.objects.delete(to_remove(making))
-            self._chunks.forget(standing.head.ids())
+                self._chunks.forget(each.key.rpartition("/")[2] for each in making.objects)
 
     def close(self) -> None:
         self._closed = True
@@ -283,18 +292,16 @@ class S3Storage:
     def _whole(self, book: Book, action: Callable[[], T]) -> T:
         """Do it; if a chunk is gone that another writer replaced long ago, look again and do it again."""
         for _ in range(_LOOKS):
-            standing = book.standing
             try:
                 return action()
             except Missing as missing:
-                self._again(book, standing, missing)
+                self._again(book, missing)
         raise StorageFailure(f"{self.objects.place}: chunks of {book.name!r} go faster than they can be read.")
 
-    def _again(self, book: Book, standing: Standing | None, missing: Missing) -> Standing | None:
+    def _again(self, book: Book, missing: Missing) -> Standing | None:
         """Look again because a chunk is gone. Raises `Corrupt` if the head still needs it."""
         again = self._books.look(book)
-        if again is not None and standing is not None and again.tag == standing.tag:
-            raise damaged(str(missing), "it is missing and")
+        _refuse_if_needed(again, missing)
         return again
 
     def _start(self, context: str, begin: Callable[[Standing, Record | None], Iterator[Record]]) -> Iterator[Record]:
@@ -313,7 +320,7 @@ class S3Storage:
             try:
                 found = next(records, None)
             except Missing as missing:
-                again = self._again(book, standing, missing)
+                again = self._again(book, missing)
                 if again is None or again.head.incarnation != standing.head.incarnation:
                     return  # the context was dropped meanwhile
                 standing, records = again, begin(again, last)
@@ -370,5 +377,14 @@ class Still(S3Storage):
         self._chunks = storage._chunks
         self._books = StillBooks(self.objects, self._chunks)
 
-    def _again(self, book: Book, standing: Standing | None, missing: Missing) -> Standing | None:
+    def _again(self, book: Book, missing: Missing) -> Standing | None:
+        now = Books(self.objects, self._chunks)
+        _refuse_if_needed(now.look(now.book(book.name)), missing)
         raise Conflict(f"What was read of {book.name!r} was replaced long ago: begin again.")
+
+
+def _refuse_if_needed(standing: Standing | None, missing: Missing) -> None:
+    """Raise `Corrupt` for a chunk that is gone although the head names it."""
+    key = str(missing)
+    if standing is not None and key.rpartition("/")[2] in standing.head.ids():
+        raise damaged(key, "it is missing and")
