@@ -50,6 +50,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "storage.postgres.schema",
         "storage.postgres.writing",
         "storage.postgres.faults",
+        "storage.postgres.watching",
         "storage.postgres.pool",
         "storage.postgres.session",
         "storage.postgres.mending",

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,12 +76,7 @@ class Server:
 
     def kill(self) -> None:
         """End it as a crash would: every process of it, at once."""
-        main = int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
-        os.kill(main, signal.SIGSTOP)
-        children = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(main)], capture_output=True, text=True, check=False
-        )
-        all_of_it = [*map(int, children.stdout.split()), main]
+        all_of_it = self._halted()
         for each in all_of_it:
             with suppress(ProcessLookupError):  # it may have ended by itself
                 os.kill(each, signal.SIGKILL)
@@ -89,6 +84,29 @@ class Server:
             time.sleep(0.005)
         self.stop()
         self.socket.unlink(missing_ok=True)
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """A block in which it takes what is sent and answers nothing."""
+        all_of_it = self._halted()
+        for each in all_of_it:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in all_of_it:
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGCONT)
+
+    def _halted(self) -> list[int]:
+        """All processes of it, the one that starts others last and stopped."""
+        main = int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
+        os.kill(main, signal.SIGSTOP)
+        children = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(main)], capture_output=True, text=True, check=False
+        )
+        return [*map(int, children.stdout.split()), main]
 
     def _wait(self) -> None:
         import psycopg

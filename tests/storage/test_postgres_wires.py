@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from random import Random, SystemRandom
 from threading import Event, Thread
 from typing import Any
@@ -310,3 +310,26 @@ def fill(storage: PostgresStorage) -> None:
     assert [r.key for r in storage.scan("c", BODY)] == list(range(version))
     storage.commit("c", Commit(version, version + 1, HEAD, []))
     assert storage.head("c") == Head(version + 1, HEAD)
+
+
+def test_a_server_that_hangs_is_not_waited_for_without_end(server: Server) -> None:
+    url = server.url(connect_timeout="2")  # so long has it to answer, when patience ended
+    with closing(PostgresStorage(url, tenant="hangs", busy_seconds=0.3)) as storage:
+        book = quire.open(storage, "书", counter=EstimateCounter())
+        with server.hanging():
+            with pytest.raises(StorageFailure, match="was lost or refused"):
+                book.refresh()
+            with pytest.raises((StorageFailure, OutcomeUnknown)):
+                book.user("一")
+        assert book.refresh() in (True, False)
+        book.user("二")
+        assert book.check() == []
+
+
+def test_a_statement_that_takes_long_is_let_finish(server: Server) -> None:
+    with closing(PostgresStorage(server.url(), tenant="slow", busy_seconds=0.1)) as storage:
+        assert storage._session.read("SELECT 7 FROM pg_sleep(0.8)") == [(7,)]
+        assert storage.head("nothing") is None
+        watch = storage._session._pool._watch
+        watch.look()
+        assert not watch.look()  # nobody is left to look after

@@ -1,4 +1,4 @@
-"""Connections, kept for the next call: as many as are in use at once, up to a limit, and no thread of their own.
+"""Connections, kept for the next call: as many as are in use at once, up to a limit.
 
 A connection is borrowed for one statement or one transaction. After one was lost, those that were idle at that time
 are suspected and closed too: a server that went away took all of them.
@@ -19,6 +19,7 @@ from psycopg import Connection
 from quire.errors import Busy, InvalidValue, StorageClosed, shown
 from quire.storage.postgres.address import ESCAPES, unknown_option
 from quire.storage.postgres.faults import LATER, is_lost
+from quire.storage.postgres.watching import TRY_SECONDS, Watch
 
 _DEFAULTS = {
     "connect_timeout": "10",
@@ -51,6 +52,7 @@ class Pool:
         self._waits = "connect_timeout" in given
         self._settings: dict[str, Any] = {**_DEFAULTS, **given}
         self._met = False
+        self._seconds = patience
         self._changed = Condition()
         self._forget()
 
@@ -59,6 +61,8 @@ class Pool:
         self._used = 0
         self._closed = False
         self._process = os.getpid()
+        tries = {} if self._waits else {"connect_timeout": str(TRY_SECONDS)}
+        self._watch = Watch(self._settings | tries, self._seconds)
 
     @contextmanager
     def connection(self, deadline: float) -> Iterator[Connection[Any]]:
@@ -104,6 +108,7 @@ class Pool:
         What is prepared or set is a session's: behind a proxy that lends a session for one transaction, it may be
         another's. Such a proxy cannot tell a client the number of the process it will talk to.
         """
+        self._watch.begin(connection)
         try:
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             if row is not None and row[0] == connection.info.backend_pid:
@@ -112,6 +117,8 @@ class Pool:
         except BaseException:
             connection.close()
             raise
+        finally:
+            self._watch.end(connection)
         return connection
 
     def close(self) -> None:
@@ -136,15 +143,16 @@ class Pool:
                 raise StorageClosed(f"The storage {self._name} is closed: open it again.")
             self._used += 1
             found = self._fresh()
-        if found is not None:
-            return found
-        try:
-            return self.connect(deadline)
-        except BaseException:
-            with self._changed:
-                self._used -= 1
-                self._changed.notify()
-            raise
+        if found is None:
+            try:
+                found = self.connect(deadline)
+            except BaseException:
+                with self._changed:
+                    self._used -= 1
+                    self._changed.notify()
+                raise
+        self._watch.begin(found)
+        return found
 
     def _fresh(self) -> Connection[Any] | None:
         """An idle connection that was used not long ago; what lay about for longer a proxy may have cut off."""
@@ -157,6 +165,7 @@ class Pool:
 
     def give_back(self, connection: Connection[Any]) -> None:
         """Keep a connection for the next one, or close it if it is broken or in a transaction."""
+        self._watch.end(connection)
         is_ready = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         with self._changed:
             self._used -= 1

@@ -71,7 +71,7 @@ class PostgresStorage:
 
     A tenant sees its own contexts only. `durability="normal"` leaves `synchronous_commit` as the server has it;
     `"full"` turns it on for every commit. A lock held longer than `busy_seconds` is `Busy`; a server that is away is
-    waited for as long. At most `connections` are open at once.
+    waited for as long, one that hangs 5 seconds longer. At most `connections` are open at once.
     """
 
     def __init__(
