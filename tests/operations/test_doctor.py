@@ -7,11 +7,21 @@ import apsw
 import pytest
 
 import quire
-from quire import Context, FileStorage, MemoryStorage, SQLiteStorage, StorageFailure
+from quire import (
+    Busy,
+    Context,
+    Corrupt,
+    FileStorage,
+    MemoryStorage,
+    NewerFormat,
+    QuireError,
+    SQLiteStorage,
+    StorageFailure,
+)
 from quire.operations.doctor import Diagnosis, doctor
 from quire.operations.retention import LEAVING
 from quire.records import VectorRecord, encode_body, encode_record
-from quire.storage.base import BODY, JOURNAL, PAGE, PIN, TALLY, VECTOR, Commit, Delete, Put, Storage, Write
+from quire.storage.base import BODY, JOURNAL, PAGE, PIN, TALLY, VECTOR, Commit, Delete, Family, Put, Storage, Write
 from quire.storage.symptoms import Symptom
 from quire.testing.case import contents
 from tests.stores import BACKENDS, make
@@ -93,6 +103,75 @@ def test_wrong_counts_and_pins_are_made_anew() -> None:
     assert fresh.pages.child_count(folder) == 3
     fresh.pages.create_detail_page("one more", "", "", folder)
     assert fresh.check() == []
+
+
+def damage(storage: Storage, family: Family) -> None:
+    record = next(iter(storage.scan("c", family)))
+    patch(storage, Put(family, record.key, bytes([record.value[0] ^ 1]) + record.value[1:]))
+
+
+def lengths(texts: list[str]) -> list[list[float]]:
+    return [[1.0, float(len(text))] for text in texts]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_damaged_counts_and_vectors_are_made_anew(backend: str, tmp_path: Path) -> None:
+    storage = make(backend, tmp_path / "store")
+    talk = talk_in(storage)
+    folder = talk.pages.create_contents_page("文件夹", "", "mem-0")
+    talk.pages.create_detail_page("note", "", "text", folder)
+    talk.pages.create_detail_page("note", "", "text", "mem-0")
+    new_talk(storage, "c", embedder=lengths).find("Seattle")
+    vectors = len(list(storage.scan("c", VECTOR)))
+    assert vectors > 1
+    damage(storage, TALLY)
+    damage(storage, VECTOR)
+    assert [(problem.invariant, problem.derived) for problem in new_talk(storage, "c").check()] == [(0, True)] * 2
+    assert not doctor(storage).healthy
+    found = doctor(storage, repair=True)
+    assert codes(found) == [("record_damaged", "c", True)] * 2
+    assert doctor(storage).symptoms == ()
+    fresh = new_talk(storage, "c", embedder=lengths)
+    assert fresh.pages.child_count(folder) == 1
+    fresh.find("Seattle")
+    assert len(list(storage.scan("c", VECTOR))) == vectors
+    storage.close()
+
+
+def test_a_damaged_count_beside_a_damaged_page_is_left_alone() -> None:
+    storage = MemoryStorage()
+    talk_in(storage)
+    damage(storage, TALLY)
+    damage(storage, PAGE)
+    found = doctor(storage, repair=True)
+    assert {(symptom.severity, symptom.repaired) for symptom in found.symptoms} == {
+        ("error", False),
+        ("warning", False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (Busy("'x.db' is locked by another writer: retry."), "run it again"),
+        (StorageFailure("'x': Permission denied."), "look at the disk, the server or the rights"),
+        (Corrupt("The log is damaged."), "from a backup"),
+        (NewerFormat("Install a newer quire."), ""),
+    ],
+)
+def test_the_remedy_fits_what_was_met(error: QuireError, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    talk_in(storage)
+
+    def refuse(context: str) -> None:
+        raise error
+
+    monkeypatch.setattr(storage, "head", refuse)
+    (symptom,) = doctor(storage).symptoms
+    assert (symptom.code, symptom.text) == (error.code, str(error))
+    assert remedy in symptom.remedy
+    assert ("backup" in symptom.remedy) is isinstance(error, Corrupt)
+    assert bool(remedy) is bool(symptom.remedy)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.errors import NewerFormat, QuireError
+from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure
 from quire.operations.indexes import Indexes
 from quire.operations.retention import LEAVING
 from quire.records import (
@@ -23,6 +23,7 @@ from quire.records import (
     decode_entry,
     decode_head,
     decode_page,
+    decode_vector,
     encode_record,
 )
 from quire.state import State
@@ -50,6 +51,16 @@ from quire.system.check import Problem, check, unreadable
 _DERIVED: tuple[Family, ...] = (TALLY, PIN)
 _REPAIRS = "repair=True does it."
 _FROM_BACKUP = "Restore the context from a backup or an exported file."
+_LOOK = "Nothing is known to be damaged: look at the disk, the server or the rights, and run it again."
+
+_REMEDIES: tuple[tuple[type[Exception], str], ...] = (
+    (Corrupt, _FROM_BACKUP),
+    (Busy, "Nothing is known to be damaged: run it again when the other is done."),
+    (Conflict, "Nothing is known to be damaged: run it again."),
+    (StorageFailure, _LOOK),
+    (OSError, _LOOK),
+)
+"""What helps after an error, where its text does not say so itself."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
@@ -133,7 +144,7 @@ def _names(storage: Storage, contexts: Iterable[str] | None, symptoms: list[Symp
 
 def _refused(where: str, error: Exception, context: str = "") -> Symptom:
     code = error.code if isinstance(error, QuireError) else "storage_failure"
-    remedy = "" if isinstance(error, NewerFormat) else _FROM_BACKUP
+    remedy = next((words for kind, words in _REMEDIES if isinstance(error, kind)), "")
     return Symptom(code=code, severity="error", where=where, text=str(error), remedy=remedy, context=context)
 
 
@@ -184,8 +195,9 @@ class _Examination:
             return
         problems = check(state)
         yield from (self._problem(problem) for problem in problems if not problem.derived)
-        yield from self._derived(state, [problem for problem in problems if problem.derived])
-        if not any(problem.invariant == 0 for problem in problems):
+        is_readable = not any(problem.invariant == 0 and not problem.derived for problem in problems)
+        yield from self._derived(state, [problem for problem in problems if problem.derived], is_readable)
+        if is_readable:
             yield from self._unreached(state)
         if self._indexes is not None:
             yield from self._indexes.look(self._context, head)
@@ -209,12 +221,15 @@ class _Examination:
         remedy = "Run the same migrate() or import_() again to finish it, or delete() it."
         return self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)
 
-    def _derived(self, state: State, problems: list[Problem]) -> Iterator[Symptom]:
-        if problems and self._repair:
+    def _derived(self, state: State, problems: list[Problem], is_readable: bool) -> Iterator[Symptom]:
+        """What can be made anew, if all that it is made of can be read."""
+        repaired = bool(problems) and self._repair and is_readable
+        if repaired:
             self._commit(state, *_counted_anew(state))
         for problem in problems:
-            symptom = self._symptom("count_wrong", "warning", problem.where, f"{problem.text}.", _REPAIRS)
-            yield replace(symptom, repaired=self._repair)
+            code, end = ("count_wrong", ".") if problem.invariant else ("record_damaged", "")
+            symptom = self._symptom(code, "warning", problem.where, f"{problem.text}{end}", _REPAIRS)
+            yield replace(symptom, repaired=repaired)
 
     def _unreached(self, state: State) -> Iterator[Symptom]:
         """Bodies that nothing refers to, and vectors of pages that are gone."""
@@ -239,7 +254,10 @@ class _Examination:
 
 
 def _counted_anew(state: State) -> tuple[list[Write], bytes]:
-    """The counts of children and the list of pins as the pages have them, and a head that keeps no count itself."""
+    """The counts of children and the list of pins as the pages have them, and a head that keeps no count itself.
+
+    If a vector cannot be read, all go: the next search by meaning makes them.
+    """
     children: dict[int, int] = {}
     pinned: set[int] = set()
     for page in state.segment_pages():
@@ -252,7 +270,17 @@ def _counted_anew(state: State) -> tuple[list[Write], bytes]:
         writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
     writes += [Put(TALLY, key, encode_record(key, count)) for key, count in children.items()]
     writes += [Put(PIN, key, b"") for key in sorted(pinned)]
+    writes += _unread_vectors(state)
     return writes, encode_record(0, replace(state.head, tally_of=-1, tally=0))
+
+
+def _unread_vectors(state: State) -> list[Write]:
+    try:
+        for record in state.storage.scan(state.context, VECTOR):
+            decode_vector(record.key, record.value)
+    except QuireError:
+        return [Delete(VECTOR, record.key) for record in state.storage.scan(state.context, VECTOR)]
+    return []
 
 
 def _stray_bodies(state: State) -> list[int]:

@@ -30,11 +30,16 @@ from quire.storage.base import (
     PAGE,
     PIN,
     TALLY,
+    VECTOR,
+    Family,
     Record,
     Storage,
 )
 from quire.storage.soundness import DECODERS
 from quire.system.rules import showable_root
+
+_DERIVED: tuple[Family, ...] = (TALLY, VECTOR)
+"""Families whose records say nothing that others do not."""
 
 
 class Problem(Struct, frozen=True):
@@ -52,9 +57,9 @@ class Problem(Struct, frozen=True):
 def check(state: State) -> list[Problem]:
     """All problems of a context; an empty list is a clean bill. Raises `NoSuchContext` if it was deleted."""
     problems = list(_check_stored(state))
-    if problems:  # what cannot be read cannot be judged further
+    if any(not problem.derived for problem in problems):  # what cannot be read cannot be judged further
         return problems
-    return list(_Tree(state).problems())
+    return [*problems, *_Tree(state).problems()]
 
 
 def unreadable(storage: Storage, context: str) -> Iterator[Problem]:
@@ -64,7 +69,7 @@ def unreadable(storage: Storage, context: str) -> Iterator[Problem]:
             try:
                 decode(record)
             except QuireError as error:
-                yield Problem(0, f"{family} {record.key}", str(error))
+                yield Problem(0, f"{family} {record.key}", str(error), derived=family in _DERIVED)
 
 
 def _check_stored(state: State) -> Iterator[Problem]:
@@ -248,10 +253,10 @@ class _Tree:
 
     def _derived(self, children: "Counter[int]") -> Iterator[Problem]:
         storage, context = self.state.storage, self.state.context
-        tallies = {record.key: decode_tally(record.key, record.value) for record in storage.scan(context, TALLY)}
+        tallies, unread = self._tallies()
         if self.state.head.tally_of >= 0:
             tallies[self.state.head.tally_of] = self.state.head.tally
-        for key in tallies.keys() | children.keys():
+        for key in (tallies.keys() | children.keys()) - unread:
             if tallies.get(key, 0) != children[key]:
                 text = f"it counts {tallies.get(key, 0)} children, not {children[key]}"
                 yield Problem(2, self.state.index(key), text, derived=True)
@@ -262,3 +267,14 @@ class _Tree:
         pinned = {page.key for page in self.pages.values() if page.header.pinned}
         for key in pinned ^ {record.key for record in storage.scan(context, PIN)}:
             yield Problem(2, self.state.index(key), "its pin and the list of pins disagree", derived=True)
+
+    def _tallies(self) -> tuple[dict[int, int], set[int]]:
+        """The counts that are kept, and those that cannot be read: they were told as records."""
+        tallies: dict[int, int] = {}
+        unread: set[int] = set()
+        for record in self.state.storage.scan(self.state.context, TALLY):
+            try:
+                tallies[record.key] = decode_tally(record.key, record.value)
+            except QuireError:
+                unread.add(record.key)
+        return tallies, unread
