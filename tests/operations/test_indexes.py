@@ -350,7 +350,8 @@ def test_a_role_that_only_reads_finds_what_is_there_now(schema: str) -> None:
         assert doctor(reader).symptoms == ()  # it can tell nothing of an index that it may not read
         execute(schema, f"GRANT SELECT ON search_state TO {schema}")
         assert codes(doctor(url, repair=True)) == [("search_outdated", "c", True)]
-        for damage in ("", "DELETE FROM search_state", "DROP TABLE search"):
+        for damage in ("", "DELETE FROM search_state", "DROP TABLE search_size", "DROP TABLE search"):
+            talk.find("heron")
             if damage:
                 execute(schema, damage)
             with closing(PostgresStorage(reader)) as storage:
@@ -358,6 +359,9 @@ def test_a_role_that_only_reads_finds_what_is_there_now(schema: str) -> None:
                 assert [hit.index for hit in reading.find("苍鹭")] == ["usr-7"]
                 assert len(reading.find("kestrel")) == 3
                 assert reading.find("nothing of the kind") == []
+                held = reading.as_of(reading.seq)
+                held.user("held back, 白鹭")
+                assert {hit.index for hit in held.find("鹭")} == {"usr-7", "usr-8"}
                 with pytest.raises(StorageFailure, match="permission denied"):
                     reading.user("no")
         found = doctor(reader, repair=True)

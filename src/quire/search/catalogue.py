@@ -32,12 +32,16 @@ def asked(storage: Storage, context: str, question: Callable[[Index], T], tries:
     """What the index of a context as it is stored now answers to a question.
 
     It is asked again if the index was emptied meanwhile, or if another writer took away a record between two looks.
+    One that says where it stands and cannot be asked (a table of it is missing) gives way to one in memory.
     """
     try:
-        answer = question(_caught_up(storage, context))
-        if not answer:
-            _look_at(storage, context)
-        return answer
+        try:
+            answer = question(_caught_up(storage, context))
+            if not answer:
+                _look_at(storage, context)
+            return answer
+        except IndexSealed:
+            return question(_whole(storage, context))
     except (IndexLost, Corrupt):
         if tries == 1:
             raise
@@ -112,7 +116,13 @@ def _beside(index: SearchIndex, storage: Storage, context: str) -> Index:
                 above.update(None, stands, ())
             catch_up(above, storage, context)
             return LayeredIndex(index, above, touched)
-    whole = _in_memory(storage, context)
+    return _whole(storage, context)
+
+
+def _whole(storage: Storage, context: str) -> Index:
+    """All of a context in memory, what is held back of it too."""
+    is_held = isinstance(storage, OverlayStorage)
+    whole = _indexes.get(storage, (context, "whole"), MemoryIndex) if is_held else _in_memory(storage, context)
     catch_up(whole, storage, context)
     return whole
 
