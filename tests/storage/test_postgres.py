@@ -260,9 +260,20 @@ def test_tables_that_were_taken_away_are_a_failure_by_name(db: psycopg.Connectio
     storage = PostgresStorage(postgres_url(schema=name))
     storage.commit("c", Commit(0, 1, HEAD, []))
     db.execute(f"DROP SCHEMA {name} CASCADE")
-    with pytest.raises(StorageFailure, match="lost quire's tables"):
+    with pytest.raises(StorageFailure, match=r"lost some of quire's tables .* restore them from a backup"):
         storage.head("c")
     storage.close()
+
+
+def test_tables_without_the_one_that_says_their_version_are_called_that(db: psycopg.Connection[Any]) -> None:
+    name = new_schema()
+    url = postgres_url(schema=name)
+    PostgresStorage(url).close()
+    db.execute(f"DROP TABLE {name}.meta")
+    for create in (True, False):
+        with pytest.raises(quire.Corrupt, match=rf"without {name}\.meta, which says their version: restore that table"):
+            PostgresStorage(url, create=create)
+    db.execute(f"DROP SCHEMA {name} CASCADE")
 
 
 def test_full_durability_is_not_promised_by_a_server_that_does_not_sync(db: psycopg.Connection[Any]) -> None:

@@ -41,7 +41,10 @@ def ours(error: Error, name: str) -> QuireError:
         case errors.ReadOnlySqlTransaction():
             return StorageFailure(f"{name} is read-only, a standby perhaps ({said}): connect to the primary.")
         case errors.UndefinedTable() | errors.InvalidSchemaName():
-            return StorageFailure(f"{name} has lost quire's tables ({said}): open it anew to make them.")
+            return StorageFailure(
+                f"{name} has lost some of quire's tables ({said}): restore them from a backup. Opening it makes those"
+                " of the search index anew, and no others."
+            )
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return Corrupt(f"{name} is damaged: {said}.")
         case _ if is_lost(error):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import errors
 
-from quire.errors import NewerFormat, QuireError, StorageFailure
+from quire.errors import Corrupt, NewerFormat, QuireError, StorageFailure
 from quire.storage.postgres.mending import MISSING, make_search
 from quire.storage.postgres.schema import META, MIGRATIONS
 
@@ -17,14 +17,23 @@ _FOUND = f"""SELECT meta.version, meta.quire, current_setting('server_encoding')
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('quire ' || %s, 0))"
 _EXISTS = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
 _MADE = "SELECT to_regclass(%s) IS NOT NULL"
+_HEADLESS = """SELECT to_regclass('{q}.meta') IS NULL AND
+    coalesce(to_regclass('{q}.context'), to_regclass('{q}.record')) IS NOT NULL"""
+"""Whether there are tables of ours without the one that says their version: all are made in one transaction."""
 
 
 def prepare(session: "Session", schema: str, *, create: bool, full: bool) -> None:
     """Make sure that the schema is there and is ours.
 
-    Raises `NewerFormat`, or `StorageFailure` if there is none and it may not or cannot be made.
+    Raises `NewerFormat`, `Corrupt` if what says its version is gone, or `StorageFailure` if there is none and it may
+    not or cannot be made.
     """
     found = _look(session)
+    if found is None and session.read(_HEADLESS)[0][0]:
+        raise Corrupt(
+            f"Schema {schema!r} of {session.name} holds quire's tables without {schema}.meta, which says their version:"
+            " restore that table from a backup of the database."
+        )
     if found is None and not create:
         raise StorageFailure(f"There is no store in schema {schema!r} of {session.name}.")
     if found is None or found[0] < len(MIGRATIONS):
