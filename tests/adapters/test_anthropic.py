@@ -197,6 +197,28 @@ def test_a_model_that_goes_round_in_circles_is_stopped(
     assert len(endpoint.requests) == 5
 
 
+def test_a_model_with_nothing_to_say_to_a_result_is_not_asked_again(
+    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+) -> None:
+    endpoint.script = lambda body: Reply("", (Call("t1", "budget", {}),)) if len(body["messages"]) == 1 else Reply("")
+    ctx.user("Go.")
+    assert complete(client, ctx, **ASKED).content == []
+    assert len(endpoint.requests) == 2
+    ctx.user("And now?")
+    assert complete(client, ctx, **ASKED).content == []
+    assert quire.check_legal(endpoint.requests[-1]["messages"], "anthropic") == []
+
+
+def test_an_async_tool_with_a_client_that_is_not_is_told_to_the_caller(
+    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+) -> None:
+    endpoint.script = lambda _: Reply("", (Call("t1", "memory", {"command": "view", "path": "/memories"}),))
+    ctx.user("Go.")
+    with pytest.raises(quire.InvalidOperation, match="'memory' is async"):
+        complete(client, ctx, tools=[QuireAsyncMemoryTool(ctx)], **ASKED)
+    assert [call.id for call in ctx.pending_calls()] == ["t1"]
+
+
 def test_what_the_server_refuses_changes_nothing(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:
     def script(_: Body) -> Reply:
         raise RuntimeError("overloaded")

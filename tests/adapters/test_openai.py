@@ -234,6 +234,43 @@ def test_what_fails_changes_nothing(client: OpenAI, endpoint: Endpoint, ctx: qui
     assert [message.role for message in ctx.messages()] == ["user", "assistant"]
 
 
+def test_a_stream_without_an_end_is_told_and_not_asked_for_again(
+    client: OpenAI, endpoint: Endpoint, ctx: quire.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = endpoint.reply
+
+    def cut(path: str, body: Body) -> tuple[str, bytes]:
+        kind, data = whole(path, body)
+        return kind, data[: data.index(b"event: response.completed")]
+
+    monkeypatch.setattr(endpoint, "reply", cut)
+    endpoint.script = lambda _: Reply("half an answer")
+    ctx.user("Hello?")
+    with pytest.raises(quire.InvalidOperation, match="ended before the answer"):
+        list(stream_response(client, ctx, model=MODEL))
+    assert len(endpoint.requests) == 1
+    assert [message.role for message in ctx.messages()] == ["user"]
+
+
+def test_whatever_can_be_awaited_is_awaited(endpoint: Endpoint, ctx: quire.Context) -> None:
+    class Dice:
+        async def __call__(self) -> str:
+            await asyncio.sleep(0)
+            return "It fell on 4."
+
+    endpoint.script = lambda _: Reply("", (Call("t1", "roll", {}),)) if len(endpoint.requests) == 1 else Reply("Done.")
+    ctx.user("Roll!")
+
+    async def work() -> None:
+        async with AsyncOpenAI(base_url=endpoint.url + "/v1", api_key="none") as client:
+            plain = TurnOptions(tools=False)
+            await acomplete(client, ctx, model=MODEL, functions={"roll": Dice()}, options=plain)
+
+    endpoint.requests.clear()
+    asyncio.run(work())
+    assert ctx.messages()[-2].text == "It fell on 4."
+
+
 def test_which_tools_and_how_it_is_drawn_can_be_said(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
     endpoint.script = lambda _: Reply("Hi.")
     ctx.user("早上好。" * 40 + "雨伞放在地下室的蓝色柜子里。" + "今天天气不错。" * 40)

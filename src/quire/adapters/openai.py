@@ -202,6 +202,7 @@ def stream_response(
                 if event.type in _ENDS:
                     turn.take(event.response)
                 yield event
+        turn.check_answered()
 
 
 async def arespond(
@@ -242,3 +243,4 @@ async def astream_response(
                 if event.type in _ENDS:
                     await turn.lane.run(turn.take, event.response)
                 yield event
+        turn.check_answered()

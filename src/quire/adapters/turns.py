@@ -11,10 +11,10 @@ with the calls that still wait for a result.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from inspect import iscoroutinefunction, signature
+from inspect import isawaitable, iscoroutine, signature
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -75,6 +75,8 @@ class Turn(Generic[Answer]):
         self._beside = ctx.pages.counter.count(beside) if beside else 0
         self._view: View | None = None
         self._requests = 0
+        self._is_answered = True
+        self._said_nothing = False
 
     # What a provider's adapter says
 
@@ -104,20 +106,19 @@ class Turn(Generic[Answer]):
         for call in self.ctx.pending_calls():
             run = self._runner(call)
             if run is not None:
-                self._give(call, self._outcome(run))
+                self._give(call, self._outcome(partial(_at_once, run, call)))
         return self._goes_on()
 
     async def asettle(self) -> bool:
-        """`settle`, where functions may be async; others are run in a thread."""
+        """`settle`, where functions may be async: what they begin in a thread is awaited here."""
         for call in await self.lane.run(self.ctx.pending_calls):
             run = self._runner(call)
             if run is None:
                 continue
-            if iscoroutinefunction(getattr(run, "func", run)):
-                outcome = await self._awaited(run)
-            else:
-                outcome = await self.lane.run(self._outcome, run)
-            await self.lane.run(self._give, call, outcome)
+            content, failed = await self.lane.run(self._outcome, run)
+            if isawaitable(content):
+                content, failed = await self._awaited(content)
+            await self.lane.run(self._give, call, (content, failed))
         return await self.lane.run(self._goes_on)
 
     def request(self) -> Values:
@@ -126,16 +127,23 @@ class Turn(Generic[Answer]):
         reserve = given.pop("reserve", 0) + self._tools_tokens + self._beside
         self._view = self.ctx.render(**{"model": self.model, **given}, reserve=reserve)
         self._requests += 1
+        self._is_answered = False
         tools = {"tools": self.schemas} if self.schemas else {}
         return {"model": self.model, **self.written(self._view), **tools}
 
     def take(self, answer: Answer) -> None:
         """Add an answer to the context, and learn from what it cost."""
-        if not self.is_empty(answer):
+        self._said_nothing = self.is_empty(answer)
+        if not self._said_nothing:
             patiently(self.ctx, lambda: self.ctx.add(answer))
-        self.answer = answer
+        self.answer, self._is_answered = answer, True
         with suppress(InvalidValue):  # an endpoint may not count at all
             self.ctx.report_usage(answer, tools=self._tools_tokens + self._beside, view=self._view)
+
+    def check_answered(self) -> None:
+        """Raises `InvalidOperation` if what was asked last has no answer: its stream broke off."""
+        if not self._is_answered:
+            raise InvalidOperation("The stream ended before the answer did; nothing of it was added. Ask again.")
 
     def answered(self) -> Answer:
         """The last answer."""
@@ -150,7 +158,8 @@ class Turn(Generic[Answer]):
         if waiting and self.answer is None:
             calls = ", ".join(f"{call.id!r} ({call.name})" for call in waiting)
             raise InvalidOperation(f"The model waits for results of {calls}: give them with tool_result().")
-        goes_on = self.answer is None or (not waiting and self.ends_with_result())
+        has_news = not waiting and not self._said_nothing and self.ends_with_result()
+        goes_on = self.answer is None or has_news  # a model that had nothing to say to a result has nothing now
         if goes_on and self._requests >= self._options.requests:
             raise QuotaExceeded(
                 f"the model was asked {self._requests} times and still calls tools; TurnOptions(requests=…) allows more"
@@ -183,9 +192,9 @@ class Turn(Generic[Answer]):
         except Exception as error:
             return self._told(error), True
 
-    async def _awaited(self, run: Callable[[], Any]) -> tuple[Any, bool]:
+    async def _awaited(self, found: Awaitable[Any]) -> tuple[Any, bool]:
         try:
-            return await run(), False
+            return await found, False
         except Exception as error:
             return self._told(error), True
 
@@ -211,6 +220,16 @@ class Turn(Generic[Answer]):
 
 def _said(text: str) -> str:
     return text
+
+
+def _at_once(run: Callable[[], Any], call: ToolCall) -> Any:
+    """What a call gives where nothing can be awaited. Raises `InvalidOperation` for a function that is async."""
+    found = run()
+    if not isawaitable(found):
+        return found
+    if iscoroutine(found):
+        found.close()
+    raise InvalidOperation(f"The function of {call.name!r} is async; an async client can run it, with acomplete().")
 
 
 def _is_parts(content: Any) -> bool:
