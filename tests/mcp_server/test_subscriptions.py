@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mcp import Client, MCPError
@@ -212,3 +212,25 @@ def test_a_client_over_http_hears_what_another_process_wrote(http: tuple[Path, s
             assert client.server_capabilities.resources.subscribe
 
     run(main)
+
+
+def test_a_look_while_somebody_subscribes_makes_nobody_miss_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx, other = two_handles()
+    made = server(ctx, poll=60)
+    told, watching = made.listeners, made.listeners._changes
+    begin = watching.begin
+
+    def begin_and_look(uris: Collection[str], *, anew: bool) -> None:
+        begin(uris, anew=anew)
+        watching.look(told._wanted())
+
+    class Client:
+        """As much of a session as is looked at."""
+
+        def __init__(self) -> None:
+            self._connection, self.exit_stack = self, ExitStack()
+
+    monkeypatch.setattr(watching, "begin", begin_and_look)
+    asyncio.run(told.subscribe(cast(Any, Client()), f"{URI}mem-1"))
+    other.pages.set_detail("mem-1", "An aisle seat now.")
+    assert watching.look(told._wanted()).uris == (f"{URI}mem-1",)

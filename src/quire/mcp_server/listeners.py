@@ -86,8 +86,8 @@ class Listeners:
         uris = self._subscriber(session).uris
         if len(uris) >= _MOST and uri not in uris:
             raise Busy(f"{_MOST:,} subscriptions are the limit: unsubscribe from others first.")
+        uris.add(uri)  # first, so that no look in between forgets what stood there
         await self._lane.run(self._changes.begin, [uri], anew=is_first)
-        uris.add(uri)
         self._nudged.set()
 
     def unsubscribe(self, session: ServerSession, uri: str) -> None:
@@ -111,11 +111,12 @@ class Listeners:
         uris = set(params.notifications.resource_subscriptions or ())
         if len(uris) > _MOST:
             raise Busy(f"{len(uris):,} subscriptions are too many; {_MOST:,} are the limit.")
-        await self._lane.run(self._changes.begin, uris, anew=not self._is_heard())
-        self._listened.update(uris)
+        is_first = not self._is_heard()
+        self._listened.update(uris)  # first, so that no look in between forgets what stood there
         self._open += 1
-        self._nudged.set()
         try:
+            await self._lane.run(self._changes.begin, uris, anew=is_first)
+            self._nudged.set()
             return await self._streams(ctx, params)
         finally:
             self._open -= 1
