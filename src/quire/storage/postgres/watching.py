@@ -8,7 +8,6 @@ connection was lost, as with a server that went away. The thread that looks is t
 import os
 import socket
 import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock, Thread
 from time import monotonic, sleep
@@ -32,53 +31,53 @@ class Watch:
         self._pause = min(max(patience / 4, _LEAST), _MOST)
         self._lock = Lock()
         self._since: dict[Connection[Any], float] = {}
+        self._answered = 0.0
         self._is_watched = False
         self._was_used = False
 
     def begin(self, connection: Connection[Any]) -> None:
         """Say that a connection is in use from now on."""
-        with self._lock:
-            self._since[connection] = monotonic()
-            self._was_used = True
-            if not self._is_watched:
-                self._is_watched = True
-                Thread(target=_look, args=(weakref.ref(self), self._pause), name="quire-watch", daemon=True).start()
+        self._since[connection] = monotonic()
+        self._was_used = True
+        if not self._is_watched:  # read after the line above, as `look` writes before it reads: one of both sees
+            self._start()
 
     def end(self, connection: Connection[Any]) -> None:
         """Say that it is not any more."""
-        with self._lock:  # so that nobody who is done is cut off
-            self._since.pop(connection, None)
+        self._since.pop(connection, None)
+
+    def _start(self) -> None:
+        if self._becomes_watched():
+            Thread(target=_look, args=(weakref.ref(self), self._pause), name="quire-watch", daemon=True).start()
+
+    def _becomes_watched(self) -> bool:
+        with self._lock:
+            was, self._is_watched = self._is_watched, True
+            return not was
 
     def look(self) -> bool:
         """Cut off what waits for a server that does not answer; False if there is nothing to look after."""
         late = monotonic() - self._patience
-        with self._lock:
-            is_late = any(since < late for since in self._since.values())
-        if is_late:
+        if self._answered < late and self._waiting(late):
             if self._is_alive():
-                self._let_go_on(late)
+                self._answered = monotonic()
             else:
-                self._each_since(late, _cut)
-        with self._lock:
-            self._is_watched, self._was_used = bool(self._since) or self._was_used, False
-            return self._is_watched
+                for connection in self._waiting(late):
+                    _cut(connection)  # one that was done just now is made anew when it is used
+        was_used, self._was_used = self._was_used, False
+        if was_used or self._since:
+            return True
+        self._is_watched = False
+        return bool(self._since) and self._becomes_watched()
 
-    def _let_go_on(self, late: float) -> None:
-        """What waits has as long again before the next try."""
-        now = monotonic()
-        self._each_since(late, lambda connection: self._since.__setitem__(connection, now))
-
-    def _each_since(self, late: float, act: Callable[[Connection[Any]], None]) -> None:
-        with self._lock:
-            for connection, since in list(self._since.items()):
-                if since < late:
-                    act(connection)
+    def _waiting(self, late: float) -> list[Connection[Any]]:
+        return [connection for connection, since in self._since.copy().items() if since < late]
 
     def _is_alive(self) -> bool:
         """Whether the server answers at all, if only to refuse."""
         try:
             psycopg.connect(**self._settings).close()
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             return not (isinstance(error, psycopg.errors.ConnectionTimeout) or "timeout expired" in str(error))
         return True
 
