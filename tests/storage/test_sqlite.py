@@ -319,3 +319,24 @@ def test_a_file_cut_short_is_corrupt(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(Corrupt, match="damaged"):
         list(SQLiteStorage(path).scan("c", BODY))
+
+
+def test_a_head_put_back_to_an_older_one_is_refused_before_anything_is_overwritten(path: Path) -> None:
+    storage = SQLiteStorage(path)
+    talk = quire.open(storage, "书", counter=EstimateCounter())
+    talk.user("一")
+    fork = talk.fork("分支")  # its journal does not begin at 1
+    older = storage.head("书")
+    assert older is not None
+    talk.user("二")
+    for name in ("书", "分支"):
+        assert quire.open(storage, name).seq == (talk.seq if name == "书" else fork.seq)
+    assert storage.opened("none").head is None
+    storage._db.execute("UPDATE context SET version = ?, head = ? WHERE name = '书'", (older.version, older.value))
+    before = contents(storage, "书")
+    with pytest.raises(Corrupt, match=rf"'书' is damaged: it is an older one, at version {older.version}"):
+        quire.open(storage, "书")
+    found = quire.doctor(storage, repair=True)
+    assert [(symptom.code, symptom.context) for symptom in found.symptoms] == [("corrupt", "书")]
+    assert contents(storage, "书") == before
+    storage.close()

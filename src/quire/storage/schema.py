@@ -120,5 +120,9 @@ SWEEP: dict[Family, str] = {
     for family in IMMUTABLE
 }
 
+HEAD_AND_BEYOND: Final = f"""SELECT id, version, head, EXISTS (SELECT 1 FROM journal WHERE
+        journal.id > ((context.id << {KEY_BITS}) | version) AND journal.id <= ((context.id << {KEY_BITS}) | {MAX_KEY}))
+    FROM context WHERE name = ?"""
+"""The head of a context, and whether its journal goes on beyond it."""
 MOVE_UNSEEN: Final = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
 MOVE: Final = f"{MOVE_UNSEEN} AND head = ?"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from quire.errors import Conflict, InvalidValue, NewerFormat, StorageFailure
+from quire.errors import Conflict, Corrupt, InvalidValue, NewerFormat, StorageFailure
 from quire.storage.base import (
     GROUPED,
     IMMUTABLE,
@@ -32,6 +32,7 @@ from quire.storage.base import (
     conflict,
 )
 from quire.storage.guard import Guard
+from quire.storage.nearby import Opened
 from quire.storage.rows import Row, head_of, name_of, record_of, size_of
 from quire.storage.schema import (
     APPLICATION_ID,
@@ -40,6 +41,7 @@ from quire.storage.schema import (
     DELETE,
     GET,
     GROUP_BITS,
+    HEAD_AND_BEYOND,
     MAX_CONTEXT,
     MIGRATIONS,
     MOVE,
@@ -105,6 +107,23 @@ class SQLiteStorage:
                 return None
             self._numbers[context] = row[0]
             return head_of(context, row[1], row[2])
+
+    def opened(self, context: str) -> Opened:
+        """The head as `head` gives it. Raises `Corrupt` if it is an older one: who goes on from there overwrites."""
+        check_context_name(context)
+        with self._guard:
+            row = self._db.execute(HEAD_AND_BEYOND, (context,)).get
+            if row is None:
+                self._numbers.pop(context, None)
+                return Opened(None, self)
+            self._numbers[context] = row[0]
+        head = head_of(context, row[1], row[2])
+        if row[3] and head.version > 0:
+            raise Corrupt(
+                f"The head of context {context!r} is damaged: it is an older one, at version {head.version}, and the"
+                " journal goes on after that. Restore the context from a backup."
+            )
+        return Opened(head, self)
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._guard:
