@@ -7,16 +7,18 @@ follows, it is carried out by itself: after a moment, when it is asked for, or w
 import atexit
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock, Timer
+from threading import Lock, RLock, Timer
 
 MOMENT = 0.5
 """Seconds that a change is held if nothing follows it."""
+_TURNSTILES = 16
 
 
 class Holds:
-    """Held changes, one for each key."""
+    """Held changes, one for each key. While one is carried out, whoever comes for the same key waits."""
 
     def __init__(self) -> None:
+        self._turnstiles = [RLock() for _ in range(_TURNSTILES)]
         self._held: dict[Hashable, tuple[Callable[[], None], Timer]] = {}
         self._lock = Lock()
         atexit.register(self._settle_all)
@@ -33,29 +35,38 @@ class Holds:
 
     def holds(self, key: Hashable) -> bool:
         """Whether a change is held for this key."""
-        return key in self._held
+        with self._turnstile(key):
+            return key in self._held
 
     @contextmanager
     def taken(self, key: Hashable) -> Iterator[bool]:
         """A block that carries out itself what is held, if anything is; if it raises, the change is held as before."""
-        with self._lock:
-            held = self._held.pop(key, None)
-        if held is not None:
-            held[1].cancel()
-        try:
-            yield held is not None
-        except BaseException:
-            if held is not None:
-                with self._lock:
-                    self._held.setdefault(key, held)
-            raise
+        with self._taken(key) as carry_out:
+            yield carry_out is not None
 
     def settle(self, key: Hashable) -> None:
         """Carry out what is held for this key."""
-        held = self._held.get(key)
-        with self.taken(key) as is_held:
-            if held is not None and is_held:
-                held[0]()
+        with self._taken(key) as carry_out:
+            if carry_out is not None:
+                carry_out()
+
+    @contextmanager
+    def _taken(self, key: Hashable) -> Iterator[Callable[[], None] | None]:
+        with self._turnstile(key):
+            with self._lock:
+                held = self._held.pop(key, None)
+            if held is not None:
+                held[1].cancel()
+            try:
+                yield held[0] if held is not None else None
+            except BaseException:
+                if held is not None:
+                    with self._lock:
+                        self._held.setdefault(key, held)
+                raise
+
+    def _turnstile(self, key: Hashable) -> RLock:
+        return self._turnstiles[hash(key) % _TURNSTILES]
 
     def _settle_quietly(self, key: Hashable) -> None:
         """Carry it out, or leave it to whoever comes next, who is told why it fails."""

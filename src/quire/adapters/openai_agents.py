@@ -103,11 +103,11 @@ class QuireSession:
 
     def close(self) -> None:
         """Release the storage, if the session opened it. The session can be used again: it is opened anew then."""
+        if self._context is None:
+            return
+        self._settle()
         with self._opening:
-            if self._context is None:
-                return
-            self._settle()
-            if self._context is not self._where:
+            if self._context is not None and self._context is not self._where:
                 self._context.close()
                 self._context = None
                 self._release()
