@@ -340,4 +340,4 @@ def test_structured_output_pairs_its_calls() -> None:
 def test_a_capability_without_a_conversation_says_so() -> None:
     quiring = QuireCapability(quire.MemoryStorage())
     with pytest.raises(quire.InvalidOperation, match="conversation_id"):
-        quiring._here(RunContext[Any](deps=None, model=Scripted().model, usage=None))  # type: ignore[arg-type]
+        asyncio.run(quiring._here(RunContext[Any](deps=None, model=Scripted().model, usage=None)))  # type: ignore[arg-type]

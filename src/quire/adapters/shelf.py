@@ -48,6 +48,11 @@ class Shelf(Generic[Item]):
         self._library: Library | None = None
         self._open: OrderedDict[str, Followed[Item]] = OrderedDict()
         self._lock = RLock()
+        self._lane = Lane()
+
+    async def reach(self, name: str) -> Followed[Item]:
+        """`at`, without blocking the loop: opening takes a while."""
+        return await self._lane.run(self.at, name)
 
     def at(self, name: str) -> Followed[Item]:
         """The context of this name, opened if it is not; if one was given, that one whatever the name."""

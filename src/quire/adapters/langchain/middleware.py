@@ -56,7 +56,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._name = name or _thread
         self._view = view
         self._counted: tuple[list[Any], int] = ([], 0)
-        self.tools = [structured(schema, self._tools) for schema in self._schemas(tools)]
+        self.tools = [structured(schema, self._tools, self._tools_in_lane) for schema in self._schemas(tools)]
 
     def context(self, name: str = "") -> Context:
         """The context of a thread; without a name the one that was given."""
@@ -70,7 +70,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Send the view instead of the whole list, and take in the answer."""
-        followed = self._here()
+        followed = self._shelf.at(self._key())
         asked = self._asked(followed, request)
         response = handler(asked.request)
         self._take(followed, asked, response)
@@ -80,18 +80,21 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Send the view instead of the whole list, and take in the answer."""
-        followed = self._here()
+        followed = await self._shelf.reach(self._key())
         asked = await followed.lane.run(self._asked, followed, request)
         response = await handler(asked.request)
         await followed.lane.run(self._take, followed, asked, response)
         return response
 
-    def _here(self) -> Followed[BaseMessage]:
-        """The context of this run."""
-        return self._shelf.at("" if self._shelf.given is not None else self._name(get_config()))
+    def _key(self) -> str:
+        """The name of this run's context."""
+        return "" if self._shelf.given is not None else self._name(get_config())
 
-    def _tools(self) -> tuple[Tools, Lane]:
-        followed = self._here()
+    def _tools(self) -> Tools:
+        return self._shelf.at(self._key()).ctx.tools
+
+    async def _tools_in_lane(self) -> tuple[Tools, Lane]:
+        followed = await self._shelf.reach(self._key())
         return followed.ctx.tools, followed.lane
 
     def _schemas(self, chosen: bool | Sequence[str]) -> list[dict[str, Any]]:

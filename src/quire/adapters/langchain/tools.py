@@ -1,6 +1,6 @@
 """quire's tools as LangChain's."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from quire.adapters.opening import installed
@@ -15,20 +15,28 @@ with installed("langchain"):
 def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
     """The tools of a context's agent, or those given (`ctx.tools.only(…)`), for a LangChain agent or model."""
     chosen, lane = ctx.tools if tools is None else tools, Lane()
-    return [structured(schema, lambda: (chosen, lane)) for schema in chosen.openai()]
+
+    async def in_lane() -> tuple[Tools, Lane]:
+        return chosen, lane
+
+    return [structured(schema, lambda: chosen, in_lane) for schema in chosen.openai()]
 
 
-def structured(schema: dict[str, Any], found: Callable[[], tuple[Tools, Lane]]) -> BaseTool:
-    """A tool with this schema that runs the one of its name among the tools found when it is called."""
+def structured(
+    schema: dict[str, Any], found: Callable[[], Tools], in_lane: Callable[[], Awaitable[tuple[Tools, Lane]]]
+) -> BaseTool:
+    """A tool with this schema that runs the one of its name among the tools found when it is called.
+
+    Async code calls them in the lane that `in_lane` tells with them.
+    """
     function = schema["function"]
     name: str = function["name"]
 
     def run(**arguments: Any) -> str:
-        tools, _ = found()
-        return tools.call(name, arguments)
+        return found().call(name, arguments)
 
     async def arun(**arguments: Any) -> str:
-        tools, lane = found()
+        tools, lane = await in_lane()
         return await lane.run(tools.call, name, arguments)
 
     return StructuredTool(

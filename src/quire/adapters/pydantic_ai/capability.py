@@ -81,7 +81,7 @@ class QuireCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Send the view instead of the whole history."""
-        followed = self._here(ctx)
+        followed = await self._here(ctx)
         parameters = request_context.model_request_parameters
         instructions = InstructionPart.join(parameters.instruction_parts or []) or ""
         names = tuple(tool.name for tool in (*parameters.function_tools, *parameters.output_tools))
@@ -104,16 +104,16 @@ class QuireCapability(AbstractCapability[Any]):
         """Take in the answer and what it cost."""
         asked = self._under_way.pop(ctx.run_id or "", None)
         if asked is not None and response.state == "complete":
-            followed = self._here(ctx)
+            followed = await self._here(ctx)
             await followed.lane.run(self._take, followed, asked, response)
         return response
 
-    def _here(self, ctx: RunContext[Any]) -> Followed[ModelMessage]:
+    async def _here(self, ctx: RunContext[Any]) -> Followed[ModelMessage]:
         if self._shelf.given is not None:
-            return self._shelf.at("")
+            return await self._shelf.reach("")
         if ctx.conversation_id is None:
             raise InvalidOperation("This run has no conversation_id: give one to run(), or an open context to quire.")
-        return self._shelf.at(ctx.conversation_id)
+        return await self._shelf.reach(ctx.conversation_id)
 
     def _render(
         self, followed: Followed[ModelMessage], history: list[ModelMessage], instructions: str

@@ -1,6 +1,6 @@
 """quire's tools as a toolset of pydantic-ai's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from quire.adapters.opening import installed
@@ -24,7 +24,7 @@ class QuireToolset(AbstractToolset[Any]):
 
     def __init__(
         self,
-        ctx: Context | Callable[[RunContext[Any]], Followed[Any]],
+        ctx: Context | Callable[[RunContext[Any]], Awaitable[Followed[Any]]],
         *,
         tools: bool | Sequence[str] = True,
         id: str | None = "quire",  # noqa: A002 - the word the framework has
@@ -41,7 +41,7 @@ class QuireToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools that the context of the run has."""
-        tools, lane = self._tools(ctx)
+        tools, lane = await self._tools(ctx)
         found: dict[str, ToolsetTool[Any]] = {}
         for schema in await lane.run(tools.openai):
             function = schema["function"]
@@ -59,13 +59,13 @@ class QuireToolset(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
         """Run a tool; whatever the model sent, this answers it."""
-        tools, lane = self._tools(ctx)
+        tools, lane = await self._tools(ctx)
         return await lane.run(tools.call, name, tool_args)
 
-    def _tools(self, ctx: RunContext[Any]) -> tuple[Tools, Lane]:
+    async def _tools(self, ctx: RunContext[Any]) -> tuple[Tools, Lane]:
         if isinstance(self._where, Context):
             context, lane = self._where, self._lane
         else:
-            followed = self._where(ctx)
+            followed = await self._where(ctx)
             context, lane = followed.ctx, followed.lane
         return context.tools if isinstance(self._chosen, bool) else context.tools.only(*self._chosen), lane

@@ -1,0 +1,72 @@
+"""The contexts that an adapter serves: opened once, the newest kept open, and never in the way of an event loop."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+import quire
+from quire.adapters import shelf
+from quire.adapters.langchain import QuireMiddleware
+from quire.adapters.pydantic_ai import QuireCapability
+from quire.adapters.shelf import Shelf
+from tests.adapters.langchain_models import Scripted
+
+
+def with_langchain(store: quire.MemoryStorage) -> Any:
+    agent: Any = create_agent(Scripted(play=lambda _: AIMessage("ok")), middleware=[QuireMiddleware(store)])
+    return agent.ainvoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": "t"}})
+
+
+def with_pydantic_ai(store: quire.MemoryStorage) -> Any:
+    agent = Agent(TestModel(call_tools=[]), capabilities=[QuireCapability(store)])
+    return agent.run("hi", conversation_id="t")
+
+
+@pytest.mark.parametrize("run", [with_langchain, with_pydantic_ai])
+def test_no_context_is_opened_in_the_thread_of_the_loop(
+    run: Callable[[quire.MemoryStorage], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[bool] = []
+
+    class Watched(quire.Library):
+        def open(self, *args: Any, **options: Any) -> quire.Context:
+            opened.append(_runs_a_loop())
+            return super().open(*args, **options)
+
+    monkeypatch.setattr(shelf, "Library", Watched)
+    store = quire.MemoryStorage()
+
+    async def work() -> None:
+        await run(store)
+
+    asyncio.run(work())
+    assert opened == [False]
+    assert list(quire.Library(store).list()) == ["t"]
+
+
+def test_the_newest_used_stay_open_and_an_older_one_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "_OPEN", 2)
+    kept = Shelf[str](quire.MemoryStorage(), lambda item: [], str.encode)
+    first = kept.at("a")
+    first.ctx.user("hello")
+    second = kept.at("b")
+    assert kept.at("a") is first
+    kept.at("c")
+    assert kept.at("a") is first
+    assert kept.at("b") is not second
+    assert kept.at("a").ctx.messages()[-1].text == "hello"
+    kept.close()
+
+
+def _runs_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
