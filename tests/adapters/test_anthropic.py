@@ -346,6 +346,24 @@ def test_everything_it_does_can_be_undone(ctx: quire.Context) -> None:
     assert len(tool.memories.view("/memories").splitlines()) == 2
 
 
+def test_another_writer_in_the_middle_of_a_rename_does_not_leave_it_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = quire.MemoryStorage()
+    ctx, other = quire.open(storage), quire.open(storage)
+    memories = QuireMemoryTool(ctx).memories
+    memories.create("/memories/a.txt", "one")
+    move = memories.agent.move_page
+
+    def move_and_be_overtaken(*args: Any) -> Any:
+        moved = move(*args)
+        other.refresh()
+        other.user("Hello from elsewhere.")
+        return moved
+
+    monkeypatch.setattr(memories.agent, "move_page", move_and_be_overtaken)
+    assert memories.rename("/memories/a.txt", "/memories/b/c.txt").startswith("Successfully renamed")
+    assert memories.view("/memories/b/c.txt").endswith("\tone")
+
+
 def test_files_are_pages_that_are_found_and_take_one_line_of_the_view(ctx: quire.Context) -> None:
     tool = QuireMemoryTool(ctx)
     for number in range(30):

@@ -168,8 +168,8 @@ class Memories:
         folder = self._made(new, new.names[:-1])
         if page.parent != folder:
             self.agent.move_page(page.index, folder)
-        if page.name != new.names[-1]:
-            self.agent.update_page(page.index, name=new.names[-1])
+        if page.name != new.names[-1]:  # by itself: the page is no longer where the whole command would look for it
+            patiently(self.ctx, lambda: self.agent.update_page(page.index, name=new.names[-1]))
         return f"Successfully renamed {old.path} to {new.path}"
 
     # Pages by their paths
