@@ -117,7 +117,7 @@ def copy_contexts(
     """`migrate` between storages that are open; unless it must be `sound`, whatever the records say."""
     check_storage(source)
     check_storage(target)
-    names = [contexts] if isinstance(contexts, str) else source.contexts() if contexts is None else contexts
+    names = [contexts] if isinstance(contexts, str) else _there(source) if contexts is None else contexts
     records = size = 0
     left: dict[str, _Left] = {}
     for name in names:
@@ -134,6 +134,17 @@ def copy_contexts(
     if left:
         raise _told(left)
     return Progress(context="", phase="done", records=records, bytes=size)
+
+
+def _there(source: Storage) -> Iterator[str]:
+    """All contexts but those whose removal was interrupted. Copies that were interrupted are told of by who copies."""
+    for name in source.contexts():
+        try:
+            head = source.head(name)
+        except Corrupt:
+            head = None  # who copies it says so
+        if head is None or head.version >= 0 or _cursor(head.value) is not None:
+            yield name
 
 
 def _told(left: dict[str, _Left]) -> QuireError:
@@ -306,10 +317,17 @@ class _Copy:
 
 
 def _decode_cursor(value: bytes) -> _Cursor:
+    found = _cursor(value)
+    if found is None:
+        raise Corrupt("The unfinished copy in the target is damaged; drop it there and retry.")
+    return found
+
+
+def _cursor(value: bytes) -> _Cursor | None:
     try:
         return msgspec.msgpack.decode(value, type=_Cursor)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"The unfinished copy in the target is damaged ({error}); drop it there and retry.") from None
+    except msgspec.MsgspecError:
+        return None
 
 
 def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
