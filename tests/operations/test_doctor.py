@@ -154,7 +154,7 @@ def test_a_damaged_count_beside_a_damaged_page_is_left_alone() -> None:
     ("error", "remedy"),
     [
         (Busy("'x.db' is locked by another writer: retry."), "run it again"),
-        (StorageFailure("'x': Permission denied."), "look at the disk, the server or the rights"),
+        (StorageFailure("'x': Permission denied."), "Look at the disk, the server or the rights"),
         (Corrupt("The log is damaged."), "from a backup"),
         (NewerFormat("Install a newer quire."), ""),
     ],

@@ -3,16 +3,27 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from quire.errors import Conflict, Corrupt, InvalidOperation, InvalidValue, NoSuchContext, StorageFailure, shown
+from quire.errors import (
+    Conflict,
+    Corrupt,
+    InvalidOperation,
+    InvalidValue,
+    NoSuchContext,
+    QuireError,
+    StorageFailure,
+    shown,
+)
 from quire.storage.base import Storage, at_rest, check_path
 from quire.storage.file import FileStorage
 from quire.storage.migrate import Progress, Report, copy_contexts
 from quire.storage.opening import masked, storage_at
 from quire.storage.soundness import findings
 from quire.storage.sqlite import SQLiteStorage
+from quire.storage.symptoms import Symptom
 
 _TRIES = 5
 
@@ -98,7 +109,7 @@ def _copy(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list[str
 
 def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list[str]:
     """Copy the contexts one by one; those that could not be, and why."""
-    problems: list[str] = []
+    problems = _headless(storage)
     target = kind(fresh)
     try:
         for name in _names(storage, problems):
@@ -109,6 +120,17 @@ def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list
     finally:
         target.close()
     return problems
+
+
+def _headless(storage: Storage) -> list[str]:
+    """Contexts that nothing leads to any more: they are not among those that are copied."""
+    examine: Any = getattr(storage, "examine", None)
+    try:
+        found: list[Symptom] = [] if examine is None else examine(repair=False)
+    except QuireError:  # who may copy may not be allowed to look at all the rest
+        return []
+    lost = (symptom for symptom in found if symptom.code == "head_lost" and symptom.severity == "error")
+    return [f"{symptom.where}: {symptom.text}" for symptom in lost]
 
 
 def _has_contexts(kind: Kind, path: Path) -> bool:

@@ -51,7 +51,7 @@ from quire.system.check import Problem, check, unreadable
 _DERIVED: tuple[Family, ...] = (TALLY, PIN)
 _REPAIRS = "repair=True does it."
 _FROM_BACKUP = "Restore the context from a backup or an exported file."
-_LOOK = "Nothing is known to be damaged: look at the disk, the server or the rights, and run it again."
+_LOOK = "Look at the disk, the server or the rights, and run it again."
 
 _REMEDIES: tuple[tuple[type[Exception], str], ...] = (
     (Corrupt, _FROM_BACKUP),

@@ -44,6 +44,8 @@ class Guard:
                 return Busy(f"{self._path!r} is locked by another writer: retry.")
             case apsw.CorruptError() | apsw.NotADBError():
                 return Corrupt(f"{self._path!r} is damaged or no SQLite file: {error}.")
+            case apsw.SQLError() if "no such table" in str(error):
+                return Corrupt(f"{self._path!r} is damaged: {error}.")
             case apsw.ConnectionClosedError() | apsw.CursorClosedError():
                 return StorageClosed(f"The storage {self._path!r} is closed: open it again.")
             case _:

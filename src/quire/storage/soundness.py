@@ -96,7 +96,9 @@ class Soundness:
         for family, left in self._wanted.items():
             for key, teller in left.items():
                 self._tell(f"{family} record {key} is missing; {teller} tells of it.")
-        if self._entry != self._version:
+        if self._entry > self._version:
+            self._tell(f"its head is an older one: it is at {self._version}, and the journal goes on to {self._entry}.")
+        elif self._entry < self._version:
             self._tell(f"journal record {self._entry + 1} is missing; the context is at {self._version}.")
 
     def _follow(self, key: int, entry: EntryRecord) -> None:

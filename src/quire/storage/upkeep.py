@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from quire.errors import Corrupt
+from quire.errors import Busy, Corrupt
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY
 from quire.storage.fts import FtsIndexes
 from quire.storage.ftscheck import unlike_itself
@@ -109,8 +109,11 @@ def scrub_file(db: apsw.Connection, shares: Shares, indexes: FtsIndexes) -> None
         db.execute("INSERT INTO search (search) VALUES ('optimize')")  # terms of deleted ones go when parts are merged
     except (apsw.SQLError, apsw.CorruptError):
         indexes.make_anew()
-    db.execute("VACUUM")
-    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    try:
+        db.execute("VACUUM")
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise Busy(f"{db.filename!r} is in use by others, perhaps readers: retry when they are done.") from error
 
 
 def _integrity(db: apsw.Connection) -> list[str]:
@@ -120,11 +123,22 @@ def _integrity(db: apsw.Connection) -> list[str]:
     except apsw.CorruptError as error:
         return [str(error)]
     except apsw.SQLError as error:  # FTS5 cannot open its own table, which ends the look at the others too
-        if not _is_search(str(error)):
+        if not _is_search(str(error)) and _opens_search(db):
             raise
         tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0").fetchall()
-        rows = [(f"{error}",), *(row for (name,) in tables for row in db.execute(f"PRAGMA integrity_check({name})"))]
+        rows = [
+            (f"table search: {error}",),
+            *(row for (name,) in tables for row in db.execute(f"PRAGMA integrity_check({name})")),
+        ]
     return [line for (text,) in rows for line in str(text).splitlines() if line and line != "ok"]
+
+
+def _opens_search(db: apsw.Connection) -> bool:
+    try:
+        db.execute("SELECT 1 FROM search LIMIT 0")
+    except apsw.SQLError:
+        return False
+    return True
 
 
 def _is_search(line: str) -> bool:

@@ -62,14 +62,23 @@ def check(state: State) -> list[Problem]:
     return [*problems, *_Tree(state).problems()]
 
 
-def unreadable(storage: Storage, context: str) -> Iterator[Problem]:
-    """Every record of a context that cannot be read. Streams; needs nothing but the storage."""
+def unreadable(storage: Storage, context: str, state: State | None = None) -> Iterator[Problem]:
+    """Every record of a context that cannot be read. Streams. Needs only the storage; `state` names the pages."""
     for family, decode in DECODERS.items():
         for record in storage.scan(context, family):
             try:
                 decode(record)
             except QuireError as error:
-                yield Problem(0, f"{family} {record.key}", str(error), derived=family in _DERIVED)
+                where, text = f"{family} {record.key}", str(error)
+                if state is not None and family == PAGE:
+                    where = _called(state, record.key)
+                    text = text.replace(f"page record {record.key} ", f"page {where} ", 1)
+                yield Problem(0, where, text, derived=family in _DERIVED)
+
+
+def _called(state: State, key: int) -> str:
+    """A page by its index; by its key if its segment is not known."""
+    return state.index(key) if segment_number(key) < len(state.counters) else f"page {key}"
 
 
 def _check_stored(state: State) -> Iterator[Problem]:
@@ -86,7 +95,7 @@ def _check_stored(state: State) -> Iterator[Problem]:
     if version != state.version:
         yield Problem(1, "head", f"memory is at version {state.version}, the storage at {version}: refresh() first")
         return
-    yield from unreadable(state.storage, state.context)
+    yield from unreadable(state.storage, state.context, state)
     if stored_head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
     for key, cached in state.cached():
@@ -103,7 +112,10 @@ def _check_journal(state: State) -> Iterator[Problem]:
         if record.key != expected:
             yield Problem(0, f"journal {expected}", f"missing; the next entry is {record.key}")
         expected = record.key + 1
-    if expected != state.version + 1:
+    if expected > state.version + 1:
+        text = f"it is an older one: it is at version {state.version}, and the journal goes on to {expected - 1}"
+        yield Problem(0, "head", text)
+    elif expected != state.version + 1:
         yield Problem(0, f"journal {expected}", f"missing; the context is at version {state.version}")
 
 
@@ -161,8 +173,7 @@ class _Tree:
 
     def _called(self, touched: Touched) -> str:
         if touched.family == PAGE_CODE:
-            known = segment_number(touched.key) < len(self.state.counters)
-            return self.state.index(touched.key) if known else f"page {touched.key}"
+            return _called(self.state, touched.key)
         seq = touched.key - CHECKPOINTS
         return f"checkpoint at entry {seq}" if seq >= 0 else f"note {touched.key}"
 
