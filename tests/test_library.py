@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import quire
-from quire import InvalidOperation, InvalidValue, Library, MemoryStorage, NoSuchContext, SQLiteStorage
+from quire import Corrupt, InvalidOperation, InvalidValue, Library, MemoryStorage, NoSuchContext, SQLiteStorage
 from quire.clock import as_datetime
 from quire.context import Options, Setup
 from quire.operations.retention import LEAVING
-from quire.storage.base import JOURNAL, Commit, Put
+from quire.records import page_key
+from quire.storage.base import JOURNAL, Commit, Delete, Put
+from quire.storage.symptoms import Symptom
 from quire.testing import FaultyStorage
 from tests.books import WordCounter, new_book
 
@@ -376,3 +378,37 @@ def test_a_whole_library_moves_and_leaves_out_what_was_never_finished(tmp_path: 
         library.migrate(target)
         assert list(target.list()) == ["d1", "d10", "fork"]
         assert target.open("fork").pages.marshal() == library.open("fork").pages.marshal()
+
+
+def test_what_is_said_of_contexts_is_short_and_names_them() -> None:
+    storage = MemoryStorage()
+    long = "长" * 190
+    ctx = Library(storage).create(long)
+    ctx.user("一")
+    with pytest.raises(NoSuchContext) as missing:
+        Library(storage).open(long[:-1], create=False)
+    assert len(str(missing.value)) < 500
+    head = storage.head(long)
+    assert head is not None
+    conversation = page_key(2, 0)
+    for write, said in (
+        (Put("message", 0, b"torn"), "message record 0 is damaged"),
+        (Put("page", conversation + 1, b"torn", conversation, b"\x80"), "page usr-1 is damaged"),
+        (Delete("page", conversation), "Page 'usr-0' refers to 'usr-0', which does not exist"),
+    ):
+        storage.commit(long, Commit(head.version, head.version, head.value, [write]))
+        fresh = Library(storage).open(long)
+        with pytest.raises(Corrupt, match=f"^Context '长{{80}}'… \\(190 long\\): {said}"):
+            list(fresh.messages())
+    assert repr(fresh.messages()) == "<messages that cannot be read: Corrupt>"
+
+
+def test_a_finding_is_a_sentence_of_its_own() -> None:
+    finding = Symptom(code="x", severity="error", where="mem-2", text="its body 1 is missing", remedy="Restore it.")
+    assert str(finding) == "error [x] mem-2: its body 1 is missing. Restore it."
+
+
+def test_a_file_that_is_not_there_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(quire.StorageFailure) as error:
+        Library(MemoryStorage()).import_(tmp_path / "没有.quire")
+    assert str(error.value) == f"There is no file {str(tmp_path / '没有.quire')!r}."

@@ -4,9 +4,9 @@ Pages and bodies load when touched and leave again, least recently used first; p
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from quire.cache import SizedCache
 from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, shown
@@ -42,10 +42,26 @@ from quire.records import (
     page_number,
     segment_number,
 )
-from quire.storage.base import ANCHOR, BODY, CALL, MAX_KEY, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Head, Storage
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    MAX_KEY,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
+    Head,
+    Record,
+    Storage,
+)
 from quire.storage.nearby import Opened, Reads
 from quire.storage.overlay import OverlayStorage
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _UNKNOWN = -1
 _REMEMBERED = 256
 _WORTH_A_SCAN = 3
@@ -96,9 +112,9 @@ class State(Reader):
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
             )
-        head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
+        head = self._decoded(decode_head, found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
         scanned = near.scan(self.context, SEGMENT) if found else ()
-        self._segments = {record.key: decode_segment(record.key, record.value) for record in scanned}
+        self._segments = {record.key: self._decoded(decode_segment, record.key, record.value) for record in scanned}
         self._near = near
         self.version = found.version if found else 0
         self.head = head
@@ -161,7 +177,7 @@ class State(Reader):
         record = self._near.get(self.context, PAGE, key)
         if record is None:
             return None
-        page = decode_page(record)
+        page = self._decoded_page(record)
         self._keep_page(key, page)
         return page
 
@@ -172,17 +188,37 @@ class State(Reader):
         is_empty = after is None and not reverse
         for record in self._near.members(self.context, PAGE, group, after=after, reverse=reverse):
             is_empty = False
-            page = decode_page(record)
+            page = self._decoded_page(record)
             if isinstance(page, PageRecord):
                 yield page
         if is_empty and self._is_stored_root(folder) and self._near.get(self.context, PAGE, folder) is None:
-            raise self.broken(f"page record {folder} is missing.")  # a root is there as long as its context is
+            raise self.broken(f"page {self.index(folder)} is missing.")  # a root is there as long as its context is
 
     def _is_stored_root(self, key: int) -> bool:
         return not page_number(key) and segment_number(key) < len(self.head.counters)
 
     def broken(self, text: str) -> QuireError:
-        return self.outdated() or Corrupt(text)
+        return self.outdated() or self._corrupt(text)
+
+    def _corrupt(self, text: str) -> Corrupt:
+        return Corrupt(f"Context {shown(self.context)}: {text}")
+
+    def _decoded_page(self, record: Record) -> PageRecord | Gone:
+        """A page. Raises `Corrupt`, which names it as people know it, where its segment is known."""
+        try:
+            return decode_page(record)
+        except Corrupt as error:
+            text = str(error)
+            if segment_number(record.key) < len(self._counters):
+                text = text.replace(f"page record {record.key} ", f"page {self.index(record.key)} ", 1)
+            raise self._corrupt(text) from error
+
+    def _decoded(self, decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a record says. Raises `Corrupt` with the name of the context."""
+        try:
+            return decode(*args, **kwargs)
+        except Corrupt as error:
+            raise self._corrupt(str(error)) from error
 
     def live(self, index: object) -> PageRecord:
         try:
@@ -217,7 +253,7 @@ class State(Reader):
         """All pages of a segment, or of the context, by key, archived ones included. Streams."""
         first, last = (0, len(self._counters) - 1) if number is None else (number, number)
         for record in self._near.scan(self.context, PAGE, page_key(first, 0), page_key(last, MAX_NUMBER)):
-            page = decode_page(record)
+            page = self._decoded_page(record)
             if isinstance(page, PageRecord):
                 yield page
 
@@ -266,7 +302,7 @@ class State(Reader):
             record = self.storage.get(self.context, BODY, key)
             if record is None:
                 raise self.broken(f"body record {key} is missing.")
-            text = decode_body(key, record.value)
+            text = self._decoded(decode_body, key, record.value)
             self._bodies.put(key, text, getsizeof(text))
         return text
 
@@ -288,7 +324,7 @@ class State(Reader):
         wanted = set(missing)
         for record in self.storage.scan(self.context, MESSAGE, min(missing), max(missing)):
             if record.key in wanted:
-                found = decode_message(record.key, record.value)
+                found = self._decoded(decode_message, record.key, record.value)
                 self._bodies.put(~record.key, found, len(record.value) + _MESSAGE_OVERHEAD)
 
     def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
@@ -297,7 +333,7 @@ class State(Reader):
             return _PURGED_MESSAGE, 0
         if record is None:
             raise self.broken(f"message record {number} is missing.")
-        return decode_message(number, record.value), len(record.value)
+        return self._decoded(decode_message, number, record.value), len(record.value)
 
     def _is_purged(self, number: int) -> bool:
         purged = self.note(PURGED)
@@ -330,16 +366,16 @@ class State(Reader):
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
         """The messages with these numbers, by number, past the cache. Streams."""
         for record in self.storage.scan(self.context, MESSAGE, start, stop):
-            yield record.key, decode_message(record.key, record.value)
+            yield record.key, self._decoded(decode_message, record.key, record.value)
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
             scanned = self._near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
-            self._notes = {record.key: decode_note(record.key, record.value) for record in scanned}
+            self._notes = {record.key: self._decoded(decode_note, record.key, record.value) for record in scanned}
         if key < AGENTS or key in self._notes:
             return self._notes.get(key)
         record = self._near.get(self.context, NOTE, key)
-        found = decode_note(key, record.value) if record else None
+        found = self._decoded(decode_note, key, record.value) if record else None
         if key < CHECKPOINTS:
             self._notes[key] = found
         return found
@@ -348,13 +384,13 @@ class State(Reader):
         """What an agent changed since the last fold, by page, in the order it was changed or opened."""
         if self._anchors is None:
             found = self._near.scan(self.context, ANCHOR) if self.head.anchors else ()
-            anchors = [(record.key, decode_anchor(record.key, record.value)) for record in found]
+            anchors = [(record.key, self._decoded(decode_anchor, record.key, record.value)) for record in found]
             self._anchors = dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
         return self._anchors
 
     def callers(self, key: int) -> tuple[int, ...]:
         record = self.storage.get(self.context, CALL, key)
-        return decode_call(key, record.value) if record else ()
+        return self._decoded(decode_call, key, record.value) if record else ()
 
     def reserve(self, number: int) -> int:
         """Take the next page number of a segment out of use, in this handle; the next commit keeps it taken."""
@@ -474,7 +510,7 @@ class State(Reader):
         if key == self.head.tally_of:
             return self.head.tally
         tally = self._near.get(self.context, TALLY, key)
-        return decode_tally(key, tally.value) if tally else 0
+        return self._decoded(decode_tally, key, tally.value) if tally else 0
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
         if isinstance(page, PageRecord) and page.header.pinned:

@@ -120,7 +120,7 @@ BROKEN: list[tuple[int, str, str, Tampering]] = [
     (0, "mem-2", "body", lambda _: [Delete(BODY, 1)]),
     (0, "journal 2", "missing", lambda _: [Delete(JOURNAL, 2)]),
     (0, "journal 7", "missing", lambda _: [Delete(JOURNAL, 7)]),
-    (0, f"page {BESIDE}", "checksum", lambda _: [Put(PAGE, BESIDE, b"nonsense", MEM, b"\x80")]),
+    (0, "mem-3", "page mem-3 is damaged: its checksum", lambda _: [Put(PAGE, BESIDE, b"nonsense", MEM, b"\x80")]),
     (0, "body 1", "checksum", lambda _: [Put(BODY, 1, b"text")]),
     (0, "journal 1", "missing", lambda _: [Delete(JOURNAL, 1)]),
     (0, "journal 1", "checksum", lambda _: [Put(JOURNAL, 1, b"text")]),
@@ -128,8 +128,8 @@ BROKEN: list[tuple[int, str, str, Tampering]] = [
     (0, f"tally {SHELF}", "checksum", lambda _: [Put(TALLY, SHELF, b"text")]),
     (
         0,
-        f"page {BESIDE}",
-        "lifecycle",
+        "mem-3",
+        "page mem-3 is damaged: its lifecycle",
         lambda s: [Put(PAGE, BESIDE, encode_record(BESIDE, page_of(s, BESIDE).header), MEM | COLD_GROUP, b"\x80")],
     ),
 ]

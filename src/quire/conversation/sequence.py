@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
 
-from quire.errors import InvalidOperation, InvalidValue
+from quire.errors import InvalidOperation, InvalidValue, QuireError
 from quire.messages import Message
 from quire.numbering import Numbering
 from quire.pages import Form, Mark, SegmentType
@@ -60,7 +60,10 @@ class Messages(Sequence[Message]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<{len(self)} messages>"
+        try:
+            return f"<{len(self)} messages>"
+        except QuireError as error:  # whoever prints it, or a debugger, wants no error
+            return f"<messages that cannot be read: {type(error).__name__}>"
 
     def _numbers(self) -> Sequence[int]:
         if self._known is None:

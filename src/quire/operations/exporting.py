@@ -237,8 +237,10 @@ class ExportFile:
         self.path = check_path(path)
         try:
             self._file = open(self.path, "rb")  # noqa: SIM115 - closed by close()
+        except FileNotFoundError as error:
+            raise StorageFailure(f"There is no file {str(self.path)!r}.") from error
         except OSError as error:
-            raise StorageFailure(f"Cannot read {str(self.path)!r}: {error}.") from error
+            raise StorageFailure(f"Cannot read {str(self.path)!r}: {error.strerror or error}.") from error
         try:
             self._starts: dict[str, int] = {}
             self._look_through()

@@ -19,7 +19,7 @@ def no_such_context(storage: Storage, name: str, where: str = "this store") -> N
     is_all = len(names) < _MOST_COMPARED
     beside = () if is_all else islice(storage.contexts(name[: max(len(name) // 2, len(name) - 3)]), _MOST_COMPARED)
     near = get_close_matches(name, dict.fromkeys((*names, *beside)), n=3)
-    meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-    listed = ", ".join(map(repr, names[:_MOST_NAMES])) or "none"
+    meant = f"Did you mean {' or '.join(map(shown, near))}? " if near else ""
+    listed = ", ".join(map(shown, names[:_MOST_NAMES])) or "none"
     more = f" and {f'{len(names) - _MOST_NAMES:,} ' if is_all else ''}more" if len(names) > _MOST_NAMES else ""
     return NoSuchContext(f"No context {shown(name)} in {where}. {meant}Contexts there: {listed}{more}.")

@@ -25,4 +25,5 @@ class Symptom(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         place = f"{self.context}: {self.where}" if self.context else self.where
         after = " Repaired." if self.repaired else f" {self.remedy}" if self.remedy else ""
-        return f"{self.severity} [{self.code}] {place}: {self.text}{after}"
+        stop = "" if self.text.endswith((".", "!", "?", "。")) else "."
+        return f"{self.severity} [{self.code}] {place}: {self.text}{stop}{after}"
