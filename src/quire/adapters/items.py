@@ -1,17 +1,28 @@
-"""Items of the Responses API as frameworks hand them over: read as messages, compared with those that are stored."""
+"""Items of the Responses API as frameworks hand them over: a context's conversation as a list of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from quire.context import Context
+from quire.conversation import arrivals, edits
+from quire.errors import InvalidOperation
 from quire.messages import Message
+from quire.pages import SegmentType
+from quire.plan import Plan
+from quire.providers import format_messages
 from quire.providers.envelopes import Entry
 from quire.providers.items import runs
 from quire.providers.plain import plain, refused
 from quire.providers.responses import parse_run
+from quire.rendering import RenderOptions, View
+from quire.system import lifecycle, tree
 
 Item = dict[str, Any]
 
+_SESSION = "session"
 _PASSING = frozenset({"id", "status", "created_by", "provider_data"})  # what a runner may drop or add on the way
 
 
@@ -64,3 +75,84 @@ def _print(item: Any) -> str:
         if "role" in value:
             value.pop("type", None)
     return json.dumps(value, sort_keys=True, default=repr)
+
+
+# The conversation of a context as a list of items
+
+
+def newest(ctx: Context, limit: int | None) -> list[Item]:
+    """The newest items in order; without a limit all of them."""
+    if limit is None:
+        return format_messages(all_of(ctx), "responses")
+    wanted = max(0, limit)
+    while wanted:
+        messages = ctx.conversation.newest(wanted)
+        is_all = len(messages) < wanted
+        first = next((n for n, message in enumerate(messages) if is_all or message.role != "tool"), len(messages))
+        items = format_messages([message for message in messages[first:] if _is_item(ctx, message)], "responses")
+        if is_all or len(items) >= limit:  # a result is written as its call asks for, so it is not read alone
+            return items[-limit:]
+        wanted *= 2
+    return []
+
+
+def all_of(ctx: Context) -> list[Message]:
+    """The messages whose items the list has."""
+    return [message for message in ctx.messages() if _is_item(ctx, message)]
+
+
+def _is_item(ctx: Context, message: Message) -> bool:
+    """Whether a message is an item of the session: a prompt that the developer set is none."""
+    return message.role != "system" or _SESSION in message.meta or not _is_prompt(ctx, message)
+
+
+def _is_prompt(ctx: Context, message: Message) -> bool:
+    page = ctx.conversation.page_of(message.index)
+    return page is not None and ctx.pages.segment_of(page).type is SegmentType.SYSTEM
+
+
+def from_session(message: Message) -> Message:
+    """A system message remembers that it came as an item: it may become the prompt, and is to go back all the same."""
+    return replace(message, meta={**message.meta, _SESSION: True}) if message.role == "system" else message
+
+
+def popped(ctx: Context) -> Item | None:
+    """Take out the newest item: the rest of its exchange comes in again without it."""
+    last = next(iter(ctx.conversation.newest(1)), None)
+    page = None if last is None or not _is_item(ctx, last) else ctx.conversation.page_of(last.index)
+    if page is None:
+        return None
+    together = ctx.conversation.messages_on(page)
+    items = format_messages(together, "responses")
+    exchange(ctx, "pop_item", together, [from_session(message) for message in messages_of(items[:-1])])
+    return items[-1] if items else popped(ctx)
+
+
+def exchange(ctx: Context, operation: str, gone: Sequence[Message], fresh: Sequence[Message]) -> None:
+    """Take messages out and others in, in one commit."""
+    spoken = [message.index for message in gone if message.role != "system" or not _is_prompt(ctx, message)]
+    prompts = {message.index for message in gone}.difference(spoken)
+    pages = [page for index in prompts if (page := ctx.conversation.page_of(index)) is not None]
+
+    def planner(plan: Plan) -> None:
+        if spoken:
+            arrivals.close_calls(plan)  # what waits for results could not be taken out
+            edits.delete(plan, spoken)
+        for page in pages:
+            lifecycle.unpin(plan, page)
+            tree.remove_page(plan, page)
+        if fresh:
+            edits.insert(plan, fresh)
+
+    ctx.conversation.run(operation, planner)
+
+
+def view_with(ctx: Context, items: Iterable[Item], options: RenderOptions) -> View:
+    """The view as it will be when these items are stored: drawn over a copy that reaches nobody."""
+    past = ctx.as_of(ctx.seq)
+    fresh = messages_of(list(items))
+    try:
+        past.add(fresh)
+    except InvalidOperation:
+        past.import_messages(fresh)
+    return past.render(options)

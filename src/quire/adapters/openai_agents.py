@@ -9,28 +9,33 @@ and carried out in one commit with the `add_items` that follows, so a process th
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
 from quire.adapters.holding import Holds
-from quire.adapters.items import messages_of, prints_of, unsaved
+from quire.adapters.items import (
+    Item,
+    all_of,
+    exchange,
+    from_session,
+    messages_of,
+    newest,
+    popped,
+    prints_of,
+    unsaved,
+    view_with,
+)
 from quire.adapters.opening import Where, installed
 from quire.adapters.shelf import patiently
 from quire.adapters.stores import borrow
 from quire.aio.lanes import Lane
 from quire.context import Context, Options, Setup, open_in
-from quire.conversation import arrivals, edits
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.messages import Message
-from quire.pages import SegmentType
-from quire.plan import Plan
-from quire.providers import format_messages
-from quire.rendering import RenderOptions, View
+from quire.rendering import RenderOptions
 from quire.storage.base import check_context_name
-from quire.system import lifecycle, tree
 
 with installed("openai-agents"):
     from agents import FunctionTool, RunConfig, Tool
@@ -47,8 +52,6 @@ if TYPE_CHECKING:
 __all__ = ["QuireSession", "function_tools"]
 
 T = TypeVar("T")
-Item = dict[str, Any]
-_SESSION = "session"
 _WINDOW = 12
 _HOLDS = Holds()
 
@@ -170,32 +173,32 @@ class QuireSession:
         if _HOLDS.holds(self._key()):
             return []
         self.context.refresh()
-        return _newest(self.context, limit)
+        return newest(self.context, limit)
 
     def _add(self, items: list[Item]) -> None:
         if not items:
             return
-        fresh = [_from_session(message) for message in messages_of(items)]
+        fresh = [from_session(message) for message in messages_of(items)]
         with _HOLDS.taken(self._key()) as clears:
             try:
-                self._patiently(lambda ctx: _exchange(ctx, "add", _all(ctx) if clears else [], fresh))
+                self._patiently(lambda ctx: exchange(ctx, "add", all_of(ctx) if clears else [], fresh))
             except InvalidOperation:  # a broken list: what no model may be shown is kept aside
                 if clears:
-                    self._patiently(lambda ctx: _exchange(ctx, "clear_session", _all(ctx), []))
+                    self._patiently(lambda ctx: exchange(ctx, "clear_session", all_of(ctx), []))
                 self.context.import_messages(fresh)
 
     def _pop(self) -> Item | None:
         self._settle()
         self.context.refresh()
-        return self._patiently(_popped)
+        return self._patiently(popped)
 
     def _clear(self) -> None:
         self.context.refresh()
-        if _newest(self.context, 1):
+        if newest(self.context, 1):
             _HOLDS.hold(self._key(), self._carry_out)
 
     def _carry_out(self) -> None:
-        self._patiently(lambda ctx: _exchange(ctx, "clear_session", _all(ctx), []))
+        self._patiently(lambda ctx: exchange(ctx, "clear_session", all_of(ctx), []))
 
     def _settle(self) -> None:
         _HOLDS.settle(self._key())
@@ -209,13 +212,13 @@ class QuireSession:
         view = ctx.render(options)
         fresh = self._not_stored(cast(list[Item], data.input))
         if fresh:
-            view = _with(ctx, fresh, options)
+            view = view_with(ctx, fresh, options)
         return ModelInputData(input=cast("list[TResponseInputItem]", view.responses()), instructions=data.instructions)
 
     def _not_stored(self, items: list[Item]) -> list[Item]:
         """What the runner is about to send and stores only later: in a streamed run, what the user just said."""
         for most in (_WINDOW, len(items)):
-            given, stored = items[-most:], _newest(self.context, most)
+            given, stored = items[-most:], newest(self.context, most)
             fresh = unsaved(prints_of(given), prints_of(stored))
             if fresh < len(given):
                 break
@@ -250,83 +253,3 @@ def _function_tool(tools: "Tools", schema: dict[str, Any], lane: Lane) -> Functi
         on_invoke_tool=invoke,
         strict_json_schema=False,
     )
-
-
-# The conversation as a list of items
-
-
-def _newest(ctx: Context, limit: int | None) -> list[Item]:
-    """The newest items in order; without a limit all of them."""
-    if limit is None:
-        return format_messages(_all(ctx), "responses")
-    wanted = max(0, limit)
-    while wanted:
-        messages = ctx.conversation.newest(wanted)
-        is_all = len(messages) < wanted
-        first = next((n for n, message in enumerate(messages) if is_all or message.role != "tool"), len(messages))
-        items = format_messages([message for message in messages[first:] if _is_item(ctx, message)], "responses")
-        if is_all or len(items) >= limit:  # a result is written as its call asks for, so it is not read alone
-            return items[-limit:]
-        wanted *= 2
-    return []
-
-
-def _all(ctx: Context) -> list[Message]:
-    return [message for message in ctx.messages() if _is_item(ctx, message)]
-
-
-def _is_item(ctx: Context, message: Message) -> bool:
-    """Whether a message is an item of the session: a prompt that the developer set is none."""
-    return message.role != "system" or _SESSION in message.meta or not _is_prompt(ctx, message)
-
-
-def _is_prompt(ctx: Context, message: Message) -> bool:
-    page = ctx.conversation.page_of(message.index)
-    return page is not None and ctx.pages.segment_of(page).type is SegmentType.SYSTEM
-
-
-def _from_session(message: Message) -> Message:
-    """A system message remembers that it came as an item: it may become the prompt, and is to go back all the same."""
-    return replace(message, meta={**message.meta, _SESSION: True}) if message.role == "system" else message
-
-
-def _popped(ctx: Context) -> Item | None:
-    """Take out the newest item: the rest of its exchange comes in again without it."""
-    last = next(iter(ctx.conversation.newest(1)), None)
-    page = None if last is None or not _is_item(ctx, last) else ctx.conversation.page_of(last.index)
-    if page is None:
-        return None
-    together = ctx.conversation.messages_on(page)
-    items = format_messages(together, "responses")
-    _exchange(ctx, "pop_item", together, [_from_session(message) for message in messages_of(items[:-1])])
-    return items[-1] if items else _popped(ctx)
-
-
-def _exchange(ctx: Context, operation: str, gone: Sequence[Message], fresh: Sequence[Message]) -> None:
-    """Take messages out and others in, in one commit."""
-    spoken = [message.index for message in gone if message.role != "system" or not _is_prompt(ctx, message)]
-    prompts = {message.index for message in gone}.difference(spoken)
-    pages = [page for index in prompts if (page := ctx.conversation.page_of(index)) is not None]
-
-    def planner(plan: Plan) -> None:
-        if spoken:
-            arrivals.close_calls(plan)  # what waits for results could not be taken out
-            edits.delete(plan, spoken)
-        for page in pages:
-            lifecycle.unpin(plan, page)
-            tree.remove_page(plan, page)
-        if fresh:
-            edits.insert(plan, fresh)
-
-    ctx.conversation.run(operation, planner)
-
-
-def _with(ctx: Context, items: Iterable[Item], options: RenderOptions) -> View:
-    """The view as it will be when these items are stored: drawn over a copy that reaches nobody."""
-    past = ctx.as_of(ctx.seq)
-    fresh = messages_of(list(items))
-    try:
-        past.add(fresh)
-    except InvalidOperation:
-        past.import_messages(fresh)
-    return past.render(options)
