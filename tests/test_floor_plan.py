@@ -117,6 +117,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "search.memory",
         "search.layers",
         "search.texts",
+        "search.echoes",
         "search.catching",
         "search.catalogue",
         "search.ranking",

@@ -7,6 +7,7 @@ from quire.agent.facade import READ_LENGTH
 from quire.agent.outline import entry, found, listing
 from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
 from quire.pages import ContentsPage, PageIndex, Permission, SegmentType
+from quire.search.echoes import NOTHING
 from quire.search.query import Query, parse
 from quire.search.words import is_unspaced
 from quire.text import MAX_DESCRIPTION, in_one_line
@@ -29,7 +30,7 @@ def find(desk: Desk, query: str, limit: int | None = None) -> str:
     at_hand, most = desk.at_hand(), min(limit or _HITS, _MOST_HITS)
     hits = [hit for hit in desk.agent.find(query, most + len(at_hand)) if hit.index not in at_hand][:most]
     if not hits:
-        return f"Nothing found for {query[:_SAID]!r}. Try fewer or other words{_hint(asked)}."
+        return f"{NOTHING}{query[:_SAID]!r}. Try fewer or other words{_hint(asked)}."
     room = desk.agent.room()
     return found(hits, room, room.usual if limit is None else room.most)
 

@@ -16,6 +16,7 @@ _SUMMARY = 120
 _PASSAGES = (200, 100, 50)
 """Characters of a name and of a passage, shorter and shorter until the hits have room."""
 _PARTLY = "Not all of the query is in these:"
+_ECHOES = "These are earlier searches:"
 
 
 def entry(page: Page, depth: int = 0) -> str:
@@ -42,9 +43,9 @@ def listing(lines: Sequence[str], start: int, most: int, room: Room) -> str:
 
 
 def found(hits: Sequence[Hit], room: Room, tokens: int) -> str:
-    """A line for every hit in so many tokens: those that hold everything first. Passages become shorter where there is
-    too little room, then the last hits go."""
-    order = sorted(hits, key=lambda hit: not hit.complete)
+    """A line for every hit in so many tokens: those that hold everything first, echoes last. Passages become shorter
+    where there is too little room, then the last hits go."""
+    order = sorted(hits, key=lambda hit: (hit.echo, not hit.complete and not hit.echo))
     for length in _PASSAGES:
         lines = _hit_lines(order, length)
         if room.count("\n".join(lines)) <= tokens:
@@ -57,9 +58,15 @@ def found(hits: Sequence[Hit], room: Room, tokens: int) -> str:
 
 
 def _hit_lines(hits: Sequence[Hit], length: int) -> list[str]:
-    lines = [f"[{hit.index}] {hit.name[:length]}: {_around(hit.snippet or hit.description, length)}" for hit in hits]
-    complete = sum(hit.complete for hit in hits)
-    return lines if complete == len(hits) else [*lines[:complete], _PARTLY, *lines[complete:]]
+    lines = []
+    above = ""
+    for hit in hits:
+        head = _ECHOES if hit.echo else "" if hit.complete else _PARTLY
+        if head != above:
+            lines.append(head)
+            above = head
+        lines.append(f"[{hit.index}] {hit.name[:length]}: {_around(hit.snippet or hit.description, length)}")
+    return lines
 
 
 def _around(passage: str, length: int) -> str:

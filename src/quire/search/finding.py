@@ -13,8 +13,9 @@ from quire.reader import Reader, Through
 from quire.records import Gone, Header, PageRecord
 from quire.search.catalogue import asked
 from quire.search.catching import page_at
+from quire.search.echoes import echoes_of
 from quire.search.query import Query, parse
-from quire.search.ranking import Near, Ranked, rank
+from quire.search.ranking import Near, Ranked, lowered, rank
 from quire.search.scope import Scope, everything, narrowed
 from quire.search.snippets import OPEN, snippet
 from quire.search.texts import Shown, as_shown, body_of, is_found
@@ -25,6 +26,10 @@ from quire.storage.base import MAX_KEY
 from quire.storage.searching import Index, IndexLost
 
 _AGAIN = 8
+_MOST_LOOKED_AT = 1_024
+"""Hits among which echoes are looked for in one search; the next search goes on from there."""
+_BELOW = 16
+"""Hits beyond the limit among which pages below a chapter are looked for."""
 _LOOKED_AT = 256
 """Hits whose text is read to see whether they hold the query letter for letter."""
 _ROLES: dict[str, Callable[[Header], bool]] = {
@@ -48,7 +53,7 @@ class Hit(Struct, frozen=True, kw_only=True):
 
     `snippet` is the passage that answers best, in one line, with «marks» around what was found. `path` leads to the
     page: the folders above it, the root first; a page in the cold archive has none. `complete` says whether it holds
-    everything that was asked for.
+    everything that was asked for, `echo` whether it only quotes other pages: a model searched this context there.
     """
 
     index: PageIndex
@@ -60,6 +65,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     created_at: datetime = as_datetime(0)
     complete: bool = True
+    echo: bool = False
 
 
 class Filters(Struct, frozen=True, kw_only=True):
@@ -177,22 +183,44 @@ class _Search(Struct, frozen=True):
     def hits(self, index: Index) -> list[Hit]:
         """What an index answers."""
         aside = Aside(self.state)
+        echoes = echoes_of(self.state, self.seen)
         wanted = self.limit * _AGAIN if self.filters.look_at_pages else self.limit
         if self.written is not None:
             wanted = max(wanted, _LOOKED_AT)
         while True:
-            ranked = rank(index, self.query, self.seen.spans(), self.within.spans(), wanted, self.near)
+            ranked = rank(index, self.query, self.seen.spans(), self.within.spans(), wanted, self.near, echoes.keys)
+            ahead = sum(entry.key not in echoes.keys for entry in ranked)
             hits = [
                 (entry, page)
                 for entry in ranked
                 if (page := _page(aside, entry.key)) is not None and _passes(self.state, aside, page, self.filters)
             ]
             hits = _without_their_chapters(aside, hits)
-            if len(hits) >= self.limit or len(ranked) < wanted:
-                if self.written is not None:
-                    hits = _as_written_first(self.state, hits, self.written)
-                return [_hit(self.state, aside, entry, page, self.query) for entry, page in hits[: self.limit]]
-            wanted *= _AGAIN
+            new = echoes.learn(self.state, (page for _, page in hits))
+            first = [hit for hit in hits if hit[0].key not in echoes.keys]
+            is_filled = len(hits) >= self.limit and (ahead < wanted if not new else wanted > _MOST_LOOKED_AT)
+            if _has_chapter(first) and wanted < self.limit + _BELOW and len(ranked) >= wanted:
+                wanted = self.limit + _BELOW
+                continue
+            if len(first) >= self.limit or len(ranked) < wanted or is_filled:
+                late = [hit for hit in hits if hit[0].key in echoes.keys]
+                late = [(lowered(entry) if entry.key in new else entry, page) for entry, page in late]
+                return self._shown(aside, first, sorted(late, key=lambda hit: (-hit[0].score, hit[0].key)))
+            if not new or 2 * len(new) > self.limit:  # else the few places that became free are filled by looking again
+                wanted *= _AGAIN
+
+    def _shown(self, aside: Aside, first: Sequence["_Entry"], echoes: Sequence["_Entry"]) -> list[Hit]:
+        if self.written is not None:
+            first = _as_written_first(self.state, first, self.written)
+        first = first[: self.limit]
+        echoes = echoes[: self.limit - len(first)]
+        return [
+            *(_hit(self.state, aside, entry, page, self.query) for entry, page in first),
+            *(_hit(self.state, aside, entry, page, self.query, echo=True) for entry, page in echoes),
+        ]
+
+
+_Entry = tuple[Ranked, PageRecord]
 
 
 def _without_their_chapters(
@@ -211,6 +239,10 @@ def _without_their_chapters(
         for entry, page in hits
     ]
     return [hit for hit, told in zip(hits, is_told, strict=True) if not told]
+
+
+def _has_chapter(hits: Sequence["_Entry"]) -> bool:
+    return any(page.header.form is Form.CHAPTER for _, page in hits)
 
 
 def _as_written_first(
@@ -246,7 +278,7 @@ def _passes(state: State, reader: Reader, page: PageRecord, filters: Filters) ->
     )
 
 
-def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: Query) -> Hit:
+def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: Query, *, echo: bool = False) -> Hit:
     header = page.header
     above = list(reader.ancestors(page))
     return Hit(
@@ -259,6 +291,7 @@ def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: 
         lifecycle=reader.effective(page),
         created_at=as_datetime(header.created),
         complete=ranked.complete,
+        echo=echo,
     )
 
 

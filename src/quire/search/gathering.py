@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace
+
 from quire.pages import Form
 from quire.records import PageRecord, page_key, segment_number
 from quire.search.catalogue import asked
 from quire.search.catching import page_at, pages_from
+from quire.search.echoes import echoes_of, is_echo, segments_in
 from quire.search.query import Clause, Query, phrase_of
 from quire.search.ranking import rank
 from quire.search.recalling import Likeness, Memory, Words
@@ -22,6 +25,7 @@ from quire.search.texts import body_of, is_found
 from quire.search.vectors import Embedder, speaker, vectors_if
 from quire.search.words import plain, runs
 from quire.state import State
+from quire.storage.searching import Index
 
 MOST_WHOLE = 4_000
 """A conversation of up to so many messages is taken whole."""
@@ -77,26 +81,28 @@ def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> 
     else:
         pages = _around(state, _ranked(state, question, scope, narrowed(scope, [conversation]), _FOUND))
     spoken = sorted((page for page in pages if page.header.numbers), key=lambda page: page.header.numbers)
+    segments = segments_in(state, scope)
     place = -1
     last_number = -2
     for page in spoken:
         place += 1 if page.header.numbers[0] == last_number + 1 else 2  # a gap: these two do not stand side by side
         last_number = page.header.numbers[-1]
-        yield _memory(state, page, place)
+        yield _memory(state, page, place, segments)
 
 
-def _memory(state: State, page: PageRecord, place: int) -> Memory:
+def _memory(state: State, page: PageRecord, place: int, segments: frozenset[str]) -> Memory:
     known = _texts.setdefault(state, OrderedDict())
     found = known.get(page.key)
-    if found is None or found[0] != page.header.numbers:
+    if found is None or found[0] != (page.header.numbers, segments):
         said = [state.message(number).message for number in page.header.numbers]
-        name = speaker(said[0])
-        text = "\n".join(filter(None, (message.text for message in said)))
-        found = known[page.key] = (page.header.numbers, Memory(page.key, place, page.header.created, name, text))
+        echo = is_echo(said, segments)
+        text = "" if echo else "\n".join(filter(None, (message.text for message in said)))
+        memory = Memory(page.key, place, page.header.created, speaker(said[0]), text, echo)
+        found = known[page.key] = ((page.header.numbers, segments), memory)
         while len(known) > _KEPT:
             known.popitem(last=False)
     memory = found[1]
-    return memory if memory.place == place else Memory(memory.key, place, memory.when, memory.speaker, memory.text)
+    return memory if memory.place == place else replace(memory, place=place)
 
 
 def _ranked(state: State, question: str, scope: Scope, within: Scope, limit: int) -> Iterator[PageRecord]:
@@ -105,10 +111,17 @@ def _ranked(state: State, question: str, scope: Scope, within: Scope, limit: int
     telling = [word for word in found if word not in STOP][:64] or list(found)[:64]
     query = Query(tuple(Clause(phrase_of(word), (word,)) for word in telling))
     known, wanted = scope.spans(), within.spans()
-    for entry in asked(state.storage, state.context, lambda index: rank(index, query, known, wanted, limit)):
-        page = page_at(state.storage, state.context, entry.key)
-        if page is not None and is_found(page):
-            yield page
+
+    def look(index: Index) -> list[PageRecord]:
+        echoes = echoes_of(state, scope)
+        while True:
+            ranked = rank(index, query, known, wanted, limit, behind=echoes.keys)[:limit]
+            found = (page_at(state.storage, state.context, entry.key) for entry in ranked)
+            pages = [page for page in found if page is not None and is_found(page)]
+            if not echoes.learn(state, pages):
+                return pages
+
+    yield from asked(state.storage, state.context, look)
 
 
 def _around(state: State, pages: Iterable[PageRecord]) -> Iterator[PageRecord]:

@@ -1,12 +1,13 @@
 """Which pages answer a query, best first: those that hold everything asked for, then those that hold some of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
 from quire.search.query import Query
 from quire.search.scoring import Weights, ceiling, scorer
-from quire.storage.searching import Found, Index, Phrase, Span, Wanted
+from quire.storage.base import MAX_KEY
+from quire.storage.searching import Found, Index, Phrase, Place, Score, Span, Wanted
 
 _MOST_TERMS = 96
 _MOST_TELLING = 24
@@ -15,6 +16,8 @@ _USUAL = 1.0
 """What a page that holds the two rarest words, once each, has of their weights: the least that good pages reach."""
 _LIKE, _LEAST_LIKE = 0.3, 0.2
 """A page that is less like a query than so much of the likest, or than so much of itself, is no hit."""
+_BEHIND = 1e-6
+"""What counts of the score of a page that is to come behind all others."""
 _FULL = 2.0
 """What a full match is worth above any other, where words and meaning are added."""
 
@@ -38,18 +41,38 @@ def rank(
     within: Sequence[Span],
     limit: int,
     near: Near | None = None,
+    behind: Collection[int] = (),
 ) -> list[Ranked]:
     """The best pages in the stretches `within`, by the statistics of all of `spans`.
 
-    With `near`, likeness of meaning orders the pages of a tier beside their words and joins those that hold some.
+    With `near`, likeness of meaning orders the pages of a tier beside their words and joins those that hold some. Pages
+    whose keys are in `behind` come after the others, and beyond the limit.
     """
     if not query.clauses or not limit or not within:
         return []
     if near is None:
-        return _by_words(index, query, spans, within, limit)
+        return _by_words(index, query, spans, within, limit, behind)
     wide = _WIDER * limit + _WIDER * 10
     is_strict = any(clause.required for clause in query.clauses)
-    return _mixed(_by_words(index, query, spans, within, wide), near(within, wide), is_strict=is_strict)[:limit]
+    words, like = _by_words(index, query, spans, within, wide, behind), near(within, wide + len(behind))
+    ahead = _mixed(
+        [entry for entry in words if entry.key not in behind],
+        [one for one in like if one[1] not in behind][:wide],
+        is_strict=is_strict,
+    )[:limit]
+    if not behind:
+        return ahead
+    late = _mixed(
+        [entry for entry in words if entry.key in behind],
+        [one for one in like if one[1] in behind],
+        is_strict=is_strict,
+    )
+    return [*ahead, *map(lowered, late)]
+
+
+def lowered(entry: Ranked) -> Ranked:
+    """The page with the score that it has behind all others."""
+    return entry._replace(score=entry.score * _BEHIND)
 
 
 def _mixed(words: Sequence[Ranked], near: Sequence[Found], *, is_strict: bool) -> list[Ranked]:
@@ -74,21 +97,37 @@ def _mixed(words: Sequence[Ranked], near: Sequence[Found], *, is_strict: bool) -
     return sorted(found.values(), key=lambda entry: (-entry.score, entry.key))
 
 
-def _by_words(index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int) -> list[Ranked]:
+def _by_words(
+    index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int, behind: Collection[int]
+) -> list[Ranked]:
     found: dict[int, Ranked] = {}
+    late: dict[int, Ranked] = {}
     for tier in _tiers(Weights(index, spans), query):
-        for score, key in _best(index, tier, within, limit + len(found)):
-            if len(found) < limit:
+        for score, key in _best(index, tier, within, limit + len(found), behind):
+            if key in behind:
+                late.setdefault(key, Ranked(score * tier.share, key, tier.complete))
+            elif len(found) < limit:
                 found.setdefault(key, Ranked(score * tier.share, key, tier.complete))
         if len(found) >= limit:
             break
-    return list(found.values())
+    return [*found.values(), *late.values()]
 
 
-def _best(index: Index, tier: "_Tier", within: Sequence[Span], limit: int) -> list[Found]:
+def _with_some_behind(score: Score, behind: Collection[int]) -> Score:
+    """A score by which the pages in `behind` come after all others, in the same order among themselves."""
+    if not behind:
+        return score
+
+    def scored(place: Place) -> float:
+        return score(place) * _BEHIND if place.rowid & MAX_KEY in behind else score(place)
+
+    return scored
+
+
+def _best(index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behind: Collection[int] = ()) -> list[Found]:
     """The best pages of a tier. Where some words will do, pages with none but the common ones are looked at only if
     they could still come in."""
-    worth = scorer(tier.weights, index.sizes(), tier.average, tier.bonus)
+    worth = _with_some_behind(scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
     every, some = tier.wanted.every, tier.wanted.some
     weights = dict(zip(some, tier.weights[len(every) :], strict=True)) if some else {}
     order = sorted(some, key=lambda phrase: -weights[phrase])
@@ -98,7 +137,8 @@ def _best(index: Index, tier: "_Tier", within: Sequence[Span], limit: int) -> li
             wanted = Wanted(every, tuple(order[:split]), tuple(order[split:]))
             again = [0.0] * split
             first = [*tier.weights[: len(every)], *again, *(weights[phrase] for phrase in order)]
-            found = index.best(wanted, within, scorer(first, index.sizes(), tier.average, tier.bonus), limit)
+            first_worth = _with_some_behind(scorer(first, index.sizes(), tier.average, tier.bonus), behind)
+            found = index.best(wanted, within, first_worth, limit)
             if len(found) == limit and found[-1][0] > left + ceiling(tier.weights[: len(every)]):
                 return found
             break

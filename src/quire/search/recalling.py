@@ -45,7 +45,8 @@ Count = Callable[[str], int]
 class Memory(Struct, frozen=True):
     """Something that can be brought back: an exchange, or a page of its own (`place` is -1).
 
-    `place` orders exchanges; those next to each other differ by one. `when` is in milliseconds.
+    `place` orders exchanges; those next to each other differ by one. `when` is in milliseconds. An echo, which only
+    quotes others, keeps its place, but counts for nothing and is not brought back.
     """
 
     key: int
@@ -53,6 +54,7 @@ class Memory(Struct, frozen=True):
     when: int
     speaker: str
     text: str
+    echo: bool = False
 
 
 class Chosen(Struct, frozen=True):
@@ -108,7 +110,11 @@ class Ranked(Struct, frozen=True):
             return Recalled()
         shown = _Block(room, count, self.asked)
         least = _LEAST * best
-        usable = [n for n, one in enumerate(self.memories) if one.key not in visible and self.scores[n] > least]
+        usable = [
+            n
+            for n, one in enumerate(self.memories)
+            if one.key not in visible and self.scores[n] > least and not one.echo
+        ]
         for number in nlargest(_MOST_LINES, usable, key=lambda n: (self.scores[n], -n)):
             if not shown.add(number, self.memories[number]):
                 break
@@ -164,12 +170,19 @@ def score(
     one = _measured(_bm25(asked, [[n] for n in range(len(memories))], hits, sizes))
     three = _measured(_bm25(asked, near, hits, sizes))
     session = dict(zip(whole, _measured(_bm25(asked, list(whole.values()), hits, sizes)), strict=True))
-    like = [sum(values) for values in zip(*(_measured(give(memories)) for give in likeness), strict=True)]
+    like = [
+        sum(values) for values in zip(*(_measured(_own(give(memories), memories)) for give in likeness), strict=True)
+    ]
     total = [
         one[n] + three[n] + SESSION * session[groups[n]] + (like[n] if like else 0.0) for n in range(len(memories))
     ]
     shared = [_shared(total, memories, groups, n) for n in range(len(memories))]
     return shared, [_reason(hits[n], like[n] if like else 0.0, total[n]) for n in range(len(memories))]
+
+
+def _own(likeness: Sequence[float], memories: Sequence[Memory]) -> list[float]:
+    """How like the question they are, but for echoes: those are as like it as what they quote."""
+    return [0.0 if memory.echo else value for value, memory in zip(likeness, memories, strict=True)]
 
 
 def _bm25(

@@ -51,7 +51,7 @@ def saying(header: Header) -> Saying:
 def body_of(storage: Records, context: str, header: Header) -> str:
     """What a page says, read past every cache: a search over everything must not push out what is in use."""
     if header.numbers:
-        return searchable(_messages(storage, context, header))
+        return searchable(messages_of(storage, context, header.numbers))
     text = decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
     return _strings(text) if header.form is Form.WINDOW and not header.closed else text
 
@@ -60,7 +60,7 @@ def as_shown(storage: Records, context: str, header: Header) -> Shown:
     """What a page says, as hits show it: in a conversation with who speaks."""
     if not header.numbers:
         return Shown(body_of(storage, context, header))
-    messages = _messages(storage, context, header)
+    messages = messages_of(storage, context, header.numbers)
     lines: list[str] = []
     labels: list[tuple[int, int]] = []
     start = 0
@@ -83,8 +83,9 @@ def document(storage: Records, context: str, page: PageRecord) -> Document:
     return Document(page.key, body, name, description, parts)
 
 
-def _messages(storage: Records, context: str, header: Header) -> list[Message]:
-    found = ((number, _read(storage, context, MESSAGE, number)) for number in header.numbers)
+def messages_of(storage: Records, context: str, numbers: Sequence[int]) -> list[Message]:
+    """The messages with these numbers, read past every cache."""
+    found = ((number, _read(storage, context, MESSAGE, number)) for number in numbers)
     return [decode_message(number, value).message for number, value in found]
 
 
