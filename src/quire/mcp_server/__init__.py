@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from quire.mcp_server.protocol import BookServer
 
-__all__ = ["serve_http", "serve_stdio", "server"]
+__all__ = ["Place", "Settings", "serve_http", "serve_stdio", "server"]
 
 _CALLS = 1 << 62
 """No server knows where a turn of its client's begins, so calls are not counted by turns here."""
