@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.tools import ToolDefinition
 
 import quire
 from quire.adapters.pydantic_ai import QuireCapability, QuireToolset
@@ -341,3 +342,10 @@ def test_a_capability_without_a_conversation_says_so() -> None:
     quiring = QuireCapability(quire.MemoryStorage())
     with pytest.raises(quire.InvalidOperation, match="conversation_id"):
         asyncio.run(quiring._here(RunContext[Any](deps=None, model=Scripted().model, usage=None)))  # type: ignore[arg-type]
+
+
+def test_tools_of_the_same_name_with_another_schema_are_counted_anew() -> None:
+    quiring = QuireCapability(quire.MemoryStorage())
+    short, long = (ToolDefinition(name="look", description=text) for text in ("Looks.", "Looks around. " * 50))
+    assert quiring._count([short]) < quiring._count([long])
+    assert quiring._count([]) == 0

@@ -131,10 +131,11 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _count(self, request: ModelRequest[Any]) -> int:
         """The tokens of the schemas sent beside the view, counted once for a list of tools."""
-        if self._counted[0] != request.tools:
+        counted = self._counted
+        if counted[0] != request.tools:
             schemas = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
-            self._counted = (list(request.tools), count_tools(schemas))
-        return self._counted[1]
+            counted = self._counted = (list(request.tools), count_tools(schemas))
+        return counted[1]
 
 
 def _thread(config: RunnableConfig) -> str:

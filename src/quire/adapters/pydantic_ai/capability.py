@@ -22,6 +22,7 @@ with installed("pydantic-ai"):
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import InstructionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
     from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset
 
 _UNDER_WAY = 256
@@ -58,7 +59,7 @@ class QuireCapability(AbstractCapability[Any]):
         self._under_way: OrderedDict[str, _Asked] = OrderedDict()
         self._firsts: WeakKeyDictionary[Followed[ModelMessage], tuple[ModelRequest, ModelRequest]]
         self._firsts = WeakKeyDictionary()
-        self._counted: dict[tuple[str, ...], int] = {}
+        self._counted: tuple[list[ToolDefinition], int] = ([], 0)
 
     def context(self, conversation_id: str = "") -> Context:
         """The context of a conversation; without an id the one that was given."""
@@ -84,16 +85,10 @@ class QuireCapability(AbstractCapability[Any]):
         followed = await self._here(ctx)
         parameters = request_context.model_request_parameters
         instructions = InstructionPart.join(parameters.instruction_parts or []) or ""
-        names = tuple(tool.name for tool in (*parameters.function_tools, *parameters.output_tools))
-        if names not in self._counted:
-            tools = (*parameters.function_tools, *parameters.output_tools)
-            self._counted[names] = count_tools(
-                {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters_json_schema}
-                for tool in tools
-            )
+        tools = self._count([*parameters.function_tools, *parameters.output_tools])
         history = list(request_context.messages)
         view, messages = await followed.lane.run(self._render, followed, history, instructions)
-        self._under_way[ctx.run_id or ""] = _Asked(history, view, self._counted[names])
+        self._under_way[ctx.run_id or ""] = _Asked(history, view, tools)
         while len(self._under_way) > _UNDER_WAY:  # those of runs that failed
             self._under_way.popitem(last=False)
         return replace(request_context, messages=messages)
@@ -107,6 +102,17 @@ class QuireCapability(AbstractCapability[Any]):
             followed = await self._here(ctx)
             await followed.lane.run(self._take, followed, asked, response)
         return response
+
+    def _count(self, tools: list[ToolDefinition]) -> int:
+        """The tokens of the schemas sent beside the view, counted once for a list of tools."""
+        counted = self._counted
+        if counted[0] != tools:
+            schemas = [
+                {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters_json_schema}
+                for tool in tools
+            ]
+            counted = self._counted = (tools, count_tools(schemas))
+        return counted[1]
 
     async def _here(self, ctx: RunContext[Any]) -> Followed[ModelMessage]:
         if self._shelf.given is not None:
