@@ -71,6 +71,8 @@ def test_what_was_taken_back_is_deleted_and_what_came_instead_stands_there(ctx: 
     assert [message.text for message in ctx.messages(all=True)] == ["one", "wrong", "no", "right"]
     follow([("user", "one"), ("assistant", "wrong"), ("user", "no")])  # and back to the other branch
     assert said(ctx) == ["one", "wrong", "no"]
+    follow([("user", "one"), ("assistant", "wrong")])
+    assert said(ctx) == ["one", "wrong"]
     follow([("user", "one")])
     assert said(ctx) == ["one"]
     follow([("user", "one"), ("assistant", "wrong")])
@@ -135,7 +137,7 @@ def test_a_broken_list_is_taken_in_whole_and_shown_legally(ctx: quire.Context) -
     assert [message.text for message in ctx.messages(all=True)] == ["one", "nobody asked", "two"]
     assert quire.check_legal(ctx.render().openai(), "openai") == []
     follower(ctx).follow([("user", "other")])
-    assert said(ctx) == ["other"]
+    assert said(ctx) == ["one", "two", "other"]
 
 
 def test_a_system_prompt_that_the_list_has_no_more_stays() -> None:
@@ -147,7 +149,7 @@ def test_a_system_prompt_that_the_list_has_no_more_stays() -> None:
     )
     following.follow([("s", "be kind"), ("u", "one")])
     following.follow([("u", "two")])
-    assert [message.text for message in ctx.messages()] == ["be kind", "two"]
+    assert [message.text for message in ctx.messages()] == ["be kind", "one", "two"]
 
 
 def test_a_clipped_message_still_tells_its_item(ctx: quire.Context) -> None:
@@ -157,3 +159,26 @@ def test_a_clipped_message_still_tells_its_item(ctx: quire.Context) -> None:
     clipped = [message for message, place in following.origins(ctx.render()) if message.role == "tool" and not place]
     assert [following.source(message) for message in clipped] == [(2, 0)]
     assert following.source(Message(role="user", content="mine")) is None
+
+
+def test_a_list_that_begins_anew_goes_on_where_the_record_ends(ctx: quire.Context) -> None:
+    for text in ("my code is KESTREL", "what is my code?", "hello"):
+        follower(ctx).follow([("user", text)])
+        follower(ctx).follow([("user", text), ("assistant", f"about {text}")])
+    assert said(ctx)[::2] == ["my code is KESTREL", "what is my code?", "hello"]
+    assert ctx.find("KESTREL")
+    follower(ctx).follow([("user", "my code is KESTREL")])  # the very first words, said again
+    assert said(ctx)[-1] == "my code is KESTREL"
+    assert len(said(ctx)) == 7
+
+
+@pytest.mark.parametrize("keep", [3, 7])
+def test_a_list_cut_off_at_its_beginning_is_added_once(ctx: quire.Context, keep: int) -> None:
+    history: list[Item] = [("user", f"on {n // 8}") if n % 2 else ("assistant", f"part {n // 4}") for n in range(1, 40)]
+    for end in range(1, 40):
+        follower(ctx).follow(history[:end][-keep:])
+    assert said(ctx) == [text for _, text in history]
+    following = follower(ctx)
+    following.follow(history[-keep:])
+    places = [place for _, place in following.origins(ctx.render()) if place is not None]
+    assert [place.item for place in places[-2:]] == [keep - 2, keep - 1]

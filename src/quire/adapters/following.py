@@ -1,12 +1,15 @@
 """A context that follows a list somebody else keeps: what is new there is added, what was taken back is deleted.
 
 A framework hands over its whole history with every call, and after a restart as new objects. Every message added here
-remembers, in its `meta`, a print of the item it came from and of all items before it. So the newest message tells how
-far the context has followed, in one look, whoever wrote it and whenever.
+remembers, in its `meta`, a print of the item it came from, and one of that item and all before it. So the newest
+message tells how far the context has followed, in one look, whoever wrote it and whenever. A list that begins
+elsewhere (cut off at its beginning, or begun anew by a framework that keeps nothing) is laid on the end of the record
+where they overlap, and goes on from there: the context remembers what the framework forgot.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 from threading import RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,7 +22,10 @@ from quire.pages import Mark, SegmentType
 from quire.view.view import View
 
 _ITEM = "item"
+_PRINT = "print"
 _PART = "part"
+_FAR = 1_000
+"""How many items of the record are looked at for one that a list begins with."""
 _TRIES = 5
 
 Item = TypeVar("Item")
@@ -47,7 +53,9 @@ class Follower(Generic[Item]):
         self._print_of = print_of
         self._items: list[Item] = []
         self._chain: list[str] = []
+        self._prints: list[str] = []
         self._places: dict[str, int] = {}
+        self._equal: dict[str, int] = {}
         self._lock = RLock()
 
     def follow(self, items: Sequence[Item]) -> None:
@@ -78,7 +86,7 @@ class Follower(Generic[Item]):
     def source(self, message: Message) -> Place | None:
         """Where a message of a view comes from, shown whole or clipped; None if the list has nothing of it."""
         with self._lock:
-            item = self._places.get(message.meta.get(_ITEM, ""))
+            item = self._equal.get(message.meta.get(_PRINT, ""))
             return None if item is None else Place(item, int(message.meta[_PART]))
 
     def _print(self, items: Sequence[Item]) -> None:
@@ -88,14 +96,17 @@ class Follower(Generic[Item]):
             if mine is not theirs:
                 break
             same += 1
-        for gone in self._chain[same:]:
+        for gone, printed in zip(self._chain[same:], self._prints[same:], strict=True):
             self._places.pop(gone, None)
-        del self._items[same:], self._chain[same:]
+            self._equal.pop(printed, None)
+        del self._items[same:], self._chain[same:], self._prints[same:]
         for item in items[same:]:
-            before = self._chain[-1] if self._chain else ""
-            self._places[link := _linked(before, self._print_of(item))] = len(self._items)
+            before, printed = self._chain[-1] if self._chain else "", _digest(self._print_of(item))
+            link = _digest(f"{before}{printed}".encode())
+            self._places[link] = self._equal[printed] = len(self._items)
             self._items.append(item)
             self._chain.append(link)
+            self._prints.append(printed)
 
     def _catch_up(self) -> None:
         reached, gone = self._reached()
@@ -122,35 +133,60 @@ class Follower(Generic[Item]):
 
         With a result its whole exchange goes, so that the calls that the list still has come in again with it.
         """
-        conversation, gone, in_exchange = self.ctx.conversation, list[int](), False
-        everything = conversation.messages(all=True)
-        for place in range(len(everything) - 1, -1, -1):
-            message = everything[place]
-            link = message.meta.get(_ITEM)
-            mark = Mark.NONE if link is None else conversation.mark_of(message.index)
-            if link is None or mark not in (Mark.NONE, Mark.UNSHOWABLE):
-                continue
-            if link in self._places and not in_exchange:
-                return self._places[link], gone[::-1]
+        gone, in_exchange, is_long, found = list[int](), False, False, -1
+        for message, mark in self._followed():
+            if message.meta[_ITEM] in self._places and not in_exchange:
+                found = self._places[message.meta[_ITEM]]
+                break
             if mark is Mark.NONE and not self._is_prompt(message):
                 gone.append(message.index)
                 in_exchange = message.role == "tool"
-        return -1, gone[::-1]
+                is_long = is_long or message.role == "user"
+        overlap = self._overlap() if gone else 0
+        if overlap > 1 or (overlap and found < 0):
+            return overlap - 1, []
+        if found < 0 or (is_long and len(self._items) == 1):  # the first words again are no way back to the beginning
+            return -1, []
+        return found, gone[::-1]
+
+    def _followed(self) -> Iterator[tuple[Message, Mark]]:
+        """The messages that came from a list and stand in the conversation or beside it, newest first."""
+        conversation = self.ctx.conversation
+        everything = conversation.messages(all=True)
+        for place in range(len(everything) - 1, -1, -1):
+            message = everything[place]
+            if _ITEM not in message.meta:
+                continue
+            mark = conversation.mark_of(message.index)
+            if mark in (Mark.NONE, Mark.UNSHOWABLE):
+                yield message, mark
+
+    def _overlap(self) -> int:
+        """How many items at the beginning of the list are the last ones of the record."""
+        if len(self._items) < 2:  # a word said again is said again
+            return 0
+        first = (message.meta[_PRINT] for message, _ in self._followed() if message.meta[_PART] == 0)
+        record = list(islice(first, min(len(self._items), _FAR)))[::-1]
+        sizes = range(min(len(record), len(self._items)), 0, -1)
+        return next((size for size in sizes if record[-size:] == self._prints[:size]), 0)
 
     def _is_prompt(self, message: Message) -> bool:
         """Whether it is the system prompt, which only `system` changes."""
         page = self.ctx.conversation.page_of(message.index) if message.role == "system" else None
         return page is not None and self.ctx.pages.segment_of(page).type is SegmentType.SYSTEM
 
+    def _origin(self, item: int) -> dict[str, str]:
+        return {_ITEM: self._chain[item], _PRINT: self._prints[item]}
+
     def _messages(self, item: int) -> list[Message]:
         return [
-            replace(message, meta={**message.meta, _ITEM: self._chain[item], _PART: part})
+            replace(message, meta={**message.meta, **self._origin(item), _PART: part})
             for part, message in enumerate(self._parse(self._items[item]))
         ]
 
 
-def _linked(before: str, printed: bytes) -> str:
-    return blake2b(before.encode() + b"\0" + printed, digest_size=12).hexdigest()
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=12).hexdigest()
 
 
 def _says_the_same(one: Message, other: Message) -> bool:
