@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from anthropic import Anthropic, AsyncAnthropic, BadRequestError, beta_tool
+from anthropic import Anthropic, AsyncAnthropic, BadRequestError, beta_async_tool, beta_tool
 from anthropic.lib.tools import ToolError
 from anthropic.tools import BetaLocalFilesystemMemoryTool
 
@@ -156,6 +156,52 @@ def test_an_error_for_the_model_is_marked_as_one(client: Anthropic, endpoint: En
     assert results[0]["content"] == "Door 7 is locked."
     assert results[1]["content"] == "Path /memories/../../etc/passwd would escape /memories directory"
     assert results[2]["content"].startswith("Invalid memory command: ")
+
+
+def test_wrong_arguments_for_a_tool_of_the_sdk_are_told_to_the_model(
+    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+) -> None:
+    @beta_tool
+    def open_door(number: int) -> str:
+        """Open a door."""
+        if number == 0:
+            raise ValueError("a fault of the developer's")
+        return f"Door {number} is open."
+
+    wrong: tuple[Body, ...] = ({"number": "七"}, {}, {"number": 7, "lock": 1})
+    calls = tuple(Call(f"c{place}", "open_door", arguments) for place, arguments in enumerate(wrong))
+    endpoint.script = lambda body: Reply("", calls) if len(body["messages"]) == 1 else Reply("I see.")
+    ctx.user("Open it.")
+    complete(client, ctx, tools=[open_door], **ASKED)
+    results = endpoint.requests[-1]["messages"][-1]["content"]
+    assert [block["is_error"] for block in results] == [True] * 3
+    assert [("number" in block["content"], "lock" in block["content"]) for block in results] == [
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
+    assert "七" in results[0]["content"]
+
+    async def work() -> None:
+        @beta_async_tool
+        async def shut_door(number: int) -> str:
+            """Shut a door."""
+            return "It is shut."
+
+        shut = Call("d", "shut_door", {"number": []})
+        endpoint.script = lambda body: Reply("", (shut,)) if "Shut it." in str(body["messages"][-1]) else Reply("Yes.")
+        ctx.user("Shut it.")
+        async with AsyncAnthropic(base_url=endpoint.url, api_key="none") as talking:
+            await acomplete(talking, ctx, tools=[shut_door], **ASKED)
+
+    asyncio.run(work())
+    assert endpoint.requests[-1]["messages"][-1]["content"][0]["is_error"]
+
+    nought = Call("e", "open_door", {"number": 0})
+    endpoint.script = lambda _: Reply("", (nought,))
+    ctx.user("Open none.")
+    with pytest.raises(ValueError, match="developer"):
+        complete(client, ctx, tools=[open_door], **ASKED)
 
 
 def test_a_turn_that_was_broken_off_is_gone_on_with(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:

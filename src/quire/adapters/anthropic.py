@@ -9,6 +9,7 @@ arrives. `client` can be `client.beta` too.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,7 @@ from quire.agent.facade import AgentContext
 from quire.agent.tools import Tools
 from quire.aio.lanes import Lane
 from quire.context import Context
+from quire.errors import shown
 from quire.pages import PageIndex
 from quire.providers import parse
 from quire.rendering import View
@@ -28,6 +30,7 @@ from quire.rendering import View
 with installed("anthropic"):
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
     from anthropic.types import Message
+    from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
@@ -292,13 +295,29 @@ def _is_runnable(tool: Any) -> bool:
 
 
 def _by_name(tool: Any) -> Callable[..., Any]:
-    """What runs a tool of the SDK: it wants its arguments in one piece."""
+    """What runs a tool of the SDK: it wants its arguments in one piece, and wrong ones are the model's to mend."""
 
     async def awaited(**arguments: Any) -> Any:
         found: Awaitable[Any] = tool.call(arguments)
-        return await found
+        with _wrong_arguments_told():
+            return await found
 
     def called(**arguments: Any) -> Any:
-        return tool.call(arguments)
+        with _wrong_arguments_told():
+            return tool.call(arguments)
 
     return awaited if iscoroutinefunction(tool.call) else called
+
+
+@contextmanager
+def _wrong_arguments_told() -> Iterator[None]:
+    """A block where the SDK checks arguments: it says that some are wrong, and the model is told which."""
+    try:
+        yield
+    except ValueError as error:
+        wrong = error.__cause__
+        if not isinstance(wrong, ValidationError) or not str(error).startswith("Invalid arguments for function "):
+            raise
+        found = wrong.errors(include_url=False, include_context=False)
+        told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']} (it is {shown(one['input'])})" for one in found)
+        raise ToolError(f"InvalidValue: {error}: {'; '.join(told)}.") from error
