@@ -424,6 +424,21 @@ def test_an_archived_folder_is_one_line_of_the_contents() -> None:
     assert not any("inside" in line for line in lines)
 
 
+def test_recall_says_whether_a_page_is_in_the_window() -> None:
+    ctx = quire.open("memory:")
+    folder = ctx.agent.create_contents_page("旅行", "", "mem-0", [])
+    page = ctx.agent.create_detail_page("Seat", "", "A window seat.", folder)
+    for put_away in (page, folder):
+        ctx.tools.call("archive", {"page": put_away})
+        assert ctx.tools.call("recall", {"page": page}) == (
+            f"{page} is in its place but not in your window; expand_details opens it there."
+        )
+        ctx.tools.call("expand_details", {"page": page})
+    ctx.tools.call("archive", {"page": folder, "cold": True})
+    assert ctx.tools.call("recall", {"page": page}) == f"{page} is back in its place."
+    assert ctx.pages.get_page(page).effective is quire.Lifecycle.ACTIVE
+
+
 def test_notes_go_where_the_agent_may_write() -> None:
     ctx = talk()
     tools = tools_of(ctx)

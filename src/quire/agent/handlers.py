@@ -6,7 +6,7 @@ from quire.agent.desk import Desk
 from quire.agent.facade import READ_LENGTH
 from quire.agent.outline import entry, found, listing
 from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
-from quire.pages import ContentsPage, PageIndex, Permission, SegmentType
+from quire.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
 from quire.search.echoes import NOTHING
 from quire.search.query import Query, parse
 from quire.search.words import is_unspaced
@@ -109,8 +109,11 @@ def archive(desk: Desk, page: PageIndex, cold: bool = False) -> str:
 
 
 def recall(desk: Desk, page: PageIndex) -> str:
-    """Bring a page back."""
-    return f"{desk.agent.recall(page)} is back in its place."
+    """Bring a page back from the cold archive; one that is put away in its place is told as such."""
+    back = desk.agent.recall(page)
+    if desk.agent.get_page(back).effective is Lifecycle.ACTIVE:
+        return f"{back} is back in its place."
+    return f"{back} is in its place but not in your window; expand_details opens it there."
 
 
 def budget(desk: Desk) -> str:
