@@ -164,6 +164,32 @@ def test_what_was_streamed_is_stored_as_what_was_not(client: OpenAI, endpoint: E
     assert [row[1] for row in stored[0]] == ["add", "两次", "3", "7", "好了。"]
 
 
+@pytest.mark.parametrize("role", [b"", b'"role": null, '])
+def test_an_answer_streamed_without_a_role_is_the_assistants(
+    client: OpenAI, endpoint: Endpoint, ctx: quire.Context, monkeypatch: pytest.MonkeyPatch, role: bytes
+) -> None:
+    whole = endpoint.reply
+
+    def nameless(path: str, body: Body) -> tuple[str, bytes]:
+        kind, data = whole(path, body)
+        assert b'"role": "assistant", ' in data
+        return kind, data.replace(b'"role": "assistant", ', role)
+
+    monkeypatch.setattr(endpoint, "reply", nameless)
+    endpoint.script = lambda _: Reply("好的。")
+    ctx.user("Hello?")
+    list(stream(client, ctx, model=MODEL))
+
+    async def work() -> None:
+        async with AsyncOpenAI(base_url=f"{endpoint.url}/v1", api_key="none") as talking:
+            ctx.user("And again?")
+            assert [chunk async for chunk in astream(talking, ctx, model=MODEL)]
+
+    asyncio.run(work())
+    assert [message.role for message in ctx.messages()] == ["user", "assistant"] * 2
+    assert ctx.messages()[-1].text == "好的。"
+
+
 def test_what_a_model_sends_wrong_is_told_to_it(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
     calls = Call("a1", "add", {"a": 1, "c": 2}), Call("f1", "find", {"wrong": 1})
     endpoint.script = lambda body: Reply("", calls) if is_asked(body) else Reply("I see.")

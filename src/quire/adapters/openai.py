@@ -156,9 +156,13 @@ async def astream(
 
 
 def _assembled(state: "ChatCompletionStreamState[None]") -> ChatCompletion:
-    """The answer that the chunks are together, without the places that calls have in chunks alone."""
+    """The answer that the chunks are together, without the places that calls have in chunks alone.
+
+    Some endpoints do not say whose answer it is: it is the assistant's.
+    """
     answer = state.current_completion_snapshot.to_dict()
     for choice in cast(list[Values], answer["choices"]):
+        choice["message"]["role"] = choice["message"].get("role") or "assistant"
         for call in choice["message"].get("tool_calls") or ():
             call.pop("index", None)
     return ChatCompletion.model_validate(answer)
