@@ -224,6 +224,20 @@ def test_the_model_hears_of_its_mistakes() -> None:
     assert [tool.name for tool in script.infos[0].function_tools] == ["look", "find", "read_page"]
 
 
+@pytest.mark.parametrize("sent", ['{"query": "座', "vault", "[1]", '"x"', "null", "NaN", "{" * 500])
+def test_arguments_that_are_no_object_are_answered_however_often(sent: str) -> None:
+    def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        calls = sum(isinstance(message, ModelResponse) for message in messages)
+        return ModelResponse(parts=[ToolCallPart("find", sent, f"c{calls}") if calls < 4 else TextPart("I give up.")])
+
+    ctx = quire.open(quire.MemoryStorage())
+    for options in ({"toolsets": [QuireToolset(ctx)]}, {"capabilities": [QuireCapability(ctx)]}):
+        result = ask(Agent(FunctionModel(answer), **options), "Look!")
+        parts = [part for message in result.all_messages() for part in message.parts]
+        told = [part.model_response_str() for part in parts if isinstance(part, ToolReturnPart)]
+        assert [text.partition(": ")[0] for text in told] == ["InvalidValue"] * 4
+
+
 def test_a_toolset_of_its_own() -> None:
     script, ctx = Scripted(), quire.open(quire.MemoryStorage())
     ctx.pages.create_detail_page("vault", "", "The code is KESTREL-4711.", "mem-0")

@@ -1,6 +1,7 @@
 """quire's tools as a toolset of pydantic-ai's."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from quire.adapters.opening import installed
@@ -15,8 +16,24 @@ with installed("pydantic-ai"):
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
 
-_ANYTHING = SchemaValidator(core_schema.any_schema())
-"""The tools look at their arguments themselves, and tell the model what is wrong with them."""
+
+class _Anything:
+    """Takes whatever a model sent: the tools look at it themselves, and tell the model what is wrong with it."""
+
+    def validate_json(self, input: str | bytes | bytearray, **options: Any) -> Any:  # noqa: A002 - the framework's word
+        """What the text says as JSON; the text if it is none, or null, which the framework does not expect."""
+        with suppress(ValueError):
+            if (said := _ANY.validate_json(input, **options)) is not None:
+                return said
+        return input if isinstance(input, str) else bytes(input).decode(errors="replace")
+
+    def validate_python(self, input: Any, **_: Any) -> Any:  # noqa: A002
+        """What was sent."""
+        return input
+
+
+_ANY = SchemaValidator(core_schema.any_schema())
+_ANYTHING = _Anything()
 
 
 class QuireToolset(AbstractToolset[Any]):
