@@ -183,9 +183,10 @@ class PostgresStorage:
         changes = changes_of(commit.writes)
         self._check_own(context, commit)
         commit_id = urandom(16)
-        statements = list(self._writer.statements(context, commit, commit_id, changes))
 
         def write(db: "Db") -> int | None:
+            limited = db.prepare_threshold is None  # behind a proxy nothing is set on a session
+            statements = list(self._writer.statements(context, commit, commit_id, changes, limited=limited))
             if len(statements) == 1 and not changes.erased:
                 row = db.execute(*statements[0]).fetchone()
                 return row[0] if row else None

@@ -23,10 +23,10 @@ _MOST_ROWS = 20_000
 _LIMITS: Final = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %s, true) AS lock{full})"
 _FULL: Final = ", set_config('synchronous_commit', 'on', true) AS sync"
 _CREATE: Final = """moved AS (INSERT INTO {q}.context (tenant, name, version, head, commit_id)
-    SELECT %s, %s, %s::bigint, %b::bytea, %b::bytea FROM limits WHERE lock IS NOT NULL
+    SELECT %s, %s, %s::bigint, %b::bytea, %b::bytea{limited}
     ON CONFLICT DO NOTHING RETURNING id)"""
-_MOVE: Final = """moved AS (UPDATE {q}.context SET version = %s, head = %b, commit_id = %b FROM limits
-    WHERE lock IS NOT NULL AND tenant = %s AND name = %s AND version = %s{seen} RETURNING id)"""
+_MOVE: Final = """moved AS (UPDATE {q}.context SET version = %s, head = %b, commit_id = %b{limited}
+    tenant = %s AND name = %s AND version = %s{seen} RETURNING id)"""
 _MINE: Final = "moved AS (SELECT id FROM {q}.context WHERE tenant = %s AND name = %s AND commit_id = %b)"
 """The context, if this very commit moved its head before in the same transaction."""
 _PUT: Final = """put AS (INSERT INTO {q}.record (context, family, key, grp, ord, value)
@@ -93,15 +93,18 @@ class Writer:
     def __init__(self, schema: str, tenant: str, lock_milliseconds: int, *, full: bool) -> None:
         self._schema = schema
         self._tenant = tenant
-        limits = _LIMITS.replace("{full}", _FULL if full else "")
-        self._create = f"{limits}, {_CREATE}"
-        self._move = f"{limits}, {_MOVE.replace('{seen}', '')}"
-        self._move_seen = f"{limits}, {_MOVE.replace('{seen}', ' AND head = %b')}"
+        self._full = full
+        self._limits = _LIMITS.replace("{full}", _FULL if full else "")
         self._patience = str(lock_milliseconds)
 
-    def statements(self, context: str, commit: Commit, commit_id: bytes, changes: Changes) -> Iterator[Sql]:
-        """The commit; the first statement moves the head and gives its number, or no row if it is elsewhere."""
-        head, values = self._head(context, commit, commit_id)
+    def statements(
+        self, context: str, commit: Commit, commit_id: bytes, changes: Changes, *, limited: bool = True
+    ) -> Iterator[Sql]:
+        """The commit; the first statement moves the head and gives its number, or no row if it is elsewhere.
+
+        `limited` has it set its own limits, on a connection that has none.
+        """
+        head, values = self._head(context, commit, commit_id, limited or self._full)
         if changes.rows <= _MOST_ROWS and changes.size <= _MOST_BYTES:
             yield self._with(head, values, changes)
             return
@@ -113,14 +116,15 @@ class Writer:
         for part in _parted(changes):
             yield self._with(_MINE, [self._tenant, context, commit_id], part)
 
-    def _head(self, context: str, commit: Commit, commit_id: bytes) -> tuple[str, list[Any]]:
+    def _head(self, context: str, commit: Commit, commit_id: bytes, limited: bool) -> tuple[str, list[Any]]:
+        values: list[Any] = [self._patience] if limited else []
+        limits = self._limits if limited else ""
         if commit.expect == 0:
-            values = [self._patience, self._tenant, context, commit.version, commit.head, commit_id]
-            return self._create, values
-        values = [self._patience, commit.version, commit.head, commit_id, self._tenant, context, commit.expect]
+            return _create(limits), [*values, self._tenant, context, commit.version, commit.head, commit_id]
+        values += commit.version, commit.head, commit_id, self._tenant, context, commit.expect
         if commit.seen:
-            return self._move_seen, [*values, commit.seen]
-        return self._move, values
+            values.append(commit.seen)
+        return _move(limits, bool(commit.seen)), values
 
     def _with(self, head: str, values: list[Any], changes: Changes) -> Sql:
         tables = (changes.puts, changes.patches, changes.deletes)
@@ -132,6 +136,19 @@ class Writer:
             else:
                 more += map(list, zip(*rows, strict=True))
         return _text(head, self._schema, *(min(len(rows), _FEW + 1) for rows in tables)), more
+
+
+@lru_cache
+def _create(limits: str) -> str:
+    made = _CREATE.replace("{limited}", " FROM limits WHERE lock IS NOT NULL" if limits else "")
+    return f"{limits}, {made}" if limits else made
+
+
+@lru_cache
+def _move(limits: str, seen: bool) -> str:
+    limited = " FROM limits WHERE lock IS NOT NULL AND" if limits else " WHERE"
+    moved = _MOVE.replace("{limited}", limited).replace("{seen}", " AND head = %b" if seen else "")
+    return f"{limits}, {moved}" if limits else moved
 
 
 @lru_cache(maxsize=256)
