@@ -90,7 +90,7 @@ def ready_writer(url: str, name: str, carried: int) -> Callable[[], object]:
     statements = [
         statement
         for number, commit in enumerate(_commits(_READY))
-        for statement in writer.statements(name, commit, number.to_bytes(16), changes_of(commit.writes))
+        for statement in writer.statements(name, commit, number.to_bytes(16), changes_of(commit.writes), limited=False)
     ]
     db = psycopg.connect(url, autocommit=True)
     waiting = iter(statements)
