@@ -409,6 +409,14 @@ class Setup(NamedTuple):
     embedder: "Embedder | None" = None
 
 
+def setup_of(options: Options) -> Setup:
+    """What is said with what holds else. Raises `TypeError` for an option that there is not, as `open` does."""
+    unknown = ", ".join(sorted(shown(name) for name in options if name not in Setup._fields))
+    if unknown:
+        raise TypeError(f"{unknown} is no option here; there are {', '.join(Setup._fields)}.")
+    return Setup(**options)
+
+
 def open_in(
     storage: Storage,
     context: str,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quire.clock import as_milliseconds
-from quire.context import Context, Options, Setup, open_in
+from quire.context import Context, Options, open_in, setup_of
 from quire.errors import Corrupt, InvalidOperation, InvalidValue, shown
 from quire.operations.usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.records import decode_head
@@ -41,11 +41,11 @@ class Library:
 
         With `create=False` nothing is written: one that is not there is `NoSuchContext`.
         """
-        return open_in(self.storage, name, Setup(**options), create=yes_or_no(create, "create"))
+        return open_in(self.storage, name, setup_of(options), create=yes_or_no(create, "create"))
 
     def create(self, name: str, **options: "Unpack[Options]") -> Context:
         """Make a new context and open it. Raises `InvalidOperation` if there is one of that name."""
-        return open_in(self.storage, name, Setup(**options), anew=True)
+        return open_in(self.storage, name, setup_of(options), anew=True)
 
     def exists(self, name: str) -> bool:
         """Whether there is a context of this name."""

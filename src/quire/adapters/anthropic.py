@@ -61,11 +61,12 @@ class _Messages(Turn[Message]):
         functions: Functions | None,
         options: TurnOptions | None,
         cache: bool,
+        more: Values,
     ) -> None:
         listed = list(tools)
         runnable = {tool.name: _by_name(tool) for tool in listed if _is_runnable(tool)}
         schemas = [tool.to_dict() if _is_runnable(tool) else tool for tool in listed]
-        super().__init__(ctx, model, schemas, {**runnable, **(functions or {})}, options)
+        super().__init__(ctx, model, schemas, {**runnable, **(functions or {})}, options, more)
         self._cache = cache
 
     def own_schemas(self, tools: Tools, beside: list[Any]) -> list[Values]:
@@ -107,7 +108,7 @@ def complete(
     run ends the turn: give its result with `ctx.tool_result` and call this again. Raises what the client raises, and
     `QuotaExceeded` if there are too many requests in one turn.
     """
-    turn = _Messages(ctx, model, tools, functions, options, cache)
+    turn = _Messages(ctx, model, tools, functions, options, cache, more)
     while turn.settle():
         turn.take(client.messages.create(**turn.request(), **more))
     return turn.answered()
@@ -125,7 +126,7 @@ def stream(
     **more: Any,
 ) -> Iterator[Any]:
     """`complete`, with every event as it arrives. An answer that was not read to its end is not added."""
-    turn = _Messages(ctx, model, tools, functions, options, cache)
+    turn = _Messages(ctx, model, tools, functions, options, cache, more)
     while turn.settle():
         with client.messages.stream(**turn.request(), **more) as events:
             yield from events
@@ -144,7 +145,7 @@ async def acomplete(
     **more: Any,
 ) -> Message:
     """`complete` with an async client; functions and tools may be async too."""
-    turn = _Messages(ctx, model, tools, functions, options, cache)
+    turn = _Messages(ctx, model, tools, functions, options, cache, more)
     while await turn.asettle():
         request = await turn.lane.run(turn.request)
         answer = await client.messages.create(**request, **more)
@@ -164,7 +165,7 @@ async def astream(
     **more: Any,
 ) -> AsyncIterator[Any]:
     """`stream` with an async client; functions and tools may be async too."""
-    turn = _Messages(ctx, model, tools, functions, options, cache)
+    turn = _Messages(ctx, model, tools, functions, options, cache, more)
     while await turn.asettle():
         request = await turn.lane.run(turn.request)
         async with client.messages.stream(**request, **more) as events:

@@ -85,7 +85,7 @@ def complete(
     the turn: give its result with `ctx.tool_result` and call this again. Raises what the client raises, and
     `QuotaExceeded` if there are too many requests in one turn.
     """
-    turn = _Chat(ctx, model, tools, functions, options)
+    turn = _Chat(ctx, model, tools, functions, options, more)
     while turn.settle():
         turn.take(client.chat.completions.create(**turn.request(), **more))
     return turn.answered()
@@ -102,7 +102,7 @@ def stream(
     **more: Any,
 ) -> Iterator[ChatCompletionChunk]:
     """`complete`, with every chunk as it arrives. An answer that was not read to its end is not added."""
-    turn = _Chat(ctx, model, tools, functions, options)
+    turn = _Chat(ctx, model, tools, functions, options, more)
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
     while turn.settle():
         state = ChatCompletionStreamState[None]()
@@ -124,7 +124,7 @@ async def acomplete(
     **more: Any,
 ) -> ChatCompletion:
     """`complete` with an async client; functions may be async too."""
-    turn = _Chat(ctx, model, tools, functions, options)
+    turn = _Chat(ctx, model, tools, functions, options, more)
     while await turn.asettle():
         request = await turn.lane.run(turn.request)
         answer = await client.chat.completions.create(**request, **more)
@@ -143,7 +143,7 @@ async def astream(
     **more: Any,
 ) -> AsyncIterator[ChatCompletionChunk]:
     """`stream` with an async client; functions may be async too."""
-    turn = _Chat(ctx, model, tools, functions, options)
+    turn = _Chat(ctx, model, tools, functions, options, more)
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
     while await turn.asettle():
         state = ChatCompletionStreamState[None]()
@@ -182,7 +182,7 @@ def respond(
     **more: Any,
 ) -> Response:
     """`complete` by the Responses API; `more` goes to `client.responses.create`. What failed is not added."""
-    turn = _Responses(ctx, model, tools, functions, options, more.get("instructions") or "")
+    turn = _Responses(ctx, model, tools, functions, options, more)
     while turn.settle():
         turn.take(client.responses.create(**turn.request(), **more))
     return turn.answered()
@@ -199,7 +199,7 @@ def stream_response(
     **more: Any,
 ) -> Iterator[ResponseStreamEvent]:
     """`respond`, with every event as it arrives. An answer that was not read to its end is not added."""
-    turn = _Responses(ctx, model, tools, functions, options, more.get("instructions") or "")
+    turn = _Responses(ctx, model, tools, functions, options, more)
     while turn.settle():
         with client.responses.create(**turn.request(), stream=True, **more) as events:
             for event in events:
@@ -220,7 +220,7 @@ async def arespond(
     **more: Any,
 ) -> Response:
     """`respond` with an async client; functions may be async too."""
-    turn = _Responses(ctx, model, tools, functions, options, more.get("instructions") or "")
+    turn = _Responses(ctx, model, tools, functions, options, more)
     while await turn.asettle():
         request = await turn.lane.run(turn.request)
         answer = await client.responses.create(**request, **more)
@@ -239,7 +239,7 @@ async def astream_response(
     **more: Any,
 ) -> AsyncIterator[ResponseStreamEvent]:
     """`stream_response` with an async client; functions may be async too."""
-    turn = _Responses(ctx, model, tools, functions, options, more.get("instructions") or "")
+    turn = _Responses(ctx, model, tools, functions, options, more)
     while await turn.asettle():
         request = await turn.lane.run(turn.request)
         async with await client.responses.create(**request, stream=True, **more) as events:

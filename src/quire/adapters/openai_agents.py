@@ -32,7 +32,7 @@ from quire.adapters.opening import Where, installed
 from quire.adapters.shelf import patiently
 from quire.adapters.stores import borrow
 from quire.aio.lanes import Lane
-from quire.context import Context, Options, Setup, open_in
+from quire.context import Context, Options, open_in, setup_of
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.rendering import RenderOptions
 from quire.storage.base import check_context_name
@@ -77,7 +77,7 @@ class QuireSession:
         self.session_id = check_context_name(session_id)
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
         self._where = where
-        self._setup = Setup(**options)
+        self._setup = setup_of(options)
         self._lane = Lane()
         self._opening = RLock()
         self._context: Context | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias, Unpack
 
-from quire.context import Context, Options
+from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.storage.base import Storage
@@ -17,8 +17,10 @@ Where: TypeAlias = "Context | Storage | str | os.PathLike[str]"
 def context_at(where: Where, name: str = "default", **options: Unpack[Options]) -> Context:
     """The context itself, or the one of this name opened there. Close it if you did not have it before.
 
-    Raises `InvalidValue` for options beside a context that is open already: they would change nothing.
+    Raises `TypeError` for an option that there is not, and `InvalidValue` for options beside a context that is open
+    already: they would change nothing.
     """
+    setup_of(options)
     if not isinstance(where, Context):
         return open_context(where, name, **options)
     if options:
@@ -26,12 +28,19 @@ def context_at(where: Where, name: str = "default", **options: Unpack[Options]) 
     return where
 
 
+class NotInstalled(InvalidOperation, ImportError):
+    """A framework is not installed: an error of ours, and one that `except ImportError` meets."""
+
+
 @contextmanager
 def installed(extra: str) -> Iterator[None]:
-    """A block that imports a framework. Raises `InvalidOperation` naming what to install if it is not there."""
+    """A block that imports a framework. Raises `NotInstalled` naming what to install if it is not there."""
     try:
         yield
     except ImportError as error:
-        raise InvalidOperation(
-            f"quire.adapters needs {error.name or extra} here ({error}): pip install 'quire[{extra}]'."
+        if isinstance(error, NotInstalled):
+            raise
+        raise NotInstalled(
+            f"quire.adapters needs {error.name or extra} here ({error}): pip install 'quire[{extra}]'.",
+            name=error.name,
         ) from error

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, Unpack
 from quire.adapters.following import Follower
 from quire.adapters.opening import Where, context_at
 from quire.aio.lanes import Lane
-from quire.context import Context, Options
+from quire.context import Context, Options, setup_of
 from quire.errors import Conflict
 from quire.library import Library
 from quire.messages import Message
@@ -40,6 +40,7 @@ class Shelf(Generic[Item]):
         print_of: Callable[[Item], bytes],
         **options: Unpack[Options],
     ) -> None:
+        setup_of(options)  # a misspelt one is told here, not at the first turn
         self.given = context_at(where, **options) if isinstance(where, Context) else None
         self._where = where
         self._options = options

@@ -31,6 +31,13 @@ from quire.schemas import count_tools
 Answer = TypeVar("Answer")
 Functions = Mapping[str, Callable[..., Any]]
 Values = dict[str, Any]
+_REFUSED = {
+    "messages": "what is sent is the view: add what is said to the context, as with ctx.user(…).",
+    "input": "what is sent is the view: add what is said to the context, as with ctx.user(…).",
+    "system": "the prompt is the context's: ctx.system(…).",
+    "stream": "the functions whose names have stream in them give what arrives as it arrives: stream(…), astream(…).",
+}
+"""What a turn says itself in its requests, and what to use instead."""
 
 
 class TurnOptions(Struct, frozen=True, kw_only=True):
@@ -49,7 +56,8 @@ class Turn(Generic[Answer]):
 
     `tools` are the schemas of the developer's tools, `functions` what runs when the model calls one: it gets the
     arguments by name and returns text, or what can be written as JSON. An error in it goes to the caller; the turn
-    can be gone on with. A call that nobody here can run ends the turn: give its result, and go on.
+    can be gone on with. A call that nobody here can run ends the turn: give its result, and go on. `more` is what else
+    goes into every request.
     """
 
     def __init__(
@@ -59,9 +67,13 @@ class Turn(Generic[Answer]):
         tools: Iterable[Any] = (),
         functions: Functions | None = None,
         options: TurnOptions | None = None,
-        beside: str = "",
+        more: Mapping[str, Any] = {},
     ) -> None:
+        for name in more:
+            if name in _REFUSED:
+                raise InvalidValue(f"{name}= is not for a turn: {_REFUSED[name]}")
         chosen = options or TurnOptions()
+        beside = more.get("instructions")
         own = chosen.tools
         self.ctx = ctx
         self.model = model
@@ -72,7 +84,7 @@ class Turn(Generic[Answer]):
         self.schemas = self._all_schemas(list(tools))
         self._options = chosen
         self._tools_tokens = count_tools(self.schemas, ctx.pages.counter) if self.schemas else 0
-        self._beside = ctx.pages.counter.count(beside) if beside else 0
+        self._beside = ctx.pages.counter.count(beside) if isinstance(beside, str) else 0
         self._view: View | None = None
         self._requests = 0
         self._is_answered = True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from quire.context import Context
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidValue, shown
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -102,7 +102,10 @@ def _made(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "quire":
             raise
-        raise InvalidOperation(f"The MCP server needs {error.name}: pip install 'quire[mcp]'.") from None
+        from quire.adapters.opening import NotInstalled
+
+        package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK has its types apart
+        raise NotInstalled(f"The MCP server needs {package}: pip install 'quire[mcp]'.", name=package) from None
     from quire.agent.quota import Quota
     from quire.mcp_server.book import Book, chosen
 

@@ -107,9 +107,10 @@ class QuireStore(BaseStore):
     def _read(self, op: Op) -> Result:
         match op:
             case GetOp():
-                place = (tuple(op.namespace), op.key)
+                place = (_labels(op.namespace), op.key)
                 return self._item(place) if place in self._catalogue.items else None
             case SearchOp():
+                _labels(op.namespace_prefix)
                 whole_number(op.limit, "limit")
                 whole_number(op.offset, "offset")
                 return list(islice(self._search(op), op.offset, op.offset + op.limit))
@@ -230,10 +231,17 @@ class QuireStore(BaseStore):
             )
 
 
+def _labels(namespace: object) -> Namespace:
+    """A namespace. Raises `InvalidValue` for a text, which would be one of letters."""
+    if not isinstance(namespace, tuple | list):
+        raise InvalidValue(f"namespace is {shown(namespace)}; a tuple is needed, such as ({shown(namespace)},).")
+    return tuple(namespace)
+
+
 def _put(op: PutOp) -> _Put:
     if op.ttl is not None:
         raise NotImplementedError(f"ttl is {op.ttl!r}: QuireStore keeps what it is given. Use ttl=None.")
-    place = (tuple(op.namespace), op.key)
+    place = (_labels(op.namespace), op.key)
     if op.value is None:
         return _Put(place, None, True)
     if not isinstance(op.value, Mapping):

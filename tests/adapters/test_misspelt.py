@@ -1,0 +1,67 @@
+"""What is said wrongly to an adapter is told at once, by its name, with what there is."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+from openai import OpenAI
+
+import quire
+from quire.adapters import anthropic, openai
+from quire.adapters.langchain import QuireChatMessageHistory, QuireMiddleware
+from quire.adapters.langgraph import QuireStore
+from quire.adapters.openai_agents import QuireSession
+from quire.adapters.pydantic_ai import QuireCapability
+
+OPENED: dict[str, Callable[..., Any]] = {
+    "langchain middleware": QuireMiddleware,
+    "langchain history": lambda where, **options: QuireChatMessageHistory("s", where, **options),
+    "langgraph": QuireStore,
+    "openai-agents": lambda where, **options: QuireSession("s", where, **options),
+    "pydantic-ai": QuireCapability,
+    "library": lambda where, **options: quire.Library(where).open("s", **options),
+}
+
+
+@pytest.mark.parametrize("adapter", OPENED)
+def test_an_option_that_there_is_not_is_named_with_those_there_are(adapter: str, tmp_path: Path) -> None:
+    for where in (quire.MemoryStorage(), tmp_path / "new.db"):
+        with pytest.raises(TypeError, match=r"'bugdet' is no option here; there are budget, counter, "):
+            OPENED[adapter](where, bugdet=8_000)
+
+
+@pytest.mark.parametrize(
+    ("more", "instead"),
+    [
+        ({"stream": True}, r"stream\("),
+        ({"messages": []}, r"ctx\.user\("),
+        ({"system": "Be brief."}, r"ctx\.system\("),
+        ({"input": "你好"}, r"ctx\.user\("),
+    ],
+)
+def test_what_a_turn_says_itself_is_refused_by_name(more: dict[str, Any], instead: str) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Hello?")
+    asked: dict[str, Any] = {"model": "m", **more}
+    ours, theirs = OpenAI(api_key="none"), Anthropic(api_key="none")
+    told = rf"^{next(iter(more))}= is not for a turn: .*{instead}"
+    for ask in (openai.complete, openai.respond, lambda *args, **more: list(openai.stream(*args, **more))):
+        with pytest.raises(quire.InvalidValue, match=told):
+            ask(ours, ctx, **asked)
+    with pytest.raises(quire.InvalidValue, match=told):
+        anthropic.complete(theirs, ctx, **asked)
+
+
+def test_a_namespace_that_is_a_text_is_refused() -> None:
+    store = QuireStore(quire.MemoryStorage())
+    for call in (
+        lambda: store.put("users", "a", {"x": 1}),  # type: ignore[arg-type]
+        lambda: store.get("users", "a"),  # type: ignore[arg-type]
+        lambda: store.search("users"),  # type: ignore[arg-type]
+        lambda: store.delete("users", "a"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(quire.InvalidValue, match=r"namespace is 'users'; a tuple is needed, such as \('users',\)"):
+            call()
+    assert store.list_namespaces() == []
