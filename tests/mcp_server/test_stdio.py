@@ -45,6 +45,29 @@ def test_the_official_client_works_with_a_store_that_the_command_makes(tmp_path:
         assert [entry.actor for entry in ctx.history()][-1] == "desktop"
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (["two.db", "--create"], "'a', 'b'. Say with -c NAME"),
+        (["two.db"], "'a', 'b'. Say with -c NAME"),
+        (["two.db", "-c", "第三"], "--create makes it"),
+        (["new.db", "--http"], "--create makes one"),
+        (["two.db", "-c", "a", "--port", "1", "--allow-host", "x"], "--port, --allow-host would do nothing over stdio"),
+        (["two.db", "-c", "a", "--token-file", "t"], "add --http"),
+        (["two.db", "-c", "a", "-b", "0"], "--budget is 0"),
+    ],
+)
+def test_what_is_missing_is_named(
+    said: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        quire.open("two.db", name).close()
+    assert main(["mcp", *said]) != 0
+    assert told in capsys.readouterr().err
+    assert not Path("new.db").exists()
+
+
 def test_only_the_protocol_is_printed_and_ctrl_c_ends_it_quietly(store: Path) -> None:
     with running(store) as process:
         line = Line(process)

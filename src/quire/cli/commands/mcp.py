@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import quire
 from quire.cli.command import Command
-from quire.cli.opening import add_budget, add_context, known, library_at, named
+from quire.cli.opening import add_budget, add_context, known, named
 from quire.cli.out import Out
 
 if TYPE_CHECKING:
     from quire.mcp_server import Place, Settings
 
 _TOKEN = "QUIRE_TOKEN"
+_HOST = "127.0.0.1"
+_PORT = 8378
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +31,8 @@ def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--read-only", action="store_true", help="leave out the tools that change anything")
     parser.add_argument("--prefix", default="", metavar="TEXT", help="put this before the tools' names, such as quire_")
     parser.add_argument("--http", action="store_true", help="serve over streamable HTTP instead of stdio")
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="HOST", help="with --http: where to listen (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--port", type=int, default=8378, metavar="N", help="with --http: 0 is any that is free (default: %(default)s)"
-    )
+    parser.add_argument("--host", metavar="HOST", help=f"with --http: where to listen (default: {_HOST})")
+    parser.add_argument("--port", type=int, metavar="N", help=f"with --http: 0 is any that is free (default: {_PORT})")
     parser.add_argument(
         "--token-file", metavar="FILE", help="with --http: where the token is kept; made at the first start"
     )
@@ -46,6 +44,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
 def _serve(options: argparse.Namespace, out: Out) -> None:
     from quire.mcp_server import serve_http, serve_stdio
 
+    _check(options)
     settings: Settings = {
         "actor": options.actor,
         "tools": [name.strip() for name in options.tools.split(",")] if options.tools is not None else [],
@@ -58,8 +57,8 @@ def _serve(options: argparse.Namespace, out: Out) -> None:
             return
         serve_http(
             context,
-            host=options.host,
-            port=options.port,
+            host=_HOST if options.host is None else options.host,
+            port=_PORT if options.port is None else options.port,
             token=os.environ.get(_TOKEN) or None,
             token_file=options.token_file,
             hosts=options.allow_host,
@@ -68,14 +67,49 @@ def _serve(options: argparse.Namespace, out: Out) -> None:
         )
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Raises `InvalidValue` for what would be left aside over stdio, and for a budget that nothing fits."""
+    given = {"--host": options.host, "--port": options.port, "--token-file": options.token_file}
+    unused = [name for name, value in given.items() if value is not None]
+    unused += ["--allow-host"] if options.allow_host else []
+    if unused and not options.http:
+        raise quire.InvalidValue(f"{', '.join(unused)} would do nothing over stdio; add --http to serve over HTTP.")
+    if options.budget < 1:
+        raise quire.InvalidValue(f"--budget is {options.budget}; a number of tokens above 0 is needed.")
+
+
 @contextmanager
 def _context(options: argparse.Namespace) -> Iterator[quire.Context]:
     """The context that is served, made first if it may be."""
-    with library_at(options.where, create=options.create) as library:
-        is_new = options.create and not library.exists(named(options)) and (options.context or not any(library.list()))
-        name = named(options) if is_new else known(library, options)
-        with library.open(name, create=options.create, budget=options.budget) as context:
-            yield context
+    with _library(options) as library, _opened(library, options) as context:
+        yield context
+
+
+def _library(options: argparse.Namespace) -> quire.Library:
+    """The store. Raises `StorageFailure`, which says how one is made if there is none."""
+    try:
+        return quire.Library(options.where, create=options.create)
+    except quire.StorageFailure as error:
+        if options.create or not str(error).startswith("There is no store"):
+            raise
+        raise quire.StorageFailure(f"{error} --create makes one.") from None
+
+
+def _opened(library: quire.Library, options: argparse.Namespace) -> quire.Context:
+    """The context of the name that was given, the usual one, or the only one there is."""
+    return library.open(_name(library, options), create=options.create, budget=options.budget)
+
+
+def _name(library: quire.Library, options: argparse.Namespace) -> str:
+    is_new = options.create and not library.exists(named(options)) and (options.context or not any(library.list()))
+    if is_new:
+        return named(options)
+    try:
+        return known(library, options)
+    except quire.NoSuchContext as error:
+        if options.context or not any(library.list()):
+            raise quire.NoSuchContext(f"{error} --create makes it.") from None
+        raise quire.NoSuchContext(f"{error} Say with -c NAME which one is served.") from None
 
 
 def _tell(place: "Place", out: Out) -> None:
