@@ -17,7 +17,7 @@ from quire.search.echoes import is_echo
 from tests.agent.test_answers import call_of
 from tests.search.shelves import storage_of
 
-TURNS = 20
+TURNS = 12
 
 
 class Talk(NamedTuple):
@@ -73,7 +73,7 @@ def called(ctx: Context, number: int, name: str, arguments: dict[str, Any], *, p
     return said
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     with closing(storage_of(request.param, tmp_path)) as opened:
         yield opened
