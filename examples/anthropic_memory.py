@@ -2,6 +2,7 @@
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 from anthropic import Anthropic
@@ -21,7 +22,7 @@ class Scripted(BaseHTTPRequestHandler):
             block = {"type": "tool_use", "id": "t1", "name": "memory", "input": note}
         usage = {"input_tokens": 100, "output_tokens": 10}
         answer = {"id": "1", "type": "message", "role": "assistant", "model": "m", "content": [block], "usage": usage}
-        self.send_response(200)
+        self.send_response_only(200)
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
 
@@ -29,8 +30,7 @@ class Scripted(BaseHTTPRequestHandler):
 server = HTTPServer(("127.0.0.1", 0), Scripted)
 Thread(target=server.serve_forever, daemon=True).start()
 client = Anthropic(base_url=f"http://127.0.0.1:{server.server_port}", api_key="none")
-
-with quire.open("agent.db", budget=8_000) as ctx:
+with TemporaryDirectory() as folder, quire.open(f"{folder}/agent.db", budget=8_000) as ctx:
     memory = QuireMemoryTool(ctx)
     ctx.user("I like my coffee black. 我喜欢黑咖啡。")
     reply = complete(client, ctx, model="claude-sonnet-5", max_tokens=500, tools=[memory])

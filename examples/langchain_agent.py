@@ -1,5 +1,7 @@
 """A LangChain agent far past its budget: the model is shown a view, the graph keeps every message."""
 
+from tempfile import TemporaryDirectory
+
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
@@ -22,16 +24,16 @@ def said():
     yield AIMessage("It is KESTREL-4711.")
 
 
-quiring = QuireMiddleware("agent.db", budget=1_000)
-agent = create_agent(Scripted(messages=said()), middleware=[quiring], checkpointer=InMemorySaver())
-thread = {"configurable": {"thread_id": "support-42"}}
+with TemporaryDirectory() as folder:
+    quiring = QuireMiddleware(f"{folder}/agent.db", budget=1_000)
+    agent = create_agent(Scripted(messages=said()), middleware=[quiring], checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "support-42"}}
 
-agent.invoke({"messages": [HumanMessage("The code of the vault is KESTREL-4711.")]}, thread)
-for n in range(30):
-    agent.invoke({"messages": [HumanMessage(f"Question {n}?")]}, thread)
-state = agent.invoke({"messages": [HumanMessage("What was the code?")]}, thread)
-
-print("The graph has", len(state["messages"]), "messages, the view", quiring.context("support-42").render())
-print("find:", state["messages"][-2].text.splitlines()[0])
-print("The model:", state["messages"][-1].text)
-quiring.close()
+    agent.invoke({"messages": [HumanMessage("The code of the vault is KESTREL-4711.")]}, thread)
+    for n in range(30):
+        agent.invoke({"messages": [HumanMessage(f"Question {n}?")]}, thread)
+    state = agent.invoke({"messages": [HumanMessage("What was the code?")]}, thread)
+    print("The graph has", len(state["messages"]), "messages, the view", quiring.context("support-42").render())
+    print("find:", state["messages"][-2].text.splitlines()[0])
+    print("The model:", state["messages"][-1].text)
+    quiring.close()

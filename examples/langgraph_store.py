@@ -1,5 +1,7 @@
 """LangGraph's long-term store in quire: what is put over can be brought back, and words find it."""
 
+from tempfile import TemporaryDirectory
+
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
 from typing_extensions import TypedDict
@@ -20,7 +22,7 @@ def remember(state: State, runtime: Runtime) -> dict[str, list[str]]:
     return {"known": [item.value["text"] for item in found if item.score is not None]}
 
 
-with QuireStore("memory.db") as store:
+with TemporaryDirectory() as folder, QuireStore(f"{folder}/memory.db") as store:
     graph = StateGraph(State).add_node(remember).add_edge(START, "remember").compile(store=store)
     for said in ("I drink green tea", "我的猫叫小花", "My flight is HAT136", "Which tea do I drink?", "小花是谁"):
         print(said, "→", graph.invoke({"said": said, "known": []})["known"])

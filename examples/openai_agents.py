@@ -1,5 +1,8 @@
 """An agent of the OpenAI Agents SDK far past its budget: the session keeps everything, the model is sent what fits."""
 
+import asyncio
+from tempfile import TemporaryDirectory
+
 from agents import Agent, Runner
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
@@ -19,13 +22,17 @@ def answer(call):
 model = ScriptedModel([ModelStep.respond(answer)] * 40)
 
 
-session = QuireSession("support-42", "agents.db", budget=1_500)
-agent = Agent(name="Clerk", instructions="Be brief.", model=model, tools=session.tools("find", "read_page"))
-config = session.run_config(tracing_disabled=True)
+async def main(folder: str) -> None:
+    session = QuireSession("support-42", f"{folder}/agents.db", budget=1_500)
+    agent = Agent(name="Clerk", instructions="Be brief.", model=model, tools=session.tools("find", "read_page"))
+    config = session.run_config(tracing_disabled=True)
+    told = ["The code of the vault is KESTREL-4711.", *(f"Question {n}?" for n in range(30)), "What was the code?"]
+    for text in told:
+        result = await Runner.run(agent, text, session=session, run_config=config)
+    print(len(session.context.messages()), "messages are kept, the model was sent", session.context.render())
+    print("The model:", result.final_output)
+    session.close()
 
-for text in ["The code of the vault is KESTREL-4711.", *(f"Question {n}?" for n in range(30)), "What was the code?"]:
-    result = Runner.run_sync(agent, text, session=session, run_config=config)
 
-print(len(session.context.messages()), "messages are kept, the model was sent", session.context.render())
-print("The model:", result.final_output)
-session.close()
+with TemporaryDirectory() as folder:
+    asyncio.run(main(folder))

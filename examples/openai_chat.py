@@ -2,6 +2,7 @@
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 from openai import OpenAI
@@ -20,7 +21,7 @@ class Scripted(BaseHTTPRequestHandler):
             call = {"name": "find", "arguments": json.dumps({"query": "opens the vault"})}
             message = {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": call}]}
         answer = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [{"message": message}]}
-        self.send_response(200)
+        self.send_response_only(200)
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
 
@@ -30,7 +31,7 @@ Thread(target=server.serve_forever, daemon=True).start()
 client = OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none")
 
 texts = ["KESTREL-4711 opens the vault.", *(f"Note {n}. " * 60 for n in range(30)), "Which code opens the vault?"]
-with quire.open("agent.db", budget=2_500) as ctx:
+with TemporaryDirectory() as folder, quire.open(f"{folder}/agent.db", budget=2_500) as ctx:
     for text in texts:
         ctx.user(text)
         reply = complete(client, ctx, model="gpt-5")

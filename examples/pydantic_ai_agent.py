@@ -1,6 +1,7 @@
 """A pydantic-ai agent far past its budget: the model is shown a view, the history stays whole."""
 
 import asyncio
+from tempfile import TemporaryDirectory
 
 from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -18,8 +19,8 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart("I see. " + "And so on. " * 30)])
 
 
-async def main() -> None:
-    quiring = QuireCapability("agent.db", budget=1_000)
+async def main(folder: str) -> None:
+    quiring = QuireCapability(f"{folder}/agent.db", budget=1_000)
     agent = Agent(FunctionModel(script), capabilities=[quiring], instructions="Answer briefly.")
     result = await agent.run("The code of the vault is KESTREL-4711.", conversation_id="support-42")
     for n in range(30):
@@ -30,4 +31,5 @@ async def main() -> None:
     quiring.close()
 
 
-asyncio.run(main())
+with TemporaryDirectory() as folder:
+    asyncio.run(main(folder))
