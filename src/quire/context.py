@@ -411,9 +411,9 @@ class Setup(NamedTuple):
 
 def setup_of(options: Options) -> Setup:
     """What is said with what holds else. Raises `TypeError` for an option that there is not, as `open` does."""
-    unknown = ", ".join(sorted(shown(name) for name in options if name not in Setup._fields))
+    unknown = [name for name in options if name not in Setup._fields]
     if unknown:
-        raise TypeError(f"{unknown} is no option here; there are {', '.join(Setup._fields)}.")
+        raise TypeError(f"There is no option {shown(min(unknown))}; options are {', '.join(Setup._fields)}.")
     return Setup(**options)
 
 

@@ -28,8 +28,13 @@ OPENED: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("adapter", OPENED)
 def test_an_option_that_there_is_not_is_named_with_those_there_are(adapter: str, tmp_path: Path) -> None:
     for where in (quire.MemoryStorage(), tmp_path / "new.db"):
-        with pytest.raises(TypeError, match=r"'bugdet' is no option here; there are budget, counter, "):
+        with pytest.raises(TypeError, match=r"There is no option 'bugdet'; options are budget, counter, "):
             OPENED[adapter](where, bugdet=8_000)
+
+
+def test_an_option_of_render_that_there_is_not_is_told_before_the_turn() -> None:
+    with pytest.raises(quire.InvalidValue, match=r"no option 'recal' of render; options are .*recall"):
+        openai.TurnOptions(render={"recal": True})
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from quire.aio.lanes import Lane
 from quire.context import Context
 from quire.errors import InvalidOperation, InvalidValue, QuotaExceeded, shown
 from quire.messages import ToolCall
-from quire.rendering import View
+from quire.rendering import RenderOptions, View
 from quire.schemas import count_tools
 
 Answer = TypeVar("Answer")
@@ -49,6 +49,12 @@ class TurnOptions(Struct, frozen=True, kw_only=True):
     tools: bool | Tools = True
     render: Mapping[str, Any] = {}
     requests: int = 100
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.render if name not in RenderOptions.__struct_fields__]
+        if unknown:
+            known = ", ".join(RenderOptions.__struct_fields__)
+            raise InvalidValue(f"There is no option {shown(min(unknown))} of render; options are {known}.")
 
 
 class Turn(Generic[Answer]):
