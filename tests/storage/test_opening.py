@@ -132,3 +132,17 @@ def test_a_failed_opening_leaves_no_storage_open(tmp_path: Path) -> None:
         with pytest.raises(InvalidValue):
             quire.open(tmp_path / "notes.db", "not a name\n")
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_very_long_address_is_refused_at_once_and_its_secret_is_not_shown() -> None:
+    for text in (
+        "a" * 1_000_000,
+        "key" * 300_000,
+        "a:" * 500_000,
+        "postgresql://me:hush@" + "b" * 1_000_000,
+        f"postgresql://me:hush@{'b' * 99}/x",
+    ):
+        with pytest.raises(QuireError) as told:
+            quire.open(text)
+        assert "hush" not in str(told.value)
+        assert len(str(told.value)) < 1_000

@@ -11,10 +11,11 @@ from urllib.parse import quote, unquote, urlencode
 from msgspec import Struct
 
 from quire.errors import InvalidValue, shown
-from quire.storage.addresses import is_secret
+from quire.storage.addresses import is_secret, veiled
 from quire.storage.base import check_context_name
 
 SCHEMES: Final = ("postgresql", "postgres")
+_LONGEST: Final = 8_192
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _FORM = "postgresql://USER@HOST:PORT/DATABASE?tenant=NAME&schema=NAME"
 _USER = re.compile(r"[^?#=&/\[\]]*")
@@ -47,6 +48,8 @@ class _Parts(NamedTuple):
 
 def parse(url: object, tenant: str | None = None, schema: str | None = None) -> Address:
     """The address a URL names; tenant and schema may also be given apart. Raises `InvalidValue`."""
+    if isinstance(url, str) and len(url) > _LONGEST:
+        raise InvalidValue(f"The PostgreSQL URL {shown(veiled(url))} is too long; at most {_LONGEST:,} characters.")
     parts = _parts(url)
     rest = dict(parts.options)
     tenant = _one("tenant", rest.pop("tenant", None), tenant) or ""

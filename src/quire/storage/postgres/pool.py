@@ -89,6 +89,8 @@ class Pool:
                 made = self._ready(psycopg.connect(**settings, autocommit=True, prepare_threshold=None))
                 self._met = True
                 return made
+            except UnicodeError:
+                raise InvalidValue(f"The host of {self._name} is none: a label of it is too long or empty.") from None
             except psycopg.Error as error:
                 if not _may_pass(error, self._met) or monotonic() + pause > deadline:
                     raise
