@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.frameworks import REASON, lacks_framework
 from tests.servers.postgres import postgres_url
 
 ROOT = Path(__file__).parent.parent
@@ -17,6 +18,8 @@ _SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_python_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if lacks_framework("\n".join(_BLOCK.findall(page.read_text(encoding="utf-8")))):
+        pytest.skip(REASON)
     monkeypatch.chdir(tmp_path)
     if page.name == "postgres.md":
         monkeypatch.setenv("DATABASE_URL", postgres_url())

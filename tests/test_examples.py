@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.frameworks import REASON, lacks_framework
+
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
@@ -12,6 +14,8 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 def test_the_example_runs(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    if lacks_framework(example.read_text(encoding="utf-8")):
+        pytest.skip(REASON)
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         runpy.run_path(str(example), run_name="__main__")

@@ -1,0 +1,14 @@
+"""Adapters and the MCP server are tested against the frameworks themselves; without these, that is said by name."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks import FOLDERS, MISSING, REASON, lacks_framework
+
+
+@pytest.mark.skipif(bool(MISSING), reason=REASON)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_frameworks_are_here(folder: str) -> None:
+    assert list((Path(__file__).parent / folder).glob("test_*.py"))
+    assert not lacks_framework("import mcp")
