@@ -141,6 +141,7 @@ def test_what_is_allowed_leaves_a_sound_context(share: str, long: bool) -> None:
 # The matrix can fail
 
 
+@pytest.mark.slow
 def test_the_matrix_sees_a_gate_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(
         self: Gate, sight: Sight, operation: str, index: object, *, takes_along: bool | None = None
@@ -156,6 +157,7 @@ def test_the_matrix_sees_a_gate_that_is_open(monkeypatch: pytest.MonkeyPatch) ->
     assert len(found) > 1_000
 
 
+@pytest.mark.slow
 def test_the_matrix_sees_a_permission_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = gate._RULES["archive"]
     more = rule._replace(allowed=(*rule.allowed, Permission.READ_ONLY))
@@ -165,6 +167,7 @@ def test_the_matrix_sees_a_permission_too_many(monkeypatch: pytest.MonkeyPatch) 
     assert all("archive" in line and "READ_ONLY" in line for line in found)
 
 
+@pytest.mark.slow
 def test_the_matrix_sees_eyes_that_see_private_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sight, "_is_private", lambda self, number: False)
     monkeypatch.setattr(Sight, "segment", lambda self, number: self._reader.segment(number))
@@ -173,6 +176,7 @@ def test_the_matrix_sees_eyes_that_see_private_pages(monkeypatch: pytest.MonkeyP
     assert all("PRIVATE" in line for line in found)
 
 
+@pytest.mark.slow
 def test_the_matrix_sees_eyes_that_see_marked_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sight, "page", lambda self, key: self._reader.page(key))
     found = broken("a conversation")
