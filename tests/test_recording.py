@@ -1,0 +1,36 @@
+"""The terminal recording of the README shows what the demo prints today."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from docs.recording import COLUMNS, PICTURE, draw, spans
+from quire.cli import main
+
+
+def letters(picture: str) -> str:
+    """All that a picture of a terminal says, without spaces."""
+    texts = ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+    return "".join("".join((text.text or "").split()) for text in texts)
+
+
+def test_the_recording_is_of_the_demo_as_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    assert main(["demo", "--fast", "--no-serve"]) == 0
+    printed = capsys.readouterr().out.partition("\nTry next\n")[0]
+    recorded = letters(PICTURE.read_text(encoding="utf-8"))
+    assert recorded == "$quiredemo" + "".join(printed.split()), "docs/recording.py makes it anew"
+
+
+def test_a_line_keeps_its_colours_and_its_columns() -> None:
+    line = "\x1b[1m退款\x1b[0m at \x1b[2m\x1b[34m02:14\x1b[0m"
+    assert list(spans(line)) == [(0, "b", "退款"), (4, "", " at "), (8, "d u", "02:14")]
+
+
+def test_the_end_stays_for_those_who_want_no_motion() -> None:
+    picture = draw([f"line {number}" for number in range(40)])
+    still = picture.partition("prefers-reduced-motion")[2].partition("</style>")[0]
+    assert still.count("animation:none") == 2
+    assert "translateY(-285px)" in still  # 41 lines in 26 rows, 19 points each
