@@ -4,16 +4,17 @@ Pages and bodies load when touched and leave again, least recently used first; p
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 from quire.cache import SizedCache
-from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, shown
+from quire.errors import Conflict, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, shown
 from quire.messages import Message
 from quire.numbering import Numbering
 from quire.pages import MAX_NUMBER
 from quire.reader import Reader, Slot
+from quire.recorded import Recorded
 from quire.records import (
     AGENTS,
     CHECKPOINTS,
@@ -29,39 +30,13 @@ from quire.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
-    decode_anchor,
-    decode_body,
-    decode_call,
-    decode_head,
-    decode_message,
-    decode_note,
-    decode_page,
-    decode_segment,
-    decode_tally,
     page_key,
     page_number,
     segment_number,
 )
-from quire.storage.base import (
-    ANCHOR,
-    BODY,
-    CALL,
-    MAX_KEY,
-    MESSAGE,
-    NOTE,
-    PAGE,
-    PIN,
-    SEGMENT,
-    TALLY,
-    Head,
-    Record,
-    Storage,
-)
-from quire.storage.nearby import Opened, Reads
+from quire.storage.base import MAX_KEY, Head, Storage
 from quire.storage.overlay import OverlayStorage
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _UNKNOWN = -1
 _REMEMBERED = 256
 _WORTH_A_SCAN = 3
@@ -87,6 +62,7 @@ class State(Reader):
         self.context = context
         self.max_pages = max_pages
         self.max_bytes = max_bytes
+        self._recorded = Recorded(storage, context, self._name_of)
         self._counters = list(reserved)
         self.version = 0
         self.load()
@@ -98,24 +74,23 @@ class State(Reader):
     def poured_into(self, storage: Storage) -> None:
         """Go on with the storage below, which holds this very state now, and let go of what held it back."""
         self.storage = storage
-        self._near: Reads = storage
+        self._recorded.read_from(storage)
 
     def load(self) -> None:
         """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten.
 
         Raises `NoSuchContext` if it was there and was deleted: taken for a new one, it would come back as a husk.
         """
-        found, near = self._looked()
+        found, near = self._recorded.look()
         if found is None and self.version:
             raise self._gone()
         if found is not None and found.version < 0:
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
             )
-        head = self._decoded(decode_head, found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
-        scanned = near.scan(self.context, SEGMENT) if found else ()
-        self._segments = {record.key: self._decoded(decode_segment, record.key, record.value) for record in scanned}
-        self._near = near
+        head = self._recorded.head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
+        self._segments = self._recorded.segments(near) if found else {}
+        self._recorded.read_from(self.storage, near)
         self.version = found.version if found else 0
         self.head = head
         self.head_value = found.value if found else b""
@@ -137,12 +112,6 @@ class State(Reader):
         self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
-
-    def _looked(self) -> Opened:
-        """The head, and what to read this version from: what a backend read along with it, else the storage."""
-        look = getattr(self.storage, "opened", None)
-        found: Opened = look(self.context) if look else Opened(self.storage.head(self.context), self.storage)
-        return found
 
     @property
     def counters(self) -> Sequence[Counter]:
@@ -174,11 +143,9 @@ class State(Reader):
             return found
         if key in self._held:
             return self._held[key]
-        record = self._near.get(self.context, PAGE, key)
-        if record is None:
-            return None
-        page = self._decoded_page(record)
-        self._keep_page(key, page)
+        page = self._recorded.page(key)
+        if page is not None:
+            self._keep_page(key, page)
         return page
 
     def members(
@@ -186,39 +153,22 @@ class State(Reader):
     ) -> Iterator[PageRecord]:
         group = folder | COLD_GROUP if cold else folder
         is_empty = after is None and not reverse
-        for record in self._near.members(self.context, PAGE, group, after=after, reverse=reverse):
+        for page in self._recorded.members(group, after, reverse=reverse):
             is_empty = False
-            page = self._decoded_page(record)
             if isinstance(page, PageRecord):
                 yield page
-        if is_empty and self._is_stored_root(folder) and self._near.get(self.context, PAGE, folder) is None:
+        if is_empty and self._is_stored_root(folder) and self._recorded.page(folder) is None:
             raise self.broken(f"page {self.index(folder)} is missing.")  # a root is there as long as its context is
 
     def _is_stored_root(self, key: int) -> bool:
         return not page_number(key) and segment_number(key) < len(self.head.counters)
 
     def broken(self, text: str) -> QuireError:
-        return self.outdated() or self._corrupt(text)
+        return self.outdated() or self._recorded.corrupt(text)
 
-    def _corrupt(self, text: str) -> Corrupt:
-        return Corrupt(f"Context {shown(self.context)}: {text}")
-
-    def _decoded_page(self, record: Record) -> PageRecord | Gone:
-        """A page. Raises `Corrupt`, which names it as people know it, where its segment is known."""
-        try:
-            return decode_page(record)
-        except Corrupt as error:
-            text = str(error)
-            if segment_number(record.key) < len(self._counters):
-                text = text.replace(f"page record {record.key} ", f"page {self.index(record.key)} ", 1)
-            raise self._corrupt(text) from error
-
-    def _decoded(self, decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a record says. Raises `Corrupt` with the name of the context."""
-        try:
-            return decode(*args, **kwargs)
-        except Corrupt as error:
-            raise self._corrupt(str(error)) from error
+    def _name_of(self, key: int) -> str | None:
+        """What people call a page, where its segment is known."""
+        return self.index(key) if segment_number(key) < len(self._counters) else None
 
     def live(self, index: object) -> PageRecord:
         try:
@@ -252,8 +202,7 @@ class State(Reader):
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
         """All pages of a segment, or of the context, by key, archived ones included. Streams."""
         first, last = (0, len(self._counters) - 1) if number is None else (number, number)
-        for record in self._near.scan(self.context, PAGE, page_key(first, 0), page_key(last, MAX_NUMBER)):
-            page = self._decoded_page(record)
+        for page in self._recorded.pages(page_key(first, 0), page_key(last, MAX_NUMBER)):
             if isinstance(page, PageRecord):
                 yield page
 
@@ -274,7 +223,7 @@ class State(Reader):
     def pins(self) -> set[int]:
         """The keys of all pinned pages."""
         if self._pins is None:
-            self._pins = {record.key for record in self._near.scan(self.context, PIN)}
+            self._pins = self._recorded.pins()
         return self._pins
 
     def folder(self, key: int) -> Folder:
@@ -299,10 +248,9 @@ class State(Reader):
             return ""
         text: str | None = self._bodies.get(key)
         if text is None:
-            record = self.storage.get(self.context, BODY, key)
-            if record is None:
+            text = self._recorded.body(key)
+            if text is None:
                 raise self.broken(f"body record {key} is missing.")
-            text = self._decoded(decode_body, key, record.value)
             self._bodies.put(key, text, getsizeof(text))
         return text
 
@@ -322,18 +270,17 @@ class State(Reader):
         if len(missing) < _WORTH_A_SCAN or max(missing) - min(missing) > 2 * len(missing):
             return
         wanted = set(missing)
-        for record in self.storage.scan(self.context, MESSAGE, min(missing), max(missing)):
-            if record.key in wanted:
-                found = self._decoded(decode_message, record.key, record.value)
-                self._bodies.put(~record.key, found, len(record.value) + _MESSAGE_OVERHEAD)
+        for number, found, size in self._recorded.messages(min(missing), max(missing)):
+            if number in wanted:
+                self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
 
     def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
-        record = self.storage.get(self.context, MESSAGE, number)
-        if record is None and self._is_purged(number):
+        found = self._recorded.message(number)
+        if found is None and self._is_purged(number):
             return _PURGED_MESSAGE, 0
-        if record is None:
+        if found is None:
             raise self.broken(f"message record {number} is missing.")
-        return self._decoded(decode_message, number, record.value), len(record.value)
+        return found
 
     def _is_purged(self, number: int) -> bool:
         purged = self.note(PURGED)
@@ -365,17 +312,14 @@ class State(Reader):
 
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
         """The messages with these numbers, by number, past the cache. Streams."""
-        for record in self.storage.scan(self.context, MESSAGE, start, stop):
-            yield record.key, self._decoded(decode_message, record.key, record.value)
+        return ((number, found) for number, found, _ in self._recorded.messages(start, stop))
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
-            scanned = self._near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
-            self._notes = {record.key: self._decoded(decode_note, record.key, record.value) for record in scanned}
+            self._notes = {**self._recorded.notes(0, AGENTS - 1)} if self.version else {}
         if key < AGENTS or key in self._notes:
             return self._notes.get(key)
-        record = self._near.get(self.context, NOTE, key)
-        found = self._decoded(decode_note, key, record.value) if record else None
+        found = self._recorded.note(key)
         if key < CHECKPOINTS:
             self._notes[key] = found
         return found
@@ -383,14 +327,11 @@ class State(Reader):
     def anchors(self) -> Mapping[int, Anchor]:
         """What an agent changed since the last fold, by page, in the order it was changed or opened."""
         if self._anchors is None:
-            found = self._near.scan(self.context, ANCHOR) if self.head.anchors else ()
-            anchors = [(record.key, self._decoded(decode_anchor, record.key, record.value)) for record in found]
-            self._anchors = dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
+            self._anchors = self._recorded.anchors() if self.head.anchors else {}
         return self._anchors
 
     def callers(self, key: int) -> tuple[int, ...]:
-        record = self.storage.get(self.context, CALL, key)
-        return self._decoded(decode_call, key, record.value) if record else ()
+        return self._recorded.callers(key)
 
     def reserve(self, number: int) -> int:
         """Take the next page number of a segment out of use, in this handle; the next commit keeps it taken."""
@@ -441,7 +382,7 @@ class State(Reader):
         moved: bool,
     ) -> None:
         """Take over what was committed; of messages also their sizes, for the next view is likely to read them."""
-        self._near = self.storage
+        self._recorded.read_from(self.storage)
         self.version = version
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
@@ -507,10 +448,7 @@ class State(Reader):
         return (head.version, head.value) == (self.version, self.head_value) if head else self.version == 0
 
     def _tally(self, key: int) -> int:
-        if key == self.head.tally_of:
-            return self.head.tally
-        tally = self._near.get(self.context, TALLY, key)
-        return self._decoded(decode_tally, key, tally.value) if tally else 0
+        return self.head.tally if key == self.head.tally_of else self._recorded.tally(key)
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
         if isinstance(page, PageRecord) and page.header.pinned:
