@@ -1,16 +1,25 @@
-"""Every example runs offline, as often as one likes in one folder, and is short."""
+"""Every example runs offline, as often as one likes in one folder, and leaves nothing behind."""
 
+import ast
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.frameworks import REASON, lacks_framework
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+FOLDER = Path(__file__).parent.parent / "examples"
+LARGE = {
+    "coding_agent": ("--rounds", "1"),
+}
+"""The larger examples, each with what makes it short enough for the normal run."""
+SHORT = sorted(path for path in FOLDER.glob("*.py") if path.stem not in LARGE)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", SHORT, ids=lambda path: path.stem)
 def test_the_example_runs(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -25,8 +34,57 @@ def test_the_example_runs(
     assert not list(tmp_path.iterdir())  # so that they do not get in each other's way either
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", SHORT, ids=lambda path: path.stem)
 def test_the_example_is_short_and_says_what_it_shows(example: Path) -> None:
     source = example.read_text(encoding="utf-8")
     assert len(source.splitlines()) < 40
     assert source.startswith('"""')
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_larger_example_runs_in_a_small_form(name: str, tmp_path: Path) -> None:
+    assert_it_runs(name, LARGE[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_the_larger_example_runs_as_it_is(name: str, tmp_path: Path) -> None:
+    assert_it_runs(name, (), tmp_path)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_larger_example_can_be_read_and_copied(name: str) -> None:
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 150
+    assert source.startswith('"""')
+    assert f"python examples/{name}.py" in source
+
+
+@pytest.mark.parametrize(
+    "path", [*(FOLDER / f"{name}.py" for name in LARGE), *(FOLDER / "parts").glob("*.py")], ids=lambda path: path.stem
+)
+def test_the_larger_example_needs_nothing_but_quire(path: Path) -> None:
+    used = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else _module(node))
+    }
+    assert used <= {*sys.stdlib_module_names, "quire", "parts"}
+
+
+def _module(node: ast.AST) -> list[str]:
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def assert_it_runs(name: str, arguments: tuple[str, ...], place: Path) -> None:
+    """Run it as a user does. It checks what it claims itself; here, that it told its figures and left nothing."""
+    work, temporary = place / "work", place / "temporary"
+    work.mkdir()
+    temporary.mkdir()
+    command = [sys.executable, "-B", str(FOLDER / f"{name}.py"), *arguments]
+    surroundings = {**os.environ, "TMPDIR": str(temporary), "PYTHONIOENCODING": "utf-8", "PYTHONWARNINGS": "error"}
+    done = subprocess.run(command, cwd=work, env=surroundings, capture_output=True, text=True, encoding="utf-8")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 views broke a rule" in done.stdout
+    assert not list(work.iterdir())
+    assert not list(temporary.iterdir())

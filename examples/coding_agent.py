@@ -1,0 +1,130 @@
+"""A coding agent over a real folder, with live windows: it mends what others break, in 3,000 tokens.
+
+    python examples/coding_agent.py [--rounds 12] [--budget 3000]
+
+The folder, the edits and the test runs are real; only the model is a stand-in (`parts/repairer.py`), a policy that sees
+nothing but the view. Put your provider's call in its place: it takes messages and gives a message.
+"""
+
+import argparse
+import html
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from parts.ledger import Ledger
+from parts.repairer import Repairer
+from parts.workshop import Workshop, break_project, make_project
+
+import quire
+from quire.windows.box import Files, Todo
+
+PROMPT = "You mend Python projects. The files window shows the file you work on, the todo window what is left to try."
+Model = Callable[[list[dict[str, Any]]], dict[str, Any]]
+
+
+class Agent:
+    """The loop: draw a view, ask the model, run what it calls, until it answers."""
+
+    def __init__(self, ctx: quire.Context, folder: Path, model: Model) -> None:
+        self.ctx, self.folder, self.model = ctx, folder, model
+        self.workshop = Workshop(folder)
+        self.ledger, self.called, self.loud = Ledger(ctx.budget), Counter[str](), True
+        ctx.system(PROMPT)
+        ctx.windows.register(Files, folder)
+        ctx.windows.register(Todo)
+        self.file = ctx.windows.open("files").id
+        self.todo = ctx.windows.open("todo").id
+        # One task is many steps: more calls than the 100 a model may make between two messages of the user.
+        own = ctx.tools_of(ctx.acting("agent", quota=quire.Quota(calls=1_000)))
+        self.tools = own.only("find", "read_page", "window")
+        self.beside = quire.count_tools(self.tools.openai(beside=self.workshop.schemas()))  # sent beside the view
+
+    def answer(self, said: str, most: int = 200) -> str:
+        """What the agent says in the end."""
+        ctx = self.ctx
+        ctx.user(said)
+        self.say("user", said)
+        for _ in range(most):
+            view = ctx.render(reserve=self.beside)
+            self.ledger.sent(ctx, view, reserve=self.beside)
+            self.check_windows(view)
+            reply = self.model(view.openai())
+            ctx.add(reply)
+            if not ctx.pending_calls():
+                self.say("agent", reply["content"])
+                return str(reply["content"])
+            for call in ctx.pending_calls():
+                self.run(call)
+        raise TimeoutError(f"no answer after {most} calls")
+
+    def run(self, call: quire.ToolCall) -> None:
+        """Run one call, ours or quire's, and give its result back."""
+        own = call.name in self.tools
+        result = self.tools.call(call) if own else self.workshop.call(call.name, json.loads(call.arguments))
+        self.ctx.tool_result(call.id, result)
+        self.called[call.name] += 1
+        self.say(call.name, f"{short(call.arguments)} → {short(result)}")
+
+    def say(self, who: str, text: str) -> None:
+        """Tell what happens, as long as it is new."""
+        if self.loud:
+            print(f"{who:9}  {text}")
+
+    def check_windows(self, view: quire.View) -> None:
+        """Both windows stand once at the end, and the file is shown as it is on the disk at this moment."""
+        shown = html.unescape("\n".join(message.text for part in view.tail for message in part.messages))
+        assert shown.count(f'id="{self.file}"') == shown.count(f'id="{self.todo}"') == 1
+        path = shown.partition("<Content>")[2].split(":")[0]
+        if path != ".":
+            numbered = enumerate((self.folder / path).read_text(encoding="utf-8").splitlines(), 1)
+            assert all(f"{number} {line}" in shown for number, line in numbered)
+
+
+def short(text: str, most: int = 70) -> str:
+    """The beginning of a text, in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def main(folder: Path, budget: int, rounds: int) -> None:
+    """Have bugs mended round after round, and tell what it took."""
+    with quire.open("memory:", budget=budget) as ctx:
+        agent = Agent(ctx, folder, Repairer())
+        agent.answer("The ticket of this week is SHOP-4127. 茶壶 and 茶杯 are what we sell most.")
+        for turn in range(rounds):
+            break_project(folder, turn)
+            agent.loud = turn == 0
+            before = agent.ledger.quire.calls
+            assert agent.answer("Somebody broke it. Make all tests pass.") == "All tests pass."
+            calls, said = agent.ledger.quire.calls - before, len(ctx.messages())
+            print(f"round {turn + 1}: mended in {calls} calls; {said} messages so far, {ctx.render(preview=True)}")
+
+        agent.loud = True
+        first = ctx.find('"run 1" failed')[0].index
+        print(f"\nThe first test run is page {first}: {ctx.why(first).rule}.")
+        agent.answer("Write CHANGES.md: the ticket, and which tests failed in the very first run.")
+        written = (folder / "CHANGES.md").read_text(encoding="utf-8")
+        print(written)
+        assert written.startswith("SHOP-4127: mended\n- test_bulk_discount_begins_at_100\n")
+        assert agent.called["find"] > 0  # what was folded was found again
+        assert ctx.why(first).shown == "no"
+        assert ctx.check() == []
+
+    shop = agent.workshop
+    assert shop.run_tests().endswith("OK")
+    print(f"{shop.runs} test runs, {shop.edits} edits, no file read by a call: the window shows it as it is now")
+    agent.ledger.show()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=int, default=3_000)
+    parser.add_argument("--rounds", type=int, default=12, help="how often something breaks")
+    given = parser.parse_args()
+    with TemporaryDirectory() as temporary:
+        make_project(Path(temporary))
+        main(Path(temporary), given.budget, given.rounds)

@@ -1,0 +1,1 @@
+"""What the larger examples are made of, beside their main files."""

@@ -1,0 +1,101 @@
+"""What an agent's life cost, call by call, beside what sending everything or a sliding window would have cost."""
+
+import quire
+from quire.messages import message_tokens
+
+PROVIDERS = ("openai", "responses", "anthropic")
+CACHED = quire.Price().read
+
+
+class Side:
+    """One way to choose what is sent: what it sent, what of it the provider's cache had, and the bill."""
+
+    def __init__(self) -> None:
+        self.calls = self.tokens = self.cached = self.largest = 0
+
+    def send(self, tokens: int, cached: int) -> None:
+        """Count one request."""
+        self.calls += 1
+        self.tokens += tokens
+        self.cached += cached
+        self.largest = max(self.largest, tokens)
+
+    @property
+    def cost(self) -> float:
+        """In plain tokens: what the cache had is cheaper."""
+        return self.tokens - self.cached + CACHED * self.cached
+
+    def rows(self) -> list[str]:
+        """What is printed of it."""
+        share = 100 * self.cached / max(1, self.tokens)
+        return [f"{self.calls:,}", f"{self.tokens:,}", f"{self.largest:,}", f"{share:.0f} %", f"{self.cost:,.0f}"]
+
+
+class Ledger:
+    """Follows one context: call `sent` with every view that goes to the model."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.quire, self.sliding, self.everything = Side(), Side(), Side()
+        self.broken: list[quire.IllegalMessage] = []
+        self.folds = 0
+        self._count = quire.VocabularyCounter().count
+        self._exchanges: list[tuple[int, int]] = []  # the index of its first message, its tokens
+        self._seen = self._total = self._prompt = self._start = self._window = self._before = 0
+
+    def sent(self, ctx: quire.Context, view: quire.View, *, reserve: int = 0) -> None:
+        """Count one call to the model, and check what is sent against the rules of every provider.
+
+        What is reserved (for schemas, for the reply) is no room for the sliding window either.
+        """
+        forms = (view.openai(), view.responses(), view.anthropic())
+        for provider, messages in zip(PROVIDERS, forms, strict=True):
+            self.broken += quire.check_legal(messages, provider)
+        self.folds += view.fold is not None
+        self.quire.send(view.tokens, view.shared_prefix)
+        self._take_in(ctx)
+        self._send_everything()
+        self._slide(self.budget - reserve)
+
+    def window_reaches(self, message: int) -> bool:
+        """Whether the sliding window, as it was sent last, still held this message."""
+        return self._start < len(self._exchanges) and message >= self._exchanges[self._start][0]
+
+    def show(self) -> None:
+        """Print the three ways beside each other, and check what every view has to keep."""
+        names = ["model calls", "input tokens", "largest request", "from the prompt cache", f"cost (cached × {CACHED})"]
+        columns = [side.rows() for side in (self.quire, self.sliding, self.everything)]
+        print(f"\n{'':24}{'quire':>14}{'sliding window':>16}{'everything':>14}")
+        for name, *cells in zip(names, *columns, strict=True):
+            print(f"{name:24}{cells[0]:>14}{cells[1]:>16}{cells[2]:>14}")
+        print(f"{self.folds} folds; {len(self.broken)} views broke a rule; the budget is {self.budget:,}")
+        assert not self.broken, self.broken[0]
+        assert self.quire.largest <= self.budget
+
+    def _take_in(self, ctx: quire.Context) -> None:
+        """The messages since the last call. A result belongs to the exchange that called."""
+        for message in ctx.messages(all=True)[self._seen :]:
+            tokens = message_tokens(message, self._count)
+            self._seen += 1
+            self._total += tokens
+            if message.role == "system":
+                self._prompt += tokens
+            elif message.role == "tool" and self._exchanges:
+                first, before = self._exchanges[-1]
+                self._exchanges[-1] = (first, before + tokens)
+            else:
+                self._exchanges.append((message.index, tokens))
+
+    def _send_everything(self) -> None:
+        self.everything.send(self._total, self._before)
+        self._before = self._total
+
+    def _slide(self, room: int) -> None:
+        """The prompt and the newest exchanges that fit. The cache helps only while the window begins where it did."""
+        start, tokens = len(self._exchanges), self._prompt
+        while start and tokens + self._exchanges[start - 1][1] <= room:
+            start -= 1
+            tokens += self._exchanges[start][1]
+        moved = start != self._start
+        self.sliding.send(tokens, min(tokens, self._prompt if moved else self._window))
+        self._start, self._window = start, tokens
