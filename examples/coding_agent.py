@@ -17,6 +17,7 @@ from typing import Any
 
 from parts.ledger import Ledger
 from parts.repairer import Repairer
+from parts.sight import short
 from parts.workshop import Workshop, break_project, make_project
 
 import quire
@@ -82,12 +83,6 @@ class Agent:
         if path != ".":
             numbered = enumerate((self.folder / path).read_text(encoding="utf-8").splitlines(), 1)
             assert all(f"{number} {line}" in shown for number, line in numbered)
-
-
-def short(text: str, most: int = 70) -> str:
-    """The beginning of a text, in one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def main(folder: Path, budget: int, rounds: int) -> None:

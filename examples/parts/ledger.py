@@ -10,8 +10,9 @@ CACHED = quire.Price().read
 class Side:
     """One way to choose what is sent: what it sent, what of it the provider's cache had, and the bill."""
 
-    def __init__(self) -> None:
-        self.calls = self.tokens = self.cached = self.largest = 0
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.calls = self.tokens = self.cached = self.largest = self.above = 0
 
     def send(self, tokens: int, cached: int) -> None:
         """Count one request."""
@@ -19,6 +20,7 @@ class Side:
         self.tokens += tokens
         self.cached += cached
         self.largest = max(self.largest, tokens)
+        self.above += tokens > self.budget
 
     @property
     def cost(self) -> float:
@@ -28,7 +30,8 @@ class Side:
     def rows(self) -> list[str]:
         """What is printed of it."""
         share = 100 * self.cached / max(1, self.tokens)
-        return [f"{self.calls:,}", f"{self.tokens:,}", f"{self.largest:,}", f"{share:.0f} %", f"{self.cost:,.0f}"]
+        counts = [f"{count:,}" for count in (self.calls, self.tokens, self.largest, self.above)]
+        return [*counts, f"{share:.0f} %", f"{self.cost:,.0f}"]
 
 
 class Ledger:
@@ -36,7 +39,7 @@ class Ledger:
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self.quire, self.sliding, self.everything = Side(), Side(), Side()
+        self.quire, self.sliding, self.everything = Side(budget), Side(budget), Side(budget)
         self.broken: list[quire.IllegalMessage] = []
         self.folds = 0
         self._count = quire.VocabularyCounter().count
@@ -63,7 +66,8 @@ class Ledger:
 
     def show(self) -> None:
         """Print the three ways beside each other, and check what every view has to keep."""
-        names = ["model calls", "input tokens", "largest request", "from the prompt cache", f"cost (cached × {CACHED})"]
+        names = ["model calls", "input tokens", "largest request", "above the budget", "from the prompt cache"]
+        names.append(f"cost (cached × {CACHED})")
         columns = [side.rows() for side in (self.quire, self.sliding, self.everything)]
         print(f"\n{'':24}{'quire':>14}{'sliding window':>16}{'everything':>14}")
         for name, *cells in zip(names, *columns, strict=True):

@@ -5,10 +5,11 @@ means to try stands in the todo window, what the code is now in the file window,
 """
 
 import html
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from parts.sight import Call, Sight, Voice
 
 CHANGES = (
     (" // ", " % "),
@@ -22,16 +23,6 @@ CHANGES = (
 _WINDOW = re.compile(r'<Window id="(\w+)".*?<Content>(.*?)</Content>', re.DOTALL)
 _ITEM = re.compile(r'<item id="(\d+)">(.*?)</item>', re.DOTALL)
 _ENTRY = re.compile(r"(\S+):(\d+) in (\w+): '(.+)' becomes '(.+)'")
-
-Call = tuple[str, dict[str, Any]]
-
-
-class Seen(NamedTuple):
-    """One call that stands in the view word for word, and its result."""
-
-    name: str
-    arguments: dict[str, Any]
-    result: str
 
 
 class Idea(NamedTuple):
@@ -49,29 +40,17 @@ class Repairer:
     """Takes messages as OpenAI's chat completions take them, and gives one back."""
 
     def __init__(self) -> None:
-        self._calls = 0
+        self._voice = Voice()
 
     def __call__(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        decided = Desk(messages).decide()
-        if isinstance(decided, str):
-            return {"role": "assistant", "content": decided}
-        return {"role": "assistant", "content": None, "tool_calls": [self._call(*call) for call in decided]}
-
-    def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        self._calls += 1
-        function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
-        return {"id": f"call_{self._calls}", "type": "function", "function": function}
+        return self._voice.say(Bench(messages).decide())
 
 
-class Desk:
-    """What the view shows, taken apart."""
+class Bench(Sight):
+    """The view with its windows: the file that is mended, and the ideas that are left."""
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
-        asked = max(n for n, said in enumerate(messages) if said["role"] == "user" and said["content"][0] not in "[<")
-        self.asked = str(messages[asked]["content"])  # not a block of folded lines, not a window
-        self.since = list(_seen(messages[asked:]))
-        self.seen = [*_seen(messages[:asked]), *self.since]
-        self.text = "\n".join(str(said.get("content")) for said in messages)
+        super().__init__(messages)
         self.windows = {name: html.unescape(text) for name, text in _WINDOW.findall(self.text)}
         self.ideas = [idea for idea in map(_idea, _ITEM.findall(self.window("todo"))) if idea]
 
@@ -154,13 +133,6 @@ class Desk:
             return [("find", {"query": '"run 1"'})]
         failed = "".join(f"- {name}\n" for name in re.findall(r"FAIL: (\w+)", first))
         return [("edit_file", {"path": "CHANGES.md", "old": "", "new": f"{ticket[0]}: mended\n{failed}"})]
-
-
-def _seen(messages: list[dict[str, Any]]) -> Iterator[Seen]:
-    """The calls with their results."""
-    results = {said["tool_call_id"]: str(said["content"]) for said in messages if said["role"] == "tool"}
-    for made in (call for said in messages for call in said.get("tool_calls") or ()):
-        yield Seen(made["function"]["name"], json.loads(made["function"]["arguments"]), results[made["id"]])
 
 
 def _idea(item: tuple[str, str]) -> Idea | None:

@@ -1,0 +1,119 @@
+"""A support desk with the tools and the data shape of tau-bench's airline: one customer, fifteen wishes, 4,000 tokens.
+
+    python examples/airline_support.py [--budget 4000]
+
+Customer and clerk are scripted (`parts/airline_people.py`), everything else is as with a real model: the clerk sees the
+view and nothing else, and calls the airline's fourteen tools and three of quire's.
+"""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from parts.airline_data import POLICY, database
+from parts.airline_people import Clerk, Customer
+from parts.airline_tools import Airline, schemas
+from parts.ledger import Ledger
+from parts.sight import short
+
+import quire
+
+Model = Callable[[list[dict[str, Any]]], dict[str, Any]]
+
+
+class SupportDesk:
+    """One conversation: the customer's words in, the clerk's answer out."""
+
+    def __init__(self, ctx: quire.Context, airline: Airline, model: Model) -> None:
+        self.ctx, self.airline, self.model = ctx, airline, model
+        self.ledger, self.called, self.pairs = Ledger(ctx.budget), Counter[str](), 0
+        ctx.system(POLICY)  # pinned, in a segment that agents only read
+        self.tools = ctx.tools.only("find", "read_page", "write_page")
+        self.beside = quire.count_tools(self.tools.openai(beside=schemas()))
+
+    def answer(self, said: str) -> str:
+        """What the clerk says in the end."""
+        print(f"\ncustomer  {said}")
+        self.ctx.user(said)
+        while True:
+            view = self.ctx.render(reserve=self.beside, recall=0.2)
+            self.ledger.sent(self.ctx, view, reserve=self.beside)
+            self.pairs += paired(view)
+            self.ctx.add(self.model(view.openai()))
+            calls = self.ctx.pending_calls()
+            if not calls:
+                answer = self.ctx.messages()[-1].text
+                print(f"clerk     {short(answer, 150)}")
+                return answer
+            for call in calls:
+                self.run(call)
+
+    def run(self, call: quire.ToolCall) -> None:
+        """Run one call, the airline's or quire's."""
+        own = call.name in self.tools
+        result = self.tools.call(call) if own else self.airline.call(call.name, json.loads(call.arguments))
+        self.ctx.tool_result(call.id, result)
+        self.called[call.name] += 1
+        print(f"  {call.name} {short(call.arguments)} → {short(result, 60)}")
+
+
+def paired(view: quire.View) -> int:
+    """How many calls a view shows. Each has its result right after it, whatever was folded."""
+    made = [call.id for message in view.messages for call in message.tool_calls]
+    assert made == [message.tool_call_id for message in view.messages if message.role == "tool"]
+    return len(made)
+
+
+def supervise(ctx: quire.Context) -> None:
+    """Take back what the clerk wrote over a note by mistake. The conversation after it stays as it is."""
+    for entry in list(ctx.history(actor="agent", reverse=True)):
+        note = next((page for page in entry.pages if page.startswith("mem-")), None)
+        if note and "aisle" in ctx.pages.detail(note):
+            ctx.undo(entry)
+            print(f"\nsupervisor  undoes entry {entry.seq}; {note} says again: {ctx.pages.detail(note)}")
+            assert "window" in ctx.pages.detail(note)
+            return
+
+
+def main(budget: int) -> None:
+    """Serve one customer, and check what was promised."""
+    airline, customer = Airline(database()), Customer()
+    with quire.open("memory:", "lena", budget=budget) as ctx:
+        desk = SupportDesk(ctx, airline, Clerk())
+        answers: dict[str, str] = {}
+        said = customer.hear("")
+        while said is not None:
+            answers[said] = desk.answer(said)
+            if "aisle" in said:
+                supervise(ctx)
+            said = customer.hear(answers[said])
+        check(ctx, desk, answers)
+
+
+def check(ctx: quire.Context, desk: SupportDesk, answers: dict[str, str]) -> None:
+    """What the customer got, what nobody could do, and what it took."""
+    bookings, users = desk.airline.data["reservations"], desk.airline.data["users"]
+    assert bookings["HM93WC"]["total_baggages"] == 2
+    assert bookings["HM93WC"]["flights"][0]["flight_number"] == "QR326"
+    assert bookings["HM93WC"]["passengers"][1]["first_name"] == "Thomas"
+    assert bookings["ZK44TB"]["status"] == "cancelled"
+    assert "status" not in bookings["R7PD2K"]  # the policy forbids it, and nobody could change the policy
+    assert "everything can be cancelled" not in ctx.messages()[0].text
+    assert bookings["NEW004"]["passengers"][1]["first_name"] == "Greta"  # told in the first message, folded long ago
+    assert users["lena_brandt_5209"]["payment_methods"]["certificate_9100002"]["amount"] == 100
+    assert "素食" in answers["What did I say at the beginning that my mother eats?"]
+    assert ctx.check() == []
+    used = sum(desk.called[tool["function"]["name"]] > 0 for tool in schemas())
+    told = f"{used} of the airline's {len(schemas())} tools were called {desk.called.total()} times"
+    print(f"\n{told}; {desk.pairs} calls stood in the views, each with its result")
+    print(f"a sliding window would still know of the mother: {'yes' if desk.ledger.window_reaches(1) else 'no'}")
+    assert used == len(schemas())
+    desk.ledger.show()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=int, default=4_000)
+    main(parser.parse_args().budget)
