@@ -215,6 +215,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "rendering.usage",
         "rendering.outlook",
+        "rendering.pauses",
         "rendering.recollection",
         "rendering.explain",
         "rendering.summarising",

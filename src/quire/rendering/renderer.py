@@ -12,6 +12,7 @@ from quire.pages import PageIndex, SegmentType
 from quire.plan import Plan
 from quire.records import GAPS, HELD, KEY, NoteRecord
 from quire.rendering.outlook import LINE_TOKENS, Outlook
+from quire.rendering.pauses import answered_at
 from quire.rendering.usage import budget_for
 from quire.state import State
 from quire.tokens import VocabularyCounter
@@ -20,7 +21,7 @@ from quire.view.draw import OPENING, preamble_part
 from quire.view.folded import Folded
 from quire.view.lines import FOLDED, block_head
 from quire.view.maker import NO_RESULT, Maker
-from quire.view.options import RECALL_SHARE, TARGET_SHARE, CompressionConfig, RenderOptions
+from quire.view.options import COLD_SHARE, RECALL_SHARE, TARGET_SHARE, CompressionConfig, RenderOptions
 from quire.view.parts import Part, total_tokens
 from quire.view.preamble import (
     HEAD_TOKENS,
@@ -68,6 +69,7 @@ class Renderer:
         self._previous: list[Part] = []
         self._sent = 0
         self._sent_at = -1
+        self._sent_on = 0  # the moment, where it matters
         self._steady = 0  # the tokens of the last view before its tail
         self.reserved = 0
         """What the last view at the context's own budget kept free."""
@@ -94,8 +96,9 @@ class Renderer:
             if recollection is not None:
                 pieces = [*pieces, *recollection.piece(scene.visible())]
             tail = self._tail(pieces, self._threshold(room) - scene.total())
-            if own and self.config.enabled and self._is_due(self._engine.state, scene, room, tail):
-                folded = self._fold(room, tail)
+            cold = own and self._is_cold()
+            if own and self.config.enabled and self._is_due(self._engine.state, scene, room, tail, cold=cold):
+                folded = self._fold(room, tail, cold=cold)
                 scene = self._current()
             acts = own and self.config.enabled
             if scene.total() + tail.tokens > room or (not acts and scene.ends_folded() is not None):
@@ -234,28 +237,37 @@ class Renderer:
                 tail.keep_within(number, segment.max_capacity)
         return tail
 
-    def _threshold(self, room: int) -> int:
-        return room if self.config.threshold is None else min(self.config.threshold, room)
+    def _is_cold(self) -> bool:
+        """Whether the last view was sent longer ago than the provider keeps one: this one is paid in full anyway."""
+        if self.config.cache_seconds is None:
+            return False
+        now, before = self._engine.clock(), max(self._sent_on, answered_at(self._engine.state))
+        self._sent_on = now
+        return 0 < before < now - 1_000 * self.config.cache_seconds
+
+    def _threshold(self, room: int, *, cold: bool = False) -> int:
+        threshold = room if self.config.threshold is None else min(self.config.threshold, room)
+        return int(COLD_SHARE * threshold) if cold else threshold
 
     def _target(self, room: int) -> int:
         share = int(self._threshold(room) * TARGET_SHARE)
         return share if self.config.target_tokens is None else min(self.config.target_tokens, room)
 
-    def _is_due(self, state: State, scene: Scene, room: int, tail: Tail) -> bool:
+    def _is_due(self, state: State, scene: Scene, room: int, tail: Tail, *, cold: bool) -> bool:
         total = scene.total() + tail.tokens
         held = state.note(HELD)
         if total > room:
             return True
-        if total > self._threshold(room) and not (held and held.name):
+        if total > self._threshold(room, cold=cold) and not (held and held.name):
             return True
         return scene.overfull or scene.ends_folded() is not None
 
-    def _fold(self, room: int, tail: Tail) -> Folded | None:
+    def _fold(self, room: int, tail: Tail, *, cold: bool) -> Folded | None:
         """Commit one fold, if it saves anything worth it; another writer who was first is no reason to fail."""
         engine = self._engine
         plan = engine.begin(ACTOR)
         better = self.summarising.ready() if self.summarising is not None else []
-        fitting, total = self._fitted(plan, room, tail, better)
+        fitting, total = self._fitted(plan, room, tail, better, cold=cold)
         if total > room:
             return None  # the view says so
         folded = self._jobs(plan, room)
@@ -280,14 +292,16 @@ class Renderer:
 
         return jobs(plan, room)
 
-    def _fitted(self, plan: Plan, room: int, tail: Tail, better: "Sequence[Better]" = ()) -> "tuple[Fitting, int]":
+    def _fitted(
+        self, plan: Plan, room: int, tail: Tail, better: "Sequence[Better]" = (), *, cold: bool = False
+    ) -> "tuple[Fitting, int]":
         plan.settle()
         fitting = self._fitting(plan, room, tail)
         if better:
             fitting.improve(better)
         before = fitting.bring_back_last_turn()
         fitting.keep_capacities()
-        threshold = self._threshold(room)
+        threshold = self._threshold(room, cold=cold)
         if before > threshold:
             fitting.fold_to(self._target(room))
             saved = before - fitting.total()

@@ -10,6 +10,7 @@ from quire.errors import InvalidValue, shown
 DEFAULT_BUDGET = 128_000
 KEPT_TURNS = 3
 TARGET_SHARE = 0.4
+COLD_SHARE = 0.6
 LINES_SHARE = 0.2
 RECALL_SHARE = 0.25
 
@@ -45,6 +46,9 @@ class CompressionConfig(Struct, frozen=True, kw_only=True):
     many turns, whenever it folds at all. Disabled, nothing is ever folded for good: a view that would be too large is
     shortened for itself alone.
 
+    `cache_seconds` is how long the provider keeps a prefix. After a longer pause the whole view is paid for anyway, so
+    one that takes more than 0.6 of the threshold folds then instead of soon after.
+
     A `summariser` is any function, plain or async, that is given the text of what was folded and how many tokens a
     summary of it may take. It runs in a thread of its own beside the turn; its summary takes its place at the next fold
     if the page is still the same. None, or an error, leaves the extracted one.
@@ -55,6 +59,7 @@ class CompressionConfig(Struct, frozen=True, kw_only=True):
     target_tokens: int | None = None
     keep_turns: int = KEPT_TURNS
     sliding_window: int | None = None
+    cache_seconds: float | None = None
     summariser: Summariser | None = None
 
 
@@ -86,6 +91,9 @@ def check_config(config: CompressionConfig) -> CompressionConfig:
         if getattr(config, field) is not None:
             _count(getattr(config, field), field)
     _count(config.keep_turns, "keep_turns")
+    kept = config.cache_seconds
+    if kept is not None and not (type(kept) in (int, float) and 0 < kept < float("inf")):
+        raise InvalidValue(f"cache_seconds is {shown(kept)}; how long the provider keeps a prefix, above 0, is needed.")
     if config.summariser is not None and not callable(config.summariser):
         raise InvalidValue(f"summariser is {shown(config.summariser)}; a function of a text and a number is needed.")
     if config.threshold is not None and config.target_tokens is not None and config.target_tokens > config.threshold:
