@@ -61,11 +61,12 @@ def cost(message: Values) -> int:
     calls = message.get("tool_calls") or ()
     texts = [message.get("content") or ""]
     texts += [call["function"][part] for call in calls for part in ("name", "arguments")]
-    return 4 * (1 + len(calls)) + sum(map(_count, texts))
+    return 4 * (1 + len(calls)) + sum(map(count, texts))
 
 
 @cache
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """The tokens of a text, counted once."""
     return COUNT(text)
 
 

@@ -1,0 +1,56 @@
+"""quire, through its public names, as a user of `quire.open` has it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import quire
+from bench.peers.peer import Peer, Setting
+from bench.traces import Values
+
+
+class Quire(Peer):
+    """A context in one SQLite file."""
+
+    durability: ClassVar[Literal["normal", "full"]] = "normal"
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        file = setting.folder / "quire.db"
+        self._ctx = quire.open(file, setting.session, budget=setting.budget, durability=self.durability)
+        self._ctx.system(setting.prompt)
+
+    def append(self, message: Values) -> None:
+        self._ctx.add(message)
+
+    def fill(self, messages: Sequence[Values]) -> None:
+        self._ctx.import_messages(messages)
+
+    def render(self) -> list[Values]:
+        return self._ctx.render().openai()
+
+    def stored(self) -> int:
+        return sum(message.role != "system" for message in self._ctx.messages(all=True))
+
+    def close(self) -> None:
+        self._ctx.close()
+
+
+class SyncedQuire(Quire):
+    """The same, on the disk's platter before `add` returns."""
+
+    durability = "full"
+
+
+class QuireSearch:
+    """Texts as messages of one context, found with `find`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ctx = quire.open(folder / "quire.db", "texts")
+
+    def take(self, texts: Sequence[str]) -> None:
+        self._ctx.import_messages({"role": "user", "content": text} for text in texts)
+        self._ctx.find("ready")  # the index catches up when it is first asked
+
+    def find(self, query: str) -> list[str]:
+        return [self._ctx.pages.detail(hit.index) for hit in self._ctx.find(query, limit=10)]

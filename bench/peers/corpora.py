@@ -1,0 +1,60 @@
+"""The conversations that are replayed: customer service, the same made long, and coding with long observations."""
+
+import gzip
+import json
+from functools import cache
+from typing import NamedTuple
+
+from bench.traces import TRACES, Values, conversation, cost, system, traces
+
+SWE = TRACES.parent / "swe_agent.jsonl.gz"
+LONG = 400
+CORPORA = {
+    "airline": "100 recorded customer-service runs with tool calls (τ-bench airline)",
+    "long": f"two conversations of {LONG} messages, made of those runs one after the other",
+    "coding": "10 recorded coding runs with long observations (SWE-agent)",
+}
+
+
+class Talk(NamedTuple):
+    """One conversation."""
+
+    prompt: str
+    messages: list[Values]
+
+    @property
+    def tokens(self) -> int:
+        return cost({"role": "system", "content": self.prompt}) + sum(map(cost, self.messages))
+
+
+def are_here() -> bool:
+    """Whether the recorded conversations lie beside the project."""
+    return TRACES.exists() and SWE.exists()
+
+
+def talks(corpus: str, above: int = 0) -> list[Talk]:
+    """The conversations of a corpus that cost more than so many tokens: the others need no manager."""
+    return [talk for talk in _talks(corpus) if talk.tokens > above]
+
+
+def mean(corpus: str) -> float:
+    """Tokens of a message, on average."""
+    costs = [cost(message) for talk in _talks(corpus) for message in talk.messages]
+    return sum(costs) / len(costs)
+
+
+@cache
+def _talks(corpus: str) -> list[Talk]:
+    if corpus == "long":
+        return [Talk(system(), conversation(LONG, start)) for start in (0, 50)]
+    runs = traces() if corpus == "airline" else _coding()
+    return [Talk(str(run[0]["content"]), [_with_content(message) for message in run[1:]]) for run in runs]
+
+
+def _coding() -> list[list[Values]]:
+    with gzip.open(SWE) as lines:
+        return [json.loads(line)["messages"] for line in lines]
+
+
+def _with_content(message: Values) -> Values:
+    return {**{key: value for key, value in message.items() if value is not None}, "content": message["content"] or ""}

@@ -1,0 +1,55 @@
+"""Cells as processes: started with what is asked, given a time limit, and their answer read."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.peers.cell import ANSWER
+from bench.peers.environments import Environment
+from bench.peers.registry import Entry
+
+ERROR = "error"
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one peer."""
+
+    entry: Entry
+    environment: Environment
+
+    def ask(self, work: str, folder: Path, limit: float, **asked: Any) -> Answer:
+        """What one process answers; an `error` if it fails or takes more than `limit` seconds."""
+        return finished(self.start(work, folder, **asked), limit)
+
+    def start(self, work: str, folder: Path, **asked: Any) -> "subprocess.Popen[str]":
+        """The process, under way."""
+        text = json.dumps({"work": work, "where": self.entry.where, "folder": str(folder), **asked})
+        return subprocess.Popen(
+            [self.environment.python, "-m", "bench.peers.cell", text],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment.variables(),
+            cwd=folder,
+        )
+
+
+def finished(process: "subprocess.Popen[str]", limit: float, said: str | None = None) -> Answer:
+    """The answer of a process, once it is done; `said` is written to it first."""
+    try:
+        out, errors = process.communicate(said, timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return {ERROR: f"not done in {limit:.0f} s"}
+    lines = [line for line in out.splitlines() if line.startswith(ANSWER)]
+    if process.returncode == 0 and lines:
+        answer: Answer = json.loads(lines[-1].removeprefix(ANSWER))
+        return answer
+    told = errors.strip().splitlines() or ["it ended without a word"]
+    return {ERROR: told[-1][:200]}

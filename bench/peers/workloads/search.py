@@ -1,0 +1,60 @@
+"""Search over many short texts, English and Chinese, against a scan that knows what there is to find."""
+
+import statistics
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.peers.peer import Searcher
+from bench.traces import conversation
+
+QUERIES = ("cancel reservation refund", "baggage", "certificate", "no such word here", "编号4321", "退款")
+_CHINESE = (
+    "用户想取消航班并退款",
+    "改签要补差价",
+    "会员等级决定行李额度",
+    "昨天的会议改到下周三上午",
+    "数据库恢复到了上一个检查点",
+    "请把报告发给财务部门",
+    "温度传感器的读数偏高",
+    "仓库里还剩二十箱零件",
+)
+_REPEATS = 5
+
+
+def measure(kind: type[Searcher], folder: Path, *, texts: int) -> dict[str, Any]:
+    """Seconds to store and index, and for every query the median time, the hits and what a scan finds, at most ten."""
+    corpus = made(texts)
+    searcher = kind(folder)
+    start = time.perf_counter()
+    searcher.take(corpus)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "queries": {query: _asked(searcher, query, corpus) for query in QUERIES}}
+
+
+def _asked(searcher: Searcher, query: str, corpus: list[str]) -> dict[str, Any]:
+    times = []
+    found: list[str] = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        found = searcher.find(query)
+        times.append(time.perf_counter() - start)
+    words = query.casefold().split()
+    right = sum(all(word in text.casefold() for word in words) for text in found)
+    there = sum(all(word in text.casefold() for word in words) for text in corpus)
+    wrong = len(found) - right
+    return {"milliseconds": statistics.median(times) * 1e3, "right": right, "wrong": wrong, "wanted": min(10, there)}
+
+
+def made(texts: int) -> list[str]:
+    """Sentences of recorded conversations, each with a number of its own, and as many in Chinese."""
+    chance = Random(5)
+    spoken = [message["content"][:400] for message in conversation(3_000) if message["content"]]
+    english = (f"{spoken[number % len(spoken)]} #{number}" for number in range(texts // 2))
+    chinese = (
+        f"{chance.choice(_CHINESE)}，编号{number}，{chance.choice(_CHINESE)}。" for number in range(texts - texts // 2)
+    )
+    found = [*english, *chinese]
+    chance.shuffle(found)
+    return found
