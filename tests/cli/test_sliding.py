@@ -3,8 +3,10 @@
 from itertools import pairwise
 
 import quire
-from quire.cli.demo.measure import Reach, Side, facts_of
+from quire.cli.demo.measure import Side
 from quire.cli.demo.talk import MESSAGES, SYSTEM, Question
+from quire.cli.replaying.counting import Counted
+from quire.cli.replaying.facts import Reach, facts_of
 from quire.cli.replaying.sliding import SlidingWindow, Window
 from quire.messages import message_tokens
 from quire.providers import format_messages
@@ -15,7 +17,7 @@ COUNT = VocabularyCounter().count
 
 
 def windows(budget: int) -> list[Window]:
-    sliding = SlidingWindow(PROMPT, budget, COUNT)
+    sliding = SlidingWindow(PROMPT, budget, Counted())
     found = []
     for message in MESSAGES:
         sliding.add(message)
@@ -40,7 +42,7 @@ def test_a_window_has_the_prompt_and_the_newest_messages_and_no_more_would_fit()
         assert window.messages[0] is PROMPT
         newest = window.messages[1:]
         seen = [n for n, message in enumerate(MESSAGES) if message.role != "assistant"][place] + 1
-        assert newest == MESSAGES[seen - len(newest) : seen]
+        assert list(newest) == list(MESSAGES[seen - len(newest) : seen])
         left = MESSAGES[: seen - len(newest)]
         if left:
             last = next(n for n in reversed(range(len(left))) if left[n].role != "tool")

@@ -25,7 +25,11 @@ GROUPS: tuple[tuple[str, tuple[Row, ...]], ...] = (
             Row("demo", "demo", "replay a short agent conversation and show how its view is kept"),
             Row("new", "contexts", "make a context"),
             Row("import", "importing", "take in a conversation from a file"),
-            Row("replay", "replay", "play a recorded conversation call by call under a budget"),
+            Row(
+                "replay",
+                "replay",
+                "tell what recorded conversations cost under budgets, with quire and as others do it",
+            ),
         ),
     ),
     (

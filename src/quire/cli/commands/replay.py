@@ -1,67 +1,138 @@
-"""Playing a recorded conversation under a budget: what every model call would send, and what it would cost."""
+"""The price of recorded conversations: played call by call under budgets, with quire and as others would."""
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
 import quire
-from quire import Message
 from quire.cli.command import Command
 from quire.cli.commands.importing import add_conversation, number_of
-from quire.cli.histories import Conversation, read_history
-from quire.cli.opening import add_budget
 from quire.cli.out import Out
+from quire.cli.progress import Progress
 from quire.cli.replaying.calls import HEAD, Call, play, show_call
+from quire.cli.replaying.life import Life, live
+from quire.cli.replaying.plot import check_plot, draw_life, write_plot
+from quire.cli.replaying.rates import Rates, parse_rates
+from quire.cli.replaying.recorded import Recorded, Recording, joined, read_recording
+from quire.cli.replaying.refusals import refusing
+from quire.cli.replaying.report import head, legend, rows, sums_of, title, values_of
 from quire.cli.replaying.stage import Stage
-from quire.cli.replaying.table import compared, draw_rows
+from quire.cli.replaying.strategies import KINDS, Kind, chosen
 from quire.cli.replaying.tally import Tally
 from quire.cli.values import Values
 from quire.cli.width import cut
 from quire.errors import InvalidValue
 
-_BUDGET = 8_000
+_BUDGETS = "4000,8000,16000,32000"
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="JSON or JSON Lines as import takes it; - is standard input")
-    add_budget(parser, _BUDGET)
-    add_conversation(parser, "one of the conversations in the file, from 1")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="+", help="JSON or JSON Lines as import takes it; - is standard input"
+    )
+    parser.add_argument(
+        "-b", "--budget", metavar="TOKENS", default=_BUDGETS, help="one budget, or several (default: %(default)s)"
+    )
+    add_conversation(parser, "one of the conversations in the files, from 1 (default: all)")
+    parser.add_argument(
+        "--joined", action="store_true", help="all conversations as one long one, under the first prompt"
+    )
+    parser.add_argument(
+        "--strategies", metavar="NAMES", help=f"compare with these alone, of {', '.join(list(KINDS)[1:])}"
+    )
+    parser.add_argument(
+        "--price", metavar="PRICE", help="what a million input tokens cost, or INPUT,CACHED,OUTPUT such as 3,0.3,15"
+    )
+    parser.add_argument("--plot", metavar="FILE", help="draw cost, cached share and reach over the budgets (SVG)")
 
 
 def _replay(options: argparse.Namespace, out: Out) -> None:
-    history = read_history(options.file)
-    prompt, messages = _mended(history.chosen(number_of(options.conversation)))
-    if not any(message.role == "assistant" for message in messages):
-        raise InvalidValue(f"{history.source!r} holds no message of an assistant's, and so no model call to replay.")
-    ours, theirs = Tally(), Tally()
+    budgets, kinds, rates = _budgets(options.budget), chosen(options.strategies), parse_rates(options.price)
+    plot = None if options.plot is None else Path(options.plot)
+    if plot is not None:
+        check_plot(plot)
+    recording = read_recording(options.file, number_of(options.conversation))
+    if options.joined:
+        recording = joined(recording)
+    alone = recording.conversations[0] if len(recording.conversations) == len(budgets) == 1 else None
+    sums = None if alone is None else _show_calls(alone, budgets[0], rates, out)
+    life = _lived(recording, kinds, budgets, rates)
+    if plot is not None:  # before anything is printed: whoever reads may stop reading
+        names = ", ".join("standard input" if source == "-" else Path(source).name for source in options.file)
+        write_plot(plot, draw_life(life, f"{cut(names, 40)}: {recording.calls:,} model calls"))
+    if out.json:
+        _print_values(recording, life, sums, out)
+    else:
+        _print(recording, life, rates, out)
+    if plot is not None:
+        out.note(f"plotted in {plot}")
+
+
+def _budgets(text: str) -> list[int]:
+    """The budgets of a list, the smallest first. Raises `InvalidValue`."""
+    words = [word.strip().replace("_", "") for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+        raise InvalidValue(f"budget is {text!r}; tokens above 0 are needed, such as 8000 or {_BUDGETS}.")
+    return sorted({int(word) for word in words})
+
+
+def _lived(recording: Recording, kinds: Sequence[Kind], budgets: Sequence[int], rates: Rates) -> Life:
+    """The life, with a line of progress. Raises `IrreducibleFloor` where no budget is large enough."""
+    with Progress("Replaying", recording.calls * len(kinds) * len(budgets)) as progress:
+        life = live(recording, kinds, budgets, rates, lambda done: progress.at(done, "model calls"))
+    if not life.lived:
+        raise life.refused[budgets[-1]]
+    return life
+
+
+def _show_calls(recorded: Recorded, budget: int, rates: Rates, out: Out) -> Values:
+    """Show one conversation call by call beside a sliding window; the sums of both, for programs."""
+    ours, theirs = Tally(rates), Tally(rates)
     stage = Stage(out.paint, fast=True)
-    with quire.open("memory:", budget=options.budget) as context:
+    with quire.open("memory:", budget=budget) as context:
         if not out.json:
             stage.line(out.paint.dim(cut(HEAD, stage.columns)))
-        for call in play(context, prompt, messages):
-            ours.count(call.view.messages, call.view.tokens, call.view.shared_prefix)
-            theirs.count(call.window.messages, call.window.tokens, call.window.shared)
+        for call in play(context, recorded.prompt, recorded.messages):
+            ours.count(call.view.tokens, call.view.shared_prefix, refusing(call.view.messages))
+            theirs.count(call.window.tokens, call.window.shared, refusing(call.window.messages))
             if out.json:
-                out.value(_values(call))
+                out.value(_call_values(call))
             else:
                 show_call(stage, call)
-    if out.json:
-        out.value({"quire": _sums(ours), "sliding_window": _sums(theirs)})
+    return {"quire": sums_of(ours), "sliding_window": sums_of(theirs)}
+
+
+def _print(recording: Recording, life: Life, rates: Rates, out: Out) -> None:
+    out.line(f"\n{out.paint.bold(title(recording))}")
+    for budget in sorted({one.budget for one in life.lived}):
+        out.line(f"\n{out.paint.bold(f'at a budget of {budget:,} tokens')}")
+        out.table(head(rates), rows(life.at(budget)), right=range(1, len(head(rates))))
+    for budget, error in life.refused.items():
+        out.line(f"\n{out.paint.bold(f'at a budget of {budget:,} tokens')}")
+        out.line(f"   {out.paint.yellow('too small')}: {out.safe(str(error))}")
+    out.line()
+    for line in legend(rates, life):
+        out.line(out.paint.dim(cut(line, out.columns)))
+
+
+def _print_values(recording: Recording, life: Life, sums: Values | None, out: Out) -> None:
+    strategies = [values_of(one) for one in life.lived]
+    if sums is not None:
+        out.value({**sums, "strategies": strategies})
         return
-    stage.title(f"{len(messages):,} messages at a budget of {options.budget:,} tokens")
-    for line in draw_rows(list(compared(ours, theirs)), out.paint):
-        stage.line(line)
+    for values in strategies:
+        out.value(values)
+    out.value(
+        {
+            "conversations": len(recording.conversations),
+            "messages": recording.messages,
+            "calls": recording.calls,
+            "too_small": sorted(life.refused),
+        }
+    )
 
 
-def _mended(conversation: Conversation) -> tuple[Message | None, list[Message]]:
-    """The prompt and the messages of a conversation, as a context that took it in has them."""
-    with quire.open("memory:") as context:
-        context.import_messages(conversation.messages)
-        messages = list(context.messages())
-    if messages and messages[0].role == "system":
-        return messages[0], messages[1:]
-    return None, messages
-
-
-def _values(call: Call) -> Values:
+def _call_values(call: Call) -> Values:
     view, fold = call.view, call.view.fold
     return {
         "call": call.number,
@@ -76,25 +147,18 @@ def _values(call: Call) -> Values:
     }
 
 
-def _sums(tally: Tally) -> Values:
-    return {
-        "calls": tally.calls,
-        "tokens": tally.tokens,
-        "cached": tally.shared,
-        "cost": tally.cost,
-        "illegal": tally.broken,
-    }
-
-
 COMMANDS = {
     "replay": Command(
         _replay,
         _add,
         (
+            "quire replay session.jsonl",
             "quire replay session.jsonl --budget 16000",
-            "quire replay runs.jsonl.gz --conversation 3 --json | jq -s 'map(.tokens)'",
+            "quire replay runs/*.jsonl --joined --price 3,0.3,15 --plot life.svg",
+            "quire replay runs.jsonl.gz --conversation 3 --budget 8000 --json | jq -s 'map(.tokens)'",
         ),
-        "Beside it is what a sliding window over the newest messages would send. Nothing is kept. The cost is in plain"
-        " tokens: one read from the prompt cache costs a tenth.",
+        "For every budget there is a table: what quire and what others send, what of it the prompt cache has, what that"
+        " costs, what a request takes to make up, which requests break a rule or the budget, and what can still be"
+        " reached. One conversation at one budget is also shown call by call. Nothing is kept, no model is called.",
     ),
 }

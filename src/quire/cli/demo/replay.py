@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 from quire import Context, Message, View
-from quire.cli.demo.measure import Reach, Side, facts_of
+from quire.cli.demo.measure import Side
 from quire.cli.demo.talk import MESSAGES, SYSTEM, asked_in
 from quire.cli.replaying.calls import HEAD, play, show_call
+from quire.cli.replaying.facts import Reach, facts_of
 from quire.cli.replaying.sliding import Window
 from quire.cli.replaying.stage import Stage
 from quire.cli.width import cut

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from quire.cli.demo.measure import Reach
 from quire.cli.demo.replay import Replay
 from quire.cli.paint import Paint
+from quire.cli.replaying.facts import Reach
 from quire.cli.replaying.table import compared, draw_rows
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from quire import Context, Message, View, VocabularyCounter
+from quire import Context, Message, View
 from quire.cli.grid import draw_bar
+from quire.cli.replaying.counting import Counted
 from quire.cli.replaying.sliding import SlidingWindow, Window
 from quire.cli.replaying.stage import Stage
 from quire.cli.width import cut
@@ -29,7 +30,7 @@ class Call(NamedTuple):
 
 def play(context: Context, prompt: Message | None, messages: Sequence[Message]) -> Iterator[Call]:
     """Play messages into a context, with one view for every message of the assistant's."""
-    sliding = SlidingWindow(prompt, context.budget, VocabularyCounter().count)
+    sliding = SlidingWindow(prompt, context.budget, Counted())
     if prompt is not None:
         context.add(prompt)
     number = turn = 0

@@ -1,0 +1,68 @@
+"""A life as a picture: what it costs, what the prompt cache has of it, what can be reached, budget by budget."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from quire.cli.charts import Axis, Bar, Line, Panel, draw_bars, draw_lines, stacked
+from quire.cli.replaying.life import Life
+from quire.cli.replaying.strategies.table import OURS
+from quire.cli.replaying.tally import Tally
+from quire.errors import InvalidValue
+
+_BUDGET = Axis("budget", "tokens", log=True)
+_COST = Axis("billed cost", "plain input tokens")
+_CACHED = Axis("share of the input that the prompt cache has", "%")
+_REACHED = Axis("facts that the last request holds or a search finds", "%")
+_WIDE = 12
+"""Where the dearest is so many times the cheapest, the scale goes by powers of ten."""
+
+
+def draw_life(life: Life, title: str) -> str:
+    """The picture, as an SVG document: lines over the budgets, or bars where there is one."""
+    costs = [one.tally.cost for one in life.lived]
+    cost = _COST._replace(log=min(costs) > 0 and max(costs) / min(costs) > _WIDE)
+    panels: list[tuple[str, Axis, Callable[[Tally], float]]] = [
+        (title, cost, lambda tally: tally.cost),
+        ("From the prompt cache", _CACHED, lambda tally: 100 * tally.share),
+    ]
+    if any(one.tally.facts.total for one in life.lived):
+        panels.append(("What can still be reached at the end", _REACHED, _reached))
+    return stacked([_panel(life, *panel) for panel in panels])
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a place where no picture can be written, or where something else stands. Raises `InvalidValue`."""
+    try:
+        if path.is_dir():
+            raise InvalidValue(f"Cannot write the plot to {str(path)!r}: it is a folder.")
+        if path.exists() and not path.read_bytes()[:256].lstrip().startswith((b"<svg", b"<?xml")):
+            raise InvalidValue(f"{str(path)!r} is there and is no SVG; choose another name for the plot.")
+        if not path.absolute().parent.is_dir():
+            raise InvalidValue(f"Cannot write the plot to {str(path)!r}: there is no such folder.")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def write_plot(path: Path, picture: str) -> None:
+    """Write the picture. Raises `InvalidValue` where that cannot be."""
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _panel(life: Life, title: str, axis: Axis, value: Callable[[Tally], float]) -> Panel:
+    names = list(dict.fromkeys(one.kind.name for one in life.lived))
+    points = {name: [(one.budget, value(one.tally)) for one in life.lived if one.kind.name == name] for name in names}
+    if len({one.budget for one in life.lived}) > 1:
+        return draw_lines(title, [Line(name, points[name], name == OURS) for name in names], _BUDGET, axis)
+    bars = [Bar(name, points[name][0][1], strong=name == OURS) for name in names]
+    return draw_bars(title, bars, axis._replace(log=False))
+
+
+def _reached(tally: Tally) -> float:
+    return 100 * (tally.facts.shown + tally.facts.found) / max(1, tally.facts.total)
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidValue:
+    return InvalidValue(f"Cannot write the plot to {str(path)!r}: {error.strerror or error}.")
