@@ -124,6 +124,18 @@ def test_what_only_a_search_holds_is_found_and_told_as_such() -> None:
     assert said.splitlines()[-1].startswith(f"[{hit.index}] find: ")
 
 
+def test_earlier_searches_give_way_before_the_passages_of_what_they_quote() -> None:
+    with quire.open("memory:", budget=2_000) as ctx:
+        ctx.user("Please remember, now and for ever, that the number of the locker at the old pool is 48213, until summer.")
+        for turn in range(40):
+            ctx.user(f"Question {turn}?")
+            said = called(ctx, turn, "find", {"query": "number of the locker at the old pool", "limit": 50})
+            assert "«the number of the locker at the old pool» is 48213, until summer." in said.splitlines()[0]
+            ctx.assistant("48213.")
+        assert "These are earlier searches:" in said  # as many of them as there is room for
+        assert said.count("[usr-") < 40
+
+
 @pytest.mark.parametrize("language", TALKS)
 def test_a_tool_of_the_users_that_is_called_find_is_found_as_ever(language: str) -> None:
     talk = TALKS[language]

@@ -43,14 +43,16 @@ def listing(lines: Sequence[str], start: int, most: int, room: Room) -> str:
 
 
 def found(hits: Sequence[Hit], room: Room, tokens: int) -> str:
-    """A line for every hit in so many tokens: those that hold everything first, echoes last. Passages become shorter
-    where there is too little room, then the last hits go."""
+    """A line for every hit in so many tokens: those that hold everything first, echoes last. Where there is too little
+    room, echoes go before anything else does, then passages become shorter, then the last hits go."""
     order = sorted(hits, key=lambda hit: (hit.echo, not hit.complete and not hit.echo))
+    pages = sum(not hit.echo for hit in order)
     for length in _PASSAGES:
-        lines = _hit_lines(order, length)
-        if room.count("\n".join(lines)) <= tokens:
-            return "\n".join(lines)
-    fit = len(order)
+        for fit in range(len(order), (pages or len(order)) - 1, -1):
+            lines = _hit_lines(order[:fit], length)
+            if room.count("\n".join(lines)) <= tokens:
+                return "\n".join(lines)
+    fit = pages or len(order)
     while fit > 1 and room.count("\n".join(_hit_lines(order[:fit], _PASSAGES[-1]))) > tokens:
         fit -= 1
     more = [f"… {len(order) - fit} more that have no room here: ask more exactly."] if fit < len(order) else []
@@ -70,7 +72,9 @@ def _hit_lines(hits: Sequence[Hit], length: int) -> list[str]:
 
 
 def _around(passage: str, length: int) -> str:
-    """So much of a passage, with the first place that was found in it."""
+    """So much of a passage, with the first place that was found in it. Words that stand in a row have one mark: a model
+    pays for every sign."""
+    passage = passage.replace(f"{CLOSE} {OPEN}", " ")
     if len(passage) <= length:
         return passage
     place = max(0, passage.find(OPEN))
