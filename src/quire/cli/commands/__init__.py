@@ -28,7 +28,7 @@ GROUPS: tuple[tuple[str, tuple[Row, ...]], ...] = (
             Row(
                 "replay",
                 "replay",
-                "tell what recorded conversations cost under budgets, with quire and as others do it",
+                "tell what recorded conversations would cost, with quire and as others do it",
             ),
         ),
     ),

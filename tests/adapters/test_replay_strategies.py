@@ -1,0 +1,132 @@
+"""The strategies of `quire replay` send what the packages themselves send, message for message."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+from langchain.agents.middleware import SummarizationMiddleware
+from langchain.agents.middleware.context_editing import ClearToolUsesEdit
+from langchain.agents.middleware.summarization import DEFAULT_SUMMARY_PROMPT
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    trim_messages,
+)
+
+from quire import Message, VocabularyCounter
+from quire.cli.demo.talk import MESSAGES, SYSTEM
+from quire.cli.replaying.counting import Counted
+from quire.cli.replaying.strategies import Setting
+from quire.cli.replaying.strategies.clearing import ClearedResults
+from quire.cli.replaying.strategies.summarising import INSTRUCTIONS, Summarised
+from quire.cli.replaying.strategies.windows import Trimmed
+
+PROMPT = Message(role="system", content=SYSTEM)
+COUNTED = Counted()
+CLEARED = SUMMARY = -2
+SUMMARY_TOKENS = 404
+"""The stand-in of 400 tokens, as a message."""
+Sent = list[list[int]]
+
+
+def played(strategy: Any) -> Sent:
+    """What a strategy sends, call by call, as places in the conversation: -1 is the prompt, -2 what it made itself."""
+    places = {id(message): place for place, message in enumerate(MESSAGES)} | {id(PROMPT): -1}
+    sent = []
+    for message in MESSAGES:
+        if message.role == "assistant":
+            sent.append([places.get(id(one), -2) for one in strategy.render()])
+        strategy.add(message)
+    return sent
+
+
+def theirs(render: Callable[[list[AnyMessage]], Sequence[BaseMessage]]) -> Sent:
+    """The same of a function of LangChain's that makes a request of the messages so far, and may change these."""
+    messages: list[AnyMessage] = []
+    sent = []
+    for place, message in enumerate(MESSAGES):
+        if message.role == "assistant":
+            made = render(messages)
+            sent.append([int(one.id or 0) if one.content != "[cleared]" else CLEARED for one in made])
+        messages.append(converted(message, str(place)))
+    return sent
+
+
+def converted(message: Message, place: str) -> AnyMessage:
+    if message.role == "user":
+        return HumanMessage(message.text, id=place)
+    if message.role == "tool":
+        return ToolMessage(message.text, tool_call_id=message.tool_call_id or "", id=place)
+    calls = [{"id": call.id, "name": call.name, "args": json.loads(call.arguments)} for call in message.tool_calls]
+    return AIMessage(message.text, id=place, tool_calls=calls)
+
+
+def tokens(messages: Iterable[Any]) -> int:
+    """Counted as quire counts them, by the message that each was."""
+    return sum(
+        COUNTED.of(PROMPT)
+        if one.id == "-1"
+        else SUMMARY_TOKENS
+        if one.id == "-2"
+        else COUNTED.of(MESSAGES[int(one.id)])
+        for one in messages
+    )
+
+
+def setting(budget: int) -> Setting:
+    return Setting(PROMPT, budget, 0, COUNTED)
+
+
+@pytest.mark.parametrize("budget", [600, 1_000, 2_000, 5_000, 50_000])
+def test_trim_sends_what_trim_messages_sends(budget: int) -> None:
+    def render(messages: list[AnyMessage]) -> list[BaseMessage]:
+        whole = [SystemMessage(SYSTEM, id="-1"), *messages]
+        return trim_messages(
+            whole, max_tokens=budget, token_counter=tokens, strategy="last", start_on="human", include_system=True
+        )
+
+    assert played(Trimmed(setting(budget))) == theirs(render)
+
+
+@pytest.mark.parametrize("budget", [600, 2_000, 5_000, 50_000])
+def test_clear_tools_sends_what_the_context_editing_middleware_sends(budget: int) -> None:
+    edit = ClearToolUsesEdit(trigger=budget // 2)
+
+    def render(messages: list[AnyMessage]) -> list[AnyMessage]:
+        made = list(messages)
+        edit.apply(made, count_tokens=lambda given: COUNTED.of(PROMPT) + tokens(given))
+        return [SystemMessage(SYSTEM, id="-1"), *made]
+
+    assert played(ClearedResults(setting(budget))) == theirs(render)
+
+
+@pytest.mark.parametrize("budget", [2_000, 3_000, 5_000, 50_000])
+def test_summarise_keeps_what_the_summarization_middleware_keeps(budget: int) -> None:
+    middleware: SummarizationMiddleware[Any, Any] = SummarizationMiddleware(
+        FakeListChatModel(responses=["A summary."]),
+        trigger=("tokens", int(0.85 * budget) - COUNTED.of(PROMPT)),
+        keep=("tokens", int(0.10 * budget)),
+        token_counter=tokens,
+        trim_tokens_to_summarize=None,
+    )
+
+    def render(messages: list[AnyMessage]) -> list[AnyMessage]:
+        changed = middleware.before_model({"messages": messages}, None)  # type: ignore[arg-type]
+        if changed is not None:
+            _, summary, *kept = changed["messages"]
+            messages[:] = [summary.model_copy(update={"id": str(SUMMARY)}), *kept]
+        return [SystemMessage(SYSTEM, id="-1"), *messages]
+
+    ours = played(Summarised(setting(budget)))
+    assert ours == theirs(render)
+    assert any(SUMMARY in sent for sent in ours) == (budget < 10_000)
+
+
+def test_the_instructions_of_a_summariser_are_as_long_as_their_own() -> None:
+    assert VocabularyCounter().count(DEFAULT_SUMMARY_PROMPT) == INSTRUCTIONS
