@@ -1,5 +1,6 @@
 """What text may be stored: one-line fields, bodies, meta."""
 
+import json
 import unicodedata
 from datetime import UTC, datetime
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from quire import InvalidValue
-from quire.text import MAX_META_BYTES, body_text, clipped, decode_meta, encode_meta, one_line
+from quire.text import MAX_META_BYTES, body_text, clipped, decode_meta, encode_meta, one_line, readable_json
 
 LINE_BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 
@@ -90,6 +91,11 @@ plain = st.recursive(
 @given(st.dictionaries(words, plain, max_size=5))
 def test_meta_of_plain_values_comes_back_as_it_was(meta: dict[str, object]) -> None:
     assert decode_meta(encode_meta(meta)) == meta
+
+
+@given(plain)
+def test_readable_json_is_laid_out_as_ever(value: object) -> None:
+    assert readable_json(value) == json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
 @pytest.mark.parametrize(

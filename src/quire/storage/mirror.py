@@ -25,7 +25,7 @@ from quire.records import (
 )
 from quire.storage.base import BODY, MESSAGE, PAGE, SEGMENT, Family, Record
 from quire.storage.names import file_name
-from quire.text import decode_meta
+from quire.text import decode_meta, readable_json
 
 Lookup = Callable[[Family, int], Record | None]
 
@@ -143,7 +143,7 @@ def _body_of(header: Path) -> object:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
+    return readable_json(value) + b"\n"
 
 
 def _replace(path: Path, data: bytes) -> None:

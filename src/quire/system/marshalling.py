@@ -1,6 +1,5 @@
 """Writing the whole context as one JSON document, in the form of the design documents."""
 
-import json
 from typing import Any
 
 from quire.clock import as_datetime
@@ -10,7 +9,7 @@ from quire.records import PageRecord
 from quire.state import State
 from quire.system import transcript
 from quire.system.present import to_text
-from quire.text import decode_meta
+from quire.text import decode_meta, readable_json
 
 VERSION = 1
 
@@ -45,7 +44,7 @@ def marshal(state: State) -> bytes:
     }
     if outdated := state.outdated():  # it may be made of two states
         raise outdated
-    return json.dumps(document, ensure_ascii=False, indent=1).encode()
+    return readable_json(document)
 
 
 def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
