@@ -105,11 +105,11 @@ def check(ctx: quire.Context, desk: SupportDesk, answers: dict[str, str]) -> Non
     assert users["lena_brandt_5209"]["payment_methods"]["certificate_9100002"]["amount"] == 100
     assert "素食" in answers["What did I say at the beginning that my mother eats?"]
     assert ctx.check() == []
-    used = sum(desk.called[tool["function"]["name"]] > 0 for tool in schemas())
-    told = f"{used} of the airline's {len(schemas())} tools were called {desk.called.total()} times"
+    names = [tool["function"]["name"] for tool in schemas()]
+    assert all(desk.called[name] for name in names)
+    told = f"the airline's {len(names)} tools were called {sum(desk.called[name] for name in names)} times"
     print(f"\n{told}; {desk.pairs} calls stood in the views, each with its result")
     print(f"a sliding window would still know of the mother: {'yes' if desk.ledger.window_reaches(1) else 'no'}")
-    assert used == len(schemas())
     desk.ledger.show()
 
 

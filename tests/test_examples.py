@@ -14,6 +14,7 @@ from tests.frameworks import REASON, lacks_framework
 FOLDER = Path(__file__).parent.parent / "examples"
 LARGE = {
     "airline_support": (),
+    "assistant": ("--turns", "150"),
     "coding_agent": ("--rounds", "1"),
 }
 """The larger examples, each with what makes it short enough for the normal run."""

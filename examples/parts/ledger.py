@@ -1,5 +1,7 @@
 """What an agent's life cost, call by call, beside what sending everything or a sliding window would have cost."""
 
+import statistics
+
 import quire
 from quire.messages import message_tokens
 
@@ -103,3 +105,12 @@ class Ledger:
         moved = start != self._start
         self.sliding.send(tokens, min(tokens, self._prompt if moved else self._window))
         self._start, self._window = start, tokens
+
+
+def milliseconds(seconds: list[float]) -> str:
+    """The median of the first, the slowest and the last hundred turns, and the last against the first."""
+    few = max(1, min(100, len(seconds) // 3))
+    medians = [1_000 * statistics.median(seconds[n : n + few]) for n in range(0, len(seconds) - few + 1, few)]
+    last = 1_000 * statistics.median(seconds[-few:])
+    told = f"first {few} {medians[0]:.1f} ms, slowest {max(medians):.1f} ms, last {last:.1f} ms"
+    return f"{told}: {last / medians[0]:.2f} times the first"

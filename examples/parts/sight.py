@@ -61,3 +61,10 @@ def short(text: str, most: int = 70) -> str:
     """The beginning of a text, in one line."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def schema(name: str, description: str, **parameters: str) -> dict[str, Any]:
+    """A tool whose arguments are texts, as OpenAI's chat completions take it."""
+    properties = {key: {"type": "string", "description": text} for key, text in parameters.items()}
+    shape = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": shape}}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parts.sight import schema
+
 PROJECT = {
     "shop/__init__.py": "",
     "shop/cart.py": '''\
@@ -133,15 +135,15 @@ class Workshop:
     def schemas(self) -> list[dict[str, Any]]:
         """The tools as OpenAI's chat completions take them."""
         return [
-            _schema("search", "Find lines of Python with a text.", text="what to look for"),
-            _schema(
+            schema("search", "Find lines of Python with a text.", text="what to look for"),
+            schema(
                 "edit_file",
                 "Replace a text in a file, once. An empty old text writes the whole file.",
                 path="the file",
                 old="the text that is there",
                 new="the text to put there",
             ),
-            _schema("run_tests", "Run all tests."),
+            schema("run_tests", "Run all tests."),
         ]
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -181,9 +183,3 @@ class Workshop:
         told = re.sub(r'File ".*?/(tests/|shop/)', r'File "\1', done.stderr.replace("\\", "/"))
         said = re.sub(r"[-=]{70}\n|Ran (\d+) tests in .*\n", "", told).strip()
         return f"run {self.runs}: {'passed' if done.returncode == 0 else 'failed'}\n{said}"
-
-
-def _schema(name: str, description: str, **parameters: str) -> dict[str, Any]:
-    properties = {key: {"type": "string", "description": text} for key, text in parameters.items()}
-    shape = {"type": "object", "properties": properties, "required": list(parameters)}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": shape}}

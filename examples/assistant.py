@@ -1,0 +1,148 @@
+"""An assistant over thousands of turns: it is told things, asked for them months later, and restarted in between.
+
+    python examples/assistant.py [--turns 3000] [--budget 2000]
+
+The person is made up (`parts/life.py`), in English and Chinese, and some of what it tells changes later: the newest
+counts. The stand-in for a model reads the view; if the answer is not in it, it calls `find`.
+"""
+
+import argparse
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+
+from parts.ledger import Ledger, milliseconds
+from parts.life import HOUR, START, Turn, live, values_of
+
+import quire
+
+PROMPT = "You are a personal assistant. Remember what you are told; if something changes, the newest counts."
+
+HIT = re.compile(r"^\[usr-(\d+)\].*?User: (.*)$", re.MULTILINE)
+
+
+class Assistant:
+    """One context in one file, for life."""
+
+    def __init__(self, path: Path, budget: int) -> None:
+        self.path, self.budget = path, budget
+        self.now = START
+        self.ledger = Ledger(budget)
+        self.seconds: dict[bool, list[float]] = {True: [], False: []}  # of questions, of other turns
+        self.outcomes = Counter[str]()
+        self.told: dict[str, tuple[int, int]] = {}  # in which message each fact was told last, and on which day
+        self.example = ""
+        self.open()
+
+    def open(self) -> None:
+        """Start, or start again: the file is all that is needed. Time is the person's, not the machine's."""
+        self.storage = quire.open_storage(self.path)
+        if not self.storage.head("life"):
+            quire.open(self.storage, "life").system(PROMPT)
+        pages = quire.ContextSystem(self.storage, "life", clock=lambda: self.now)
+        self.ctx = quire.Context(pages, budget=self.budget)
+        self.tools = self.ctx.tools.only("find", "read_page")
+        self.beside = quire.count_tools(self.tools.openai())
+
+    @property
+    def day(self) -> int:
+        """How many days this life has lasted."""
+        return (self.now - START) // (24 * HOUR)
+
+    def restart(self) -> None:
+        """What a crash, a new version or a new day does."""
+        before = len(self.ctx.messages())
+        self.ctx.close()
+        self.storage.close()
+        self.open()
+        assert len(self.ctx.messages()) == before
+
+    def hear(self, turn: Turn) -> None:
+        """One turn: what was said, a view, an answer."""
+        self.now = turn.time
+        begun = process_time()
+        said = self.ctx.user(turn.said)
+        asks = turn.said.endswith(("?", "？"))  # other turns need nothing recalled: their views only grow
+        view = self.ctx.render(reserve=self.beside, recall=0.25 if asks else None)
+        self.seconds[asks].append(process_time() - begun)
+        self.ledger.sent(self.ctx, view, reserve=self.beside)
+        if turn.asks:
+            self.answer(turn, view)
+            return
+        if turn.subject:
+            self.told[turn.subject] = (said, self.day)
+        self.ctx.assistant("I will remember that. 记住了。" if turn.subject else "I see. 好的。")
+
+    def answer(self, turn: Turn, view: quire.View) -> None:
+        """Answer from the view, or search first; count whether it was right."""
+        message, day = self.told[turn.subject]
+        self.outcomes["asked"] += 1
+        self.outcomes["in the sliding window"] += self.ledger.window_reaches(message)
+        found, how = read(view, turn.subject), "from the view"
+        if found is None:
+            found, how = self.search(turn.subject), "after a search"
+        self.ctx.assistant(f"{found}." if found else "I do not know.")
+        right = found == turn.value
+        self.outcomes[how if right else "wrong" if found else "never"] += 1
+        self.example = f"{turn.said} {found}, told on day {day}, {how}"
+
+    def search(self, subject: str) -> str | None:
+        """Call `find` as a model does, for words that stand together; of the pages that tell it, take the newest."""
+        query = f'"{subject}是"' if subject[-1] > "z" else f'"{subject} is"'
+        call = quire.ToolCall(f"call_{self.ctx.seq}", "find", json.dumps({"query": query, "limit": 30}))
+        self.ctx.assistant(tool_calls=[call])
+        self.ctx.tool_result(call.id, self.tools.call(call))
+        self.ledger.sent(self.ctx, self.ctx.render(reserve=self.beside), reserve=self.beside)
+        found = self.ctx.messages()[-1].text.replace("«", "").replace("»", "")
+        told = [(int(hit[1]), value) for hit in HIT.finditer(found) for value in values_of(subject, hit[2])]
+        return max(told)[1] if told else None
+
+
+def read(view: quire.View, subject: str) -> str | None:
+    """What the user said of a subject: in the last turns, else in what was recalled. Folded lines may be outdated."""
+    last = [
+        said.text for part in view.parts if part.kind == "exchange" for said in part.messages if said.role == "user"
+    ]
+    recalled = [said.text for part in view.parts if part.kind == "recalled" for said in part.messages]
+    lines = [line for text in recalled for line in text.splitlines() if line.startswith("User: ")]
+    found = values_of(subject, "\n".join(last)) or values_of(subject, "\n".join(lines))
+    return found[-1] if found else None
+
+
+def main(turns: int, budget: int, path: Path) -> None:
+    """Live, and tell what it took."""
+    assistant, restarts = Assistant(path, budget), 0
+    for number, turn in enumerate(live(turns), 1):
+        assistant.hear(turn)
+        if number % max(1, turns // 10) == 0:
+            assistant.restart()
+            restarts += 1
+            said, tokens = len(assistant.ctx.messages()), assistant.ctx.render(preview=True).tokens
+            print(f"day {assistant.day:3}: {said:5,} messages, a view of {tokens:5,} tokens. {assistant.example}")
+
+    ctx, outcomes = assistant.ctx, assistant.outcomes
+    asked = outcomes["asked"]
+    for name in ("from the view", "after a search", "wrong", "never"):
+        print(f"{name:16}{outcomes[name]:5,} of {asked:,} questions")
+    print(f"{'':16}{outcomes['in the sliding window']:5,} of {asked:,} are answered by what a sliding window holds")
+    print(f"time of a turn: {milliseconds(assistant.seconds[False])}")
+    print(f"of a question, with recall: {milliseconds(assistant.seconds[True])}")
+    size = path.stat().st_size
+    print(f"on disk: {size:,} bytes, {size // len(ctx.messages()):,} a message; {restarts} restarts")
+    assistant.ledger.show()
+    assert outcomes["from the view"] + outcomes["after a search"] == asked
+    assert ctx.check() == []
+    ctx.close()
+    assistant.storage.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=3_000)
+    parser.add_argument("--budget", type=int, default=2_000)
+    given = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        main(given.turns, given.budget, Path(folder) / "life.db")
