@@ -96,7 +96,7 @@ def _show_calls(recorded: Recorded, budget: int, rates: Rates, out: Out) -> Valu
             ours.count(call.view.tokens, call.view.shared_prefix, refusing(call.view.messages))
             theirs.count(call.window.tokens, call.window.shared, refusing(call.window.messages))
             if out.json:
-                out.value(_call_values(call))
+                out.value(_call_values(call, rates))
             else:
                 show_call(stage, call)
     return {"quire": sums_of(ours), "sliding_window": sums_of(theirs)}
@@ -132,7 +132,7 @@ def _print_values(recording: Recording, life: Life, sums: Values | None, out: Ou
     )
 
 
-def _call_values(call: Call) -> Values:
+def _call_values(call: Call, rates: Rates) -> Values:
     view, fold = call.view, call.view.fold
     return {
         "call": call.number,
@@ -140,7 +140,7 @@ def _call_values(call: Call) -> Values:
         "tokens": view.tokens,
         "budget": view.budget,
         "cached": view.shared_prefix,
-        "cost": view.cost(),
+        "cost": view.cost(rates.price),
         "why": view.bill().why,
         "folded": None if fold is None else {"exchanges": fold.exchanges, "saved": fold.saved},
         "sliding_window": {"tokens": call.window.tokens, "cached": call.window.shared},

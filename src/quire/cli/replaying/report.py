@@ -42,7 +42,7 @@ def rows(lived: Sequence[Lived]) -> Iterator[list[str]]:
 
 def title(recording: Recording) -> str:
     """What was replayed."""
-    silent = f" ({counted(recording.silent, 'more')[:-1]} without one)" if recording.silent else ""
+    silent = f" ({recording.silent:,} more without any)" if recording.silent else ""
     return (
         f"{counted(recording.messages, 'message')} in {counted(len(recording.conversations), 'conversation')},"
         f" {counted(recording.calls, 'model call')}{silent}"

@@ -1,0 +1,306 @@
+"""`quire replay`: what conversations cost, added up by hand where that can be, and told to people and programs."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import quire
+from quire import Message
+from quire.cli.demo.talk import MESSAGES, SYSTEM
+from quire.cli.replaying.counting import Counted
+from quire.cli.replaying.life import live
+from quire.cli.replaying.prefix import Prefix
+from quire.cli.replaying.rates import OUTPUT, Rates, parse_rates
+from quire.cli.replaying.recorded import Recorded, Recording, joined, read_recording
+from quire.cli.replaying.report import title
+from quire.cli.replaying.strategies import KINDS, chosen
+from quire.cli.replaying.tally import Tally
+from quire.errors import InvalidValue
+from tests.cli.conftest import Run
+from tests.cli.screens import plain, widest
+
+DEMO = Recording([Recorded("", Message(role="system", content=SYSTEM), MESSAGES)], 0)
+COUNTED = Counted()
+
+
+def talk(turns: int, *, seed: str = "") -> list[dict[str, Any]]:
+    """A conversation with calls whose ids are the same in every conversation."""
+    said: list[dict[str, Any]] = [{"role": "system", "content": "You are brief. 请简短。"}]
+    for turn in range(turns):
+        call = {"id": f"call_{turn}", "type": "function", "function": {"name": "look", "arguments": '{"q":1}'}}
+        said.append({"role": "user", "content": f"订单 A-{turn}{seed}10 在哪里？ " + "Please look again. " * 25})
+        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": f"call_{turn}", "content": f"仓库 W-{turn}{seed}99 " * 30})
+        said.append({"role": "assistant", "content": f"它在仓库 W-{turn}{seed}99。"})
+    return said
+
+
+def write(path: Path, *talks: list[dict[str, Any]]) -> Path:
+    path.write_text("\n".join(json.dumps({"id": f"t{n}", "messages": said}) for n, said in enumerate(talks)), "utf-8")
+    return path
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """A file of two conversations."""
+    return write(tmp_path / "runs.jsonl", talk(6), talk(4, seed="7"))
+
+
+def test_the_prefix_ends_with_the_first_message_that_differs() -> None:
+    one, two, other, three = (Message(role="user", content=text) for text in ("一", "two words", "other", "three"))
+    sizes = {id(message): COUNTED.of(message) for message in (one, two, other, three)}
+    prefix = Prefix(COUNTED)
+    assert prefix.follow([one, two]) == 0
+    assert prefix.follow([one, two, three]) == sizes[id(one)] + sizes[id(two)]
+    assert prefix.shared([one, other, three]) == sizes[id(one)]
+    assert prefix.follow([one, other, three]) == sizes[id(one)]
+    assert prefix.follow([two, other, three]) == 0
+    assert prefix.follow([Message(role="user", content="two words")]) == sizes[id(two)]  # equal is the same
+    assert prefix.follow([]) == 0
+
+
+def test_a_bill_is_added_up_by_hand() -> None:
+    tally = Tally(parse_rates("3,0.3,15"))
+    tally.count(1_000, 0, ())
+    tally.count(1_200, 1_000, ("anthropic",), over=True)
+    tally.count_aside(500, 100, 40)
+    assert (tally.calls, tally.tokens, tally.shared, tally.mean) == (2, 2_200, 1_000, 1_100)
+    assert (tally.read, tally.cached, tally.share) == (2_700, 1_100, 1_100 / 2_700)
+    assert (tally.broken, tally.refused, tally.over, tally.asides) == (0, 1, 1, 1)
+    assert tally.cost == pytest.approx(1_600 + 0.1 * 1_100 + 5 * 40)
+    assert tally.money == pytest.approx((1_600 * 3 + 1_100 * 0.3 + 40 * 15) / 1e6)
+
+
+def test_latency_is_a_median_and_a_percentile_in_milliseconds() -> None:
+    tally = Tally()
+    assert tally.latency() == (0, 0)
+    tally.seconds = [0.002]
+    assert tally.latency() == (2, 2)
+    tally.seconds = [number / 1_000 for number in range(101)]
+    assert tally.latency() == pytest.approx((50, 95))
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "output", "million"),
+    [(None, 0.1, OUTPUT, None), ("3", 0.1, OUTPUT, 3), ("2,1", 0.5, OUTPUT, 2), ("1.25,0.125,10", 0.1, 8, 1.25)],
+)
+def test_prices(text: str | None, read: float, output: float, million: float | None) -> None:
+    rates = parse_rates(text)
+    assert (rates.price.read, rates.output, rates.million) == (pytest.approx(read), output, million)
+
+
+@pytest.mark.parametrize("text", ["", "free", "0", "-3", "3,", "3,-1", "1,2,3,4", "nan", "inf", "3;0.3"])
+def test_a_price_that_is_none_is_told(text: str) -> None:
+    with pytest.raises(InvalidValue, match=r"3,0\.3,15"):
+        parse_rates(text)
+
+
+def test_a_life_without_management_is_the_sum_of_all_beginnings() -> None:
+    life = live(DEMO, [KINDS["unmanaged"]], [2_000, 100_000], Rates())
+    sizes = [COUNTED.of(message) for message in (DEMO.conversations[0].prompt, *MESSAGES) if message is not None]
+    calls = [n for n, message in enumerate(MESSAGES, 1) if message.role == "assistant"]
+    sent = [sum(sizes[:n]) for n in calls]
+    small, large = (one.tally for one in life.lived)
+    for tally in (small, large):
+        assert (tally.calls, tally.tokens, tally.shared) == (len(calls), sum(sent), sum(sent[:-1]))
+        assert (tally.broken, tally.refused, len(tally.seconds)) == (0, 0, len(calls))
+        assert tally.facts.shown == tally.facts.total > 20
+    assert (small.over, large.over) == (sum(size > 2_000 for size in sent), 0)
+
+
+def test_quire_is_counted_by_the_same_rule_as_everybody_and_as_its_views_say() -> None:
+    (lived,) = live(DEMO, [KINDS["quire"]], [2_000], Rates()).lived
+    views = []
+    with quire.open("memory:", budget=2_000) as context:
+        context.system(SYSTEM)
+        for message in MESSAGES:
+            if message.role == "assistant":
+                views.append(context.render())
+            context.add(message)
+    assert lived.tally.tokens == sum(view.tokens for view in views)
+    assert lived.tally.shared == sum(view.shared_prefix for view in views)
+    assert lived.tally.cost == pytest.approx(sum(view.cost() for view in views))
+    facts = lived.tally.facts
+    assert facts.shown < facts.shown + facts.found == facts.total
+
+
+def test_the_others_lose_facts_or_break_the_budget_and_a_summary_is_paid_for() -> None:
+    lived = {one.kind.name: one.tally for one in live(DEMO, chosen(None), [2_000], Rates()).lived}
+    assert list(lived) == [*KINDS]
+    for name, tally in lived.items():
+        assert tally.calls == lived["quire"].calls
+        if name != "quire":
+            assert tally.over or tally.facts.shown < tally.facts.total
+    assert lived["quire"].over == lived["quire"].broken == lived["quire"].refused == 0
+    for name in ("summarise", "compact"):
+        tally = lived[name]
+        assert tally.written == 400 * tally.asides > 0
+        assert tally.read > tally.tokens
+    assert lived["summarise"].aside_shared == 0 < lived["compact"].aside_shared
+
+
+def test_conversations_are_added_up_and_each_begins_with_an_empty_cache() -> None:
+    twice = Recording([*DEMO.conversations, *DEMO.conversations], 0)
+    for kind in ("quire", "newest", "compact"):
+        (one,) = live(DEMO, [KINDS[kind]], [2_000], Rates()).lived
+        (two,) = live(twice, [KINDS[kind]], [2_000], Rates()).lived
+        for name in ("calls", "read", "cached", "cost", "over", "asides"):
+            assert getattr(two.tally, name) == pytest.approx(2 * getattr(one.tally, name))
+
+
+def test_progress_hears_of_every_call(two: Path) -> None:
+    heard: list[int] = []
+    live(read_recording([str(two)]), chosen("newest"), [1_000, 2_000], Rates(), heard.append)
+    assert heard == [*range(1, (12 + 8) * 2 * 2 + 1)]
+
+
+def test_joined_conversations_are_one_whose_calls_have_ids_of_their_own(two: Path) -> None:
+    recording = joined(read_recording([str(two)]))
+    (one,) = recording.conversations
+    assert one.prompt is not None
+    assert (recording.calls, recording.messages) == (20, 40)
+    ids = [call.id for message in one.messages for call in message.tool_calls]
+    assert len(ids) == len(set(ids)) == 10
+    assert {message.tool_call_id for message in one.messages if message.role == "tool"} == set(ids)
+    (lived,) = live(recording, [KINDS["unmanaged"]], [1_000], Rates()).lived
+    assert (lived.tally.broken, lived.tally.refused) == (0, 0)
+
+
+def test_a_recording_is_read_from_all_files_and_what_has_no_call_is_told(two: Path, tmp_path: Path) -> None:
+    silent = write(tmp_path / "silent.jsonl", talk(1)[:2])
+    recording = read_recording([str(two), str(silent)])
+    assert title(recording) == "40 messages in 2 conversations, 20 model calls (1 more without any)"
+    assert (len(recording.conversations), recording.silent, recording.calls) == (2, 1, 20)
+    assert read_recording([str(silent), str(two)], 3).calls == 8
+    with pytest.raises(InvalidValue, match=r"holds 3 conversations.*1 to 3, not 4"):
+        read_recording([str(silent), str(two)], 4)
+    with pytest.raises(InvalidValue, match="no model call"):
+        read_recording([str(silent)])
+
+
+def test_every_budget_has_its_table(run: Run, two: Path) -> None:
+    ended = run("replay", two, "--budget", "2000,1000")
+    assert (ended.code, ended.err) == (0, "")
+    shown = plain(ended.out)
+    assert "40 messages in 2 conversations, 20 model calls" in shown
+    assert shown.index("at a budget of 1,000 tokens") < shown.index("at a budget of 2,000 tokens")
+    for name in KINDS:
+        assert sum(line.startswith(f"{name} ") for line in shown.splitlines()) == 2
+    assert "stand-in of 400 tokens" in shown
+    assert "money" not in shown
+    assert widest(shown) <= 100
+
+
+def test_programs_get_a_line_for_every_strategy_and_one_about_all(run: Run, two: Path) -> None:
+    *lines, last = run("replay", two, "-b", "1000,2000", "--json", "--price", "3").values()
+    assert last == {"conversations": 2, "messages": 40, "calls": 20, "too_small": []}
+    assert [(line["budget"], line["strategy"]) for line in lines] == [
+        (budget, name) for budget in (1_000, 2_000) for name in KINDS
+    ]
+    for line in lines:
+        assert line["calls"] == 20
+        assert line["money"] == pytest.approx(line["cost"] * 3 / 1e6)
+        assert set(line["illegal"]) == {"openai", "anthropic"}
+        assert line["facts"]["total"] > 10
+    ours = lines[0]
+    assert ours["strategy"] == "quire"
+    assert ours["over_budget"] == 0
+    assert ours["facts"]["shown"] + ours["facts"]["found"] == ours["facts"]["total"]
+    assert ours["latency_ms"]["median"] <= ours["latency_ms"]["p95"]
+
+
+def test_one_conversation_at_one_budget_is_shown_call_by_call_too(run: Run, two: Path) -> None:
+    shown = plain(run("replay", two, "--conversation", 1, "-b", 1_000, "--price", "3,0.3,15").out)
+    assert "call turn" in shown
+    assert "── folded" in shown
+    assert sum("look()" in line for line in shown.splitlines()) == 6
+    assert "money" in shown
+    words = ("--price", "4,2,8", "--json")  # half the price from the cache
+    *calls, sums = run("replay", two, "--conversation", 1, "-b", 1_000, *words).values()
+    assert len(calls) == 12
+    assert all(call["cost"] == call["tokens"] - call["cached"] / 2 for call in calls)
+    rows = {row["strategy"]: row for row in sums["strategies"]}
+    assert [*rows] == [*KINDS]
+    assert rows["quire"]["tokens"] == sums["quire"]["tokens"] == sum(call["tokens"] for call in calls)
+    assert rows["newest"]["tokens"] == sums["sliding_window"]["tokens"]
+    assert rows["newest"]["cached"] == sums["sliding_window"]["cached"]
+    assert sums["quire"]["cost"] == rows["quire"]["cost"] == sum(call["cost"] for call in calls)
+
+
+def test_strategies_are_chosen_by_name_and_quire_is_always_there(run: Run, two: Path) -> None:
+    *lines, _ = run("replay", two, "-b", 2_000, "--strategies", "trim,compact", "--json").values()
+    assert [line["strategy"] for line in lines] == ["quire", "trim", "compact"]
+
+
+def test_a_budget_that_is_too_small_is_left_out_and_told(run: Run, two: Path) -> None:
+    ended = run("replay", two, "-b", "60,2000")
+    assert ended.code == 0
+    assert "too small: What must be shown takes" in " ".join(ended.out.split())
+    assert run("replay", two, "-b", "60,2000", "--json").values()[-1]["too_small"] == [60]
+    refused = run("replay", two, "-b", "50,60")
+    assert (refused.code, refused.out) == (1, "")
+    assert "the budget has 60" in refused.err
+
+
+@pytest.mark.parametrize("budgets", ["1000,2000", "1000"])
+def test_a_plot_is_a_picture_with_every_strategy_in_it(run: Run, two: Path, tmp_path: Path, budgets: str) -> None:
+    picture = tmp_path / "一生.svg"
+    ended = run("replay", two, "-b", budgets, "--plot", picture)
+    assert (ended.code, ended.err) == (0, f"plotted in {picture}\n")
+    root = ElementTree.fromstring(picture.read_text("utf-8"))
+    texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "runs.jsonl: 20 model calls" in texts
+    for name in KINDS:  # in each of the three charts
+        assert sum(text.startswith(name) for text in texts) == 3
+    assert run("replay", two, "-b", budgets, "--plot", picture, "--json").code == 0  # an older picture is replaced
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-b", "0"], "tokens above 0 are needed"),
+        (["-b", "4000,-1"], "tokens above 0 are needed"),
+        (["-b", ""], "tokens above 0 are needed"),
+        (["-b", "4k"], "budget is '4k'"),
+        (["--strategies", "oldest"], "'oldest'; there are quire, unmanaged, newest"),
+        (["--price", "cheap"], "price is 'cheap'"),
+        (["--conversation", "3"], "holds 2 conversations"),
+        (["--conversation", "two"], "conversation is 'two'"),
+        (["--plot", "nowhere/life.svg"], "there is no such folder"),
+        (["--plot", "."], "it is a folder"),
+        (["--plot", "THE FILE"], "is there and is no SVG"),
+    ],
+)
+def test_what_cannot_be_is_told_before_the_work(run: Run, two: Path, words: list[str], told: str) -> None:
+    before = two.read_bytes()
+    ended = run("replay", two, *(str(two) if word == "THE FILE" else word for word in words))
+    assert (ended.code, ended.out) == (2, "")
+    assert told in ended.err
+    assert two.read_bytes() == before
+
+
+def test_a_plot_that_cannot_be_written_is_told(
+    run: Run, two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    ended = run("replay", two, "-b", 2_000, "--plot", tmp_path / "life.svg")
+    assert ended.code == 2
+    assert "life.svg': No space left on device." in ended.err
+
+
+def test_ctrl_c_ends_it_and_leaves_no_picture(
+    run: Run, two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(done: int, what: str = "") -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("quire.cli.progress.Progress.at", lambda self, done, what="": stopped(done, what))
+    ended = run("replay", two, "--plot", tmp_path / "life.svg")
+    assert (ended.code, ended.out, ended.err) == (130, "", "")
+    assert not (tmp_path / "life.svg").exists()
