@@ -1,8 +1,10 @@
-"""Run the benchmarks, print a table, and write bench/results/*.json and docs/figures.md.
+"""Run the benchmarks, print tables, and write bench/results/*.json and docs/benchmarks.md.
 
-.venv/bin/python -m bench                 everything (about ten minutes)
+.venv/bin/python -m bench                 everything (some forty minutes on two calm cores, fifteen of them the peers)
 .venv/bin/python -m bench conversation    one topic only; the others keep what was measured last
-.venv/bin/python -m bench --quick         smaller sizes, nothing written
+.venv/bin/python -m bench peers           quire beside its peers; installs them first, in environments of their own
+.venv/bin/python -m bench --quick         smaller sizes, nothing kept
+.venv/bin/python -m bench --page          nothing measured, the page written anew from what is kept
 """
 
 import argparse
@@ -11,7 +13,8 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import apsw
@@ -25,6 +28,7 @@ from bench import (
     contexts,
     conversation,
     inspector,
+    page,
     postgres,
     s3,
     search,
@@ -32,10 +36,10 @@ from bench import (
     view,
     windows,
 )
-from bench.figures import Figure, as_markdown, as_table
+from bench.figures import Figure, as_table
+from bench.peers import run as peers
+from bench.peers.results import Measured
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
 Topic = Callable[[Path, int], list[Figure]]
 
 
@@ -56,29 +60,54 @@ TOPICS: dict[str, Topic] = {
 }
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 
+ALL = [*TOPICS, page.SIDE_BY_SIDE]
+
 
 def main() -> int:
-    options = argparse.ArgumentParser(prog="bench", description="Measure quire against the raw floor.")
+    options = argparse.ArgumentParser(prog="bench", description="Measure quire against the raw floor and its peers.")
     options.add_argument("topics", nargs="*", help="what to measure; everything if not given")
-    options.add_argument("--quick", action="store_true", help="smaller sizes, nothing written")
-    options.add_argument("--size", type=int, default=0, help="pages or messages of the large context; nothing written")
+    options.add_argument("--quick", action="store_true", help="smaller sizes, nothing kept")
+    options.add_argument("--size", type=int, default=0, help="pages or messages of the large context; nothing kept")
+    options.add_argument("--peers", default="", help="only peers with these words in their names: adk,langchain")
+    options.add_argument("--page", action="store_true", help="measure nothing, write the page from what is kept")
     chosen = options.parse_args()
+    if unknown := set(chosen.topics) - set(ALL):
+        options.error(f"no topic {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
     size = chosen.size or (20_000 if chosen.quick else 1_000_000)
     holds = True
-    for name in chosen.topics or TOPICS:
+    for name in [] if chosen.page else chosen.topics or ALL:
         with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
-            figures = TOPICS[name](Path(folder), size)
-        if not figures:
-            continue
-        print(as_table(figures))
-        holds = holds and all(figure.holds for figure in figures)
-        if size == 1_000_000:
-            keep(name, figures)
-    write_page()
+            if name == page.SIDE_BY_SIDE:
+                beside(Path(folder), chosen.peers, quick=size < 1_000_000)
+            else:
+                holds = alone(name, Path(folder), size) and holds
+    page.write(ALL)
     return 0 if holds else 1
 
 
-def keep(name: str, figures: list[Figure]) -> None:
+def alone(name: str, folder: Path, size: int) -> bool:
+    """Measure one topic, print it and keep it; whether every figure is within its limit."""
+    figures = TOPICS[name](folder, size)
+    if not figures:
+        return True
+    print(as_table(figures))
+    if size == 1_000_000:
+        keep(name, {"figures": [figure.as_dict() for figure in figures]})
+    return all(figure.holds for figure in figures)
+
+
+def beside(folder: Path, names: str, *, quick: bool) -> None:
+    """Measure the peers and keep that if all were measured in full."""
+    start = time.perf_counter()
+    results = peers.run(folder, quick=quick, names=names)
+    if not results:
+        return
+    print(page.side_by_side(Measured(results)))
+    if not quick and not names:
+        keep(page.SIDE_BY_SIDE, {"minutes": round((time.perf_counter() - start) / 60, 1), **results})
+
+
+def keep(name: str, results: Mapping[str, object]) -> None:
     """Keep what was measured, with the machine it was measured on."""
     machine = {
         "cores": os.cpu_count(),
@@ -87,15 +116,9 @@ def keep(name: str, figures: list[Figure]) -> None:
         "sqlite": apsw.sqlite_lib_version(),
         "quire": quire.__version__,
     }
-    RESULTS.mkdir(exist_ok=True)
-    rows = [figure.as_dict() for figure in figures]
-    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine, "figures": rows}, indent=1) + "\n")
-
-
-def write_page() -> None:
-    """Write the page of the documentation from all that was kept."""
-    kept = {name: json.loads(file.read_text()) for name in TOPICS if (file := RESULTS / f"{name}.json").exists()}
-    (ROOT / "docs" / "figures.md").write_text(as_markdown(kept))
+    page.RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"machine": machine, **results}, indent=1, ensure_ascii=False)
+    (page.RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

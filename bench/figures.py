@@ -36,16 +36,16 @@ def as_table(figures: Sequence[Figure]) -> str:
 
 
 def as_markdown(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """Kept results as a page of the documentation, topic by topic."""
+    """Kept results as a part of the page, topic by topic."""
     return _PREFACE + "\n".join(_topic(name, results) for name, results in kept.items())
 
 
-_PREFACE = """# Figures
+_PREFACE = """## The figures of every part
 
-Written by `python -m bench`. Times vary with the machine, ratios hardly: the raw floor (one apsw `INSERT` and commit of
-the same bytes, on a file of its own) is measured in the same run, turn by turn with quire. Token counting is apart (a
-counter that counts nothing), as is the search index, which catches up before it answers. The view's floor does a whole
-turn: it counts, inserts, commits and slices a list; there tokens are counted.
+What each part of quire costs, and the most it may cost. Here the raw floor is one apsw `INSERT` and commit of the same
+bytes, on a file of its own, turn by turn with quire. Token counting is apart (a counter that counts nothing), as is the
+search index, which catches up before it answers. The view's floor does a whole turn: it counts, inserts, commits and
+slices a list; there tokens are counted.
 
 """
 
@@ -54,7 +54,7 @@ def _topic(name: str, results: Mapping[str, Any]) -> str:
     figures = [Figure(**{field: row[field] for field in _FIELDS}) for row in results["figures"]]
     rows = "\n".join(f"| {figure.name} | {_value(figure)} | {_limit(figure)} | {figure.note} |" for figure in figures)
     where = ", ".join(f"{what} {value}" for what, value in results["machine"].items())
-    return f"""## The {name}
+    return f"""### The {name}
 
 Measured on: {where}.
 

@@ -5,7 +5,7 @@ import json
 from functools import cache
 from typing import NamedTuple
 
-from bench.traces import TRACES, Values, conversation, cost, system, traces
+from bench.traces import TRACES, Values, conversation, cost, count, system, traces
 
 SWE = TRACES.parent / "swe_agent.jsonl.gz"
 LONG = 400
@@ -37,9 +37,11 @@ def talks(corpus: str, above: int = 0) -> list[Talk]:
     return [talk for talk in _talks(corpus) if talk.tokens > above]
 
 
+@cache
 def mean(corpus: str) -> float:
     """Tokens of a message, on average."""
     costs = [cost(message) for talk in _talks(corpus) for message in talk.messages]
+    count.cache_clear()  # or a peer would find counts that it has to make itself
     return sum(costs) / len(costs)
 
 

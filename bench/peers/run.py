@@ -149,7 +149,7 @@ class Bench:
         """Every corpus, budget by budget."""
         for corpus, budgets in self.sizes.budgets.items():
             with self._place(_MEMORY if _MEMORY.is_dir() else None) as place:
-                asked = {"corpus": corpus, "budgets": budgets, "limit": self.sizes.talks}
+                asked = {"corpus": corpus, "budgets": budgets, "most": self.sizes.talks}
                 answer = cells.ask("life", place, 2 * _LIMIT, **asked)
             if ERROR in answer:
                 yield corpus, answer

@@ -11,7 +11,7 @@ from bench.peers import corpora
 from bench.peers.accounting import REFUSED, billed, broken, shared, tokens
 from bench.peers.corpora import Talk
 from bench.peers.peer import Peer, Setting
-from bench.traces import Values
+from bench.traces import Values, count
 
 
 @dataclass
@@ -54,12 +54,12 @@ class Life:
         }
 
 
-def measure(kind: type[Peer], folder: Path, *, corpus: str, budgets: list[int], limit: int = 0) -> dict[str, Any]:
-    """For every budget, the conversations of a corpus that do not fit it; at most `limit` of them if it is given."""
+def measure(kind: type[Peer], folder: Path, *, corpus: str, budgets: list[int], most: int = 0) -> dict[str, Any]:
+    """For every budget, the conversations of a corpus that do not fit it; at most `most` of them if it is given."""
     mean, found = corpora.mean(corpus), {}
     for budget in budgets:
         life = Life(budget)
-        for number, talk in enumerate(corpora.talks(corpus, above=budget)[: limit or None]):
+        for number, talk in enumerate(corpora.talks(corpus, above=budget)[: most or None]):
             _replay(kind(Setting(folder, f"{budget}-{number}", budget, talk.prompt, mean)), talk, life)
         if life.calls:
             found[str(budget)] = life.told()
@@ -70,6 +70,7 @@ def _replay(peer: Peer, talk: Talk, life: Life) -> None:
     """The model is called when the newest message is not its own. What it said before is appended in that time too."""
     before: list[Values] = []
     seconds = 0.0
+    count.cache_clear()
     for message in talk.messages:
         given = peer.native(message)
         start = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import Any
 from bench.peers import corpora
 from bench.peers.adapters.floor import Floor
 from bench.peers.peer import Peer, Setting
-from bench.traces import conversation, system
+from bench.traces import conversation, count, system
 
 LAST = 200
 """Turns that count, at the end of the conversation."""
@@ -45,6 +45,7 @@ def _opened(kind: type[Peer], folder: Path, budget: int) -> Peer:
 def _turns(peer: Peer, history: Sequence[Any], last: int, seconds: float) -> tuple[list[float], bool]:
     """Seconds of the last turns, and whether all turns before them were gone through one by one."""
     messages = [peer.native(message) for message in history]
+    count.cache_clear()
     until = time.perf_counter() + seconds
     reached = 0
     while reached < len(messages) - last and time.perf_counter() < until:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.peers import corpora
 from bench.peers.peer import Peer, Setting
+from bench.peers.workloads.resume import warm_up
 from bench.traces import conversation, system
 
 MESSAGES = 20
@@ -17,6 +18,7 @@ BUDGET = 8_000
 
 def write(kind: type[Peer], folder: Path, *, writer: int, sessions: int, seconds: float) -> dict[str, Any]:
     """Write session after session, once told to begin, and say what was acknowledged."""
+    warm_up(kind)
     history = conversation(MESSAGES)
     peer: Peer | None = None
     acknowledged: dict[str, int] = {}

@@ -1,0 +1,111 @@
+"""Where quire loses: every cell in which another is better, found by going through all of them."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from bench.peers.registry import OURS, Entry
+from bench.peers.results import Cell, Measured, case_name
+
+_OWN = f"{OURS},"
+"""How the names of quire's own other forms begin: they are no others."""
+
+
+class Measure(NamedTuple):
+    """One thing that is measured: what it is called, whether less of it is better, and how a cell tells it."""
+
+    work: str
+    title: str
+    less: bool
+    value: Callable[[Cell], float | None]
+
+
+class Loss(NamedTuple):
+    """A cell in which another is better than quire."""
+
+    measure: Measure
+    entry: Entry
+    case: str
+    theirs: float
+    ours: float
+    cell: Cell
+
+
+def _field(name: str) -> Callable[[Cell], float | None]:
+    return lambda cell: cell.get(name)
+
+
+def _query(query: str, field: str) -> Callable[[Cell], float | None]:
+    return lambda cell: cell["queries"].get(query, {}).get(field)
+
+
+MEASURES = (
+    Measure("turn", "time of a turn", True, _field("ratio")),
+    Measure("resume", "time of a resume", True, _field("milliseconds")),
+    Measure("resume", "memory of a resume", True, _field("megabytes")),
+    Measure("writers", "messages a second by two writers", False, _field("rate")),
+    Measure("writers", "messages refused", True, _field("errors")),
+    Measure("writers", "messages lost", True, _field("lost")),
+    Measure("search", "time to store and index", True, _field("seconds")),
+    Measure("life", "billed tokens", True, _field("billed")),
+    Measure("life", "cached share", False, _field("cached")),
+    Measure("life", "tokens that the model sees in a call", False, _field("mean")),
+    Measure("life", "lists that a provider refuses", True, _field("refused")),
+    Measure("life", "lists over the budget", True, _field("over")),
+    Measure("life", "manager's time a call", True, _field("milliseconds")),
+)
+
+
+def losses(measured: Measured) -> list[Loss]:
+    """All of them, in the order of the measures; nothing is left out, however small."""
+    return [loss for measure in (*MEASURES, *_queries(measured)) for loss in _of(measured, measure)]
+
+
+def _queries(measured: Measured) -> Iterator[Measure]:
+    for case in measured.cases("search"):
+        for query in (measured.get("search", OURS, case) or {}).get("queries", {}):
+            yield Measure("search", f"time to find “{query}”", True, _query(query, "milliseconds"))
+            yield Measure("search", f"right hits for “{query}”", False, _query(query, "right"))
+            yield Measure("search", f"wrong hits for “{query}”", True, _query(query, "wrong"))
+
+
+def _of(measured: Measured, measure: Measure) -> Iterator[Loss]:
+    for entry in measured.entries(measure.work):
+        if entry.name == OURS or entry.name.startswith(_OWN):
+            continue
+        for case in measured.cases(measure.work):
+            cell, mine = (measured.get(measure.work, name, case) for name in (entry.name, OURS))
+            if cell is None or mine is None:
+                continue
+            theirs, ours = measure.value(cell), measure.value(mine)
+            if theirs is not None and ours is not None and (theirs < ours if measure.less else theirs > ours):
+                yield Loss(measure, entry, case, theirs, ours, cell)
+
+
+def as_markdown(measured: Measured) -> str:
+    """A table of what is lost, one line for every measure and peer."""
+    found = losses(measured)
+    grouped: dict[tuple[str, str], list[Loss]] = {}
+    for loss in found:
+        grouped.setdefault((loss.measure.title, loss.entry.name), []).append(loss)
+    rows = [
+        f"| {title} | {name} | {'; '.join(map(_told, group))} | {_beside(group)} |"
+        for (title, name), group in grouped.items()
+    ]
+    return "\n".join(["| quire loses in | to | theirs, × quire's | of that peer |", "|---|---|---|---|", *rows])
+
+
+def _told(loss: Loss) -> str:
+    ratio = f"{loss.theirs / loss.ours:.2g}×" if loss.ours else f"{loss.theirs:g} against 0"
+    return ratio if loss.measure.work in ("resume", "writers", "search") else f"{ratio} ({case_name(loss.case)})"
+
+
+def _beside(group: list[Loss]) -> str:
+    """What a reader has to know of these cells: all of it is measured or plain to see in the registry."""
+    work, entry = group[0].measure.work, group[0].entry
+    told = ["keeps nothing on disk"] if work in ("turn", "life") and not entry.durable else []
+    if work == "life":
+        calls = sum(loss.cell["calls"] for loss in group)
+        for field, what in (("refused", "refused by a provider"), ("over", "over the budget")):
+            if count := sum(loss.cell[field] for loss in group):
+                told.append(f"{count:,} of {calls:,} lists {what}")
+    return ", ".join(told)

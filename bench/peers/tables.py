@@ -1,0 +1,157 @@
+"""The side-by-side as tables: times as ratios, to the raw floor of the same run or to quire."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bench.peers.accounting import REFUSED
+from bench.peers.corpora import CORPORA
+from bench.peers.registry import FLOOR, OURS, Entry
+from bench.peers.results import Cell, Measured, case_name
+
+_WORDS = "bare FTS5, words"
+NONE = "–"
+
+
+def turn(measured: Measured) -> str:
+    """One turn, in conversations of several lengths."""
+    cases = measured.cases("turn")
+
+    def row(entry: Entry) -> list[str]:
+        cells = [measured.get("turn", entry.name, case) for case in cases]
+        return [_times(cell["ratio"]) + (r"\*" if cell["sampled"] else "") if cell else NONE for cell in cells]
+
+    return _table(measured, "turn", ["× raw floor, median", *map(case_name, cases)], row)
+
+
+def resume(measured: Measured) -> str:
+    """Going on in a fresh process."""
+    (case,) = measured.cases("resume")
+
+    def row(entry: Entry) -> list[str]:
+        cell = measured.get("resume", entry.name, case)
+        if not cell:
+            return [NONE] * 3
+        floor, ours = (against(measured, "resume", name, case, cell, "milliseconds") for name in (FLOOR, OURS))
+        return [floor, ours, f"{cell['megabytes']:.1f} MB"]
+
+    return _table(measured, "resume", ["", "× raw floor", "× quire", "memory it took"], row)
+
+
+def writers(measured: Measured) -> str:
+    """Two processes on one store."""
+    (case,) = measured.cases("writers")
+
+    def row(entry: Entry) -> list[str]:
+        cell = measured.get("writers", entry.name, case)
+        if not cell:
+            return [NONE] * 4
+        floor = measured.get("writers", FLOOR, case)
+        times = _times(floor["rate"] / cell["rate"]) if floor else NONE
+        return [times, f"{cell['sent']:,}", f"{cell['errors']:,}", str(cell.get("lost", NONE))]
+
+    head = ["", "time a message, × raw floor", "messages sent", "refused", "acknowledged, then lost"]
+    return _table(measured, "writers", head, row)
+
+
+def search(measured: Measured) -> str:
+    """Six queries, each beside bare FTS5; in brackets the right hits of those there are, at most ten."""
+    (case,) = measured.cases("search")
+    floor = measured.get("search", _WORDS, case) or {}
+    queries = list((measured.get("search", OURS, case) or {})["queries"])
+
+    def row(entry: Entry) -> list[str]:
+        cell = measured.get("search", entry.name, case)
+        if not cell or not floor:
+            return [NONE] * (1 + len(queries))
+        return [_times(cell["seconds"] / floor["seconds"]), *(_found(cell, floor, query) for query in queries)]
+
+    return _table(measured, "search", ["× bare FTS5, words", "store and index", *queries], row)
+
+
+def _found(cell: Cell, floor: Cell, query: str) -> str:
+    asked = cell["queries"][query]
+    wrong = f", {asked['wrong']} wrong" if asked["wrong"] else ""
+    times = _times(asked["milliseconds"] / floor["queries"][query]["milliseconds"])
+    return f"{times} ({asked['right']} of {asked['wanted']}{wrong})"
+
+
+def life(measured: Measured) -> str:
+    """A table for every corpus and budget."""
+    parts = []
+    for corpus, about in CORPORA.items():
+        cases = [case for case in measured.cases("life") if case.startswith(f"{corpus}/")]
+        tables = [f"**{case_name(case).replace(', ', ' at ')}**\n\n{_life(measured, case)}" for case in cases]
+        if tables:
+            parts += [f"#### {corpus.capitalize()}\n\n{about[0].upper()}{about[1:]}.", *tables]
+    return "\n\n".join(parts)
+
+
+def _life(measured: Measured, case: str) -> str:
+    def row(entry: Entry) -> list[str]:
+        cell = measured.get("life", entry.name, case)
+        if not cell:
+            return [NONE] * 7
+        return [
+            against(measured, "life", OURS, case, cell, "billed"),
+            against(measured, "life", OURS, case, cell, "tokens"),
+            f"{cell['mean']:,.0f}",
+            f"{cell['cached']:.1%}",
+            _wrong(cell),
+            f"{cell['over']:,}",
+            against(measured, "life", FLOOR, case, cell, "milliseconds"),
+        ]
+
+    calls = next(
+        cell["calls"] for entry in measured.entries("life") if (cell := measured.get("life", entry.name, case))
+    )
+    head = [
+        f"{calls:,} calls",
+        "billed, × quire",
+        "sent, × quire",
+        "mean list",
+        "cached",
+        "lists that are refused or lack something",
+        "lists over the budget",
+        "manager's time a call, × raw floor",
+    ]
+    return _table(measured, "life", head, row, case)
+
+
+def _wrong(cell: Cell) -> str:
+    """How many lists a provider refuses, then what is wrong with them and others."""
+    kinds = sorted(cell["faults"].items(), key=lambda kind: (kind[0] not in REFUSED, -kind[1]))
+    told = "; ".join(f"{kind} {count:,}" for kind, count in kinds)
+    return f"{cell['refused']:,}" + (f" ({told})" if told else "")
+
+
+def against(measured: Measured, work: str, name: str, case: str, cell: Cell, field: str) -> str:
+    """A cell's value as a multiple of another peer's."""
+    base = measured.get(work, name, case)
+    return _times(cell[field] / base[field]) if base and base[field] else NONE
+
+
+def _times(ratio: float) -> str:
+    """Two figures that count."""
+    if ratio >= 100:
+        return f"{float(f'{ratio:.2g}'):,.0f}×"
+    return f"{ratio:.2g}×" if ratio < 10 else f"{ratio:.0f}×"
+
+
+def _table(
+    measured: Measured, work: str, head: Sequence[str], row: Callable[[Entry], list[str]], case: str = ""
+) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(cells)} |" for cells in _rows(measured, work, row, case)]
+    return "\n".join(lines)
+
+
+def _rows(measured: Measured, work: str, row: Callable[[Entry], list[str]], case: str) -> Iterator[list[str]]:
+    for entry in measured.entries(work):
+        name = f"**{entry.name}**" if entry.name == OURS else entry.name
+        told = row(entry)
+        reasons = {measured.error(work, entry.name, case) for case in ([case] if case else measured.cases(work))} - {
+            None
+        }
+        if reasons and set(told) == {NONE}:
+            told[0] = f"not measured: {reasons.pop()}"
+        memory = " (in memory)" if work in ("turn", "life") and not entry.durable else ""
+        yield [name + memory, *told]
