@@ -206,6 +206,15 @@ def test_a_damaged_head_is_named() -> None:
         new_system(storage=storage)
 
 
+def test_a_page_that_was_damaged_while_it_is_in_memory_is_named() -> None:
+    storage = library()
+    book = new_system(storage=storage)
+    assert book.get_page("mem-3").index == "mem-3"
+    tamper(storage, [Put(PAGE, BESIDE, b"nonsense", MEM, b"\x80")])
+    told = [found.text for found in book.check() if found.where == "mem-3"]
+    assert told[0] == "page mem-3 is damaged: its checksum does not match."
+
+
 def test_all_that_is_broken_is_named_not_the_first_only() -> None:
     storage = library()
     tamper(storage, [placed(storage, BESIDE, INSIDE), headed(storage, SYS, visibility=Visibility.HIDDEN)])

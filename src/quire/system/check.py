@@ -11,11 +11,11 @@ from quire.records import (
     CHECKPOINTS,
     NOTE_CODE,
     PAGE_CODE,
+    Gone,
     PageRecord,
     Touched,
     decode_entry,
     decode_head,
-    decode_page,
     decode_tally,
     page_key,
     page_number,
@@ -56,18 +56,37 @@ class Problem(Struct, frozen=True):
 
 def check(state: State) -> list[Problem]:
     """All problems of a context; an empty list is a clean bill. Raises `NoSuchContext` if it was deleted."""
-    problems = list(_check_stored(state))
+    found = _Found()
+    problems = list(_check_stored(state, found))
     if any(not problem.derived for problem in problems):  # what cannot be read cannot be judged further
         return problems
-    return [*problems, *_Tree(state).problems()]
+    return [*problems, *_Tree(state, found).problems()]
 
 
-def unreadable(storage: Storage, context: str, state: State | None = None) -> Iterator[Problem]:
+class _Found:
+    """What was come by when every record was read: the pages, and which messages and notes there are."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, PageRecord | Gone] = {}
+        self.keys: dict[Family, set[int]] = {MESSAGE: set(), NOTE: set()}
+
+    def take(self, family: Family, key: int, value: object) -> None:
+        if isinstance(value, PageRecord | Gone):
+            self.pages[key] = value
+        elif family in self.keys:
+            self.keys[family].add(key)
+
+
+def unreadable(
+    storage: Storage, context: str, state: State | None = None, found: _Found | None = None
+) -> Iterator[Problem]:
     """Every record of a context that cannot be read. Streams. Needs only the storage; `state` names the pages."""
     for family, decode in DECODERS.items():
         for record in storage.scan(context, family):
             try:
-                decode(record)
+                value = decode(record)
+                if found is not None:
+                    found.take(family, record.key, value)
             except QuireError as error:
                 where, text = f"{family} {record.key}", str(error)
                 if state is not None and family == PAGE:
@@ -81,7 +100,7 @@ def _called(state: State, key: int) -> str:
     return state.index(key) if segment_number(key) < len(state.counters) else f"page {key}"
 
 
-def _check_stored(state: State) -> Iterator[Problem]:
+def _check_stored(state: State, found: _Found) -> Iterator[Problem]:
     """Every record decodes, memory says what the storage says, and the journal has no gap."""
     head = state.storage.head(state.context)
     if head is None and (deleted := state.deleted()):
@@ -95,12 +114,11 @@ def _check_stored(state: State) -> Iterator[Problem]:
     if version != state.version:
         yield Problem(1, "head", f"memory is at version {state.version}, the storage at {version}: refresh() first")
         return
-    yield from unreadable(state.storage, state.context, state)
+    yield from unreadable(state.storage, state.context, state, found)
     if stored_head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
     for key, cached in state.cached():
-        stored = state.storage.get(state.context, PAGE, key)
-        if stored is None or decode_page(stored) != cached:
+        if found.pages.get(key) != cached:
             yield Problem(1, state.index(key), "memory and storage disagree")
     yield from _check_journal(state)
 
@@ -127,24 +145,22 @@ def _is_fork(record: Record) -> bool:
 
 
 class _Tree:
-    """The tree as stored, read in one pass, judged in a second."""
+    """The tree as stored."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, found: _Found) -> None:
         self.state = state
+        self.found = found
         self.pages: dict[int, PageRecord] = {}
         self.highest: dict[int, int] = {}
         self.strays: list[int] = []
-        self.keys: set[int] = set()
-        for record in state.storage.scan(state.context, PAGE):
-            page = decode_page(record)
-            number = segment_number(record.key)
-            self.keys.add(record.key)
+        for key, page in found.pages.items():  # in the order of their keys
+            number = segment_number(key)
             if number >= len(state.counters):
-                self.strays.append(record.key)
+                self.strays.append(key)
                 continue
-            self.highest[number] = max(self.highest.get(number, 0), page_number(record.key))
+            self.highest[number] = page_number(key)
             if isinstance(page, PageRecord):
-                self.pages[record.key] = page
+                self.pages[key] = page
 
     def problems(self) -> Iterator[Problem]:
         for key in self.strays:
@@ -162,11 +178,11 @@ class _Tree:
     def _lost(self) -> Iterator[Problem]:
         """Pages and notes that the journal tells of: what was taken away leaves something under its key."""
         state = self.state
-        notes = {record.key for record in state.storage.scan(state.context, NOTE)}
+        kept = {PAGE_CODE: self.found.pages.keys(), NOTE_CODE: self.found.keys[NOTE]}
         told: set[tuple[int, int]] = set()
         for record in state.storage.scan(state.context, JOURNAL):
             for touched in decode_entry(record.key, record.value).touched:
-                stored = {PAGE_CODE: self.keys, NOTE_CODE: notes}.get(touched.family)
+                stored = kept.get(touched.family)
                 if stored is not None and touched.key not in stored and (touched.family, touched.key) not in told:
                     told.add((touched.family, touched.key))
                     yield Problem(0, self._called(touched), f"missing; journal entry {record.key} tells of it")
@@ -180,7 +196,7 @@ class _Tree:
     def _messages(self) -> Iterator[Problem]:
         """Every message stands on one page at most, is stored, and is marked only where it is out of the tree."""
         state = self.state
-        stored = {record.key for record in state.storage.scan(state.context, MESSAGE)}
+        stored = self.found.keys[MESSAGE]
         holder: dict[int, int] = {}
         for page in self.pages.values():
             where, header = state.index(page.key), page.header
