@@ -1,6 +1,7 @@
 """`quire replay`: what conversations cost, added up by hand where that can be, and told to people and programs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -8,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 import quire
+from docs.replaying import PICTURE, draw
 from quire import Message
 from quire.cli.demo.talk import MESSAGES, SYSTEM
 from quire.cli.replaying.counting import Counted
@@ -15,7 +17,7 @@ from quire.cli.replaying.life import live
 from quire.cli.replaying.prefix import Prefix
 from quire.cli.replaying.rates import OUTPUT, Rates, parse_rates
 from quire.cli.replaying.recorded import Recorded, Recording, joined, read_recording
-from quire.cli.replaying.report import title
+from quire.cli.replaying.report import head, title
 from quire.cli.replaying.strategies import KINDS, chosen
 from quire.cli.replaying.tally import Tally
 from quire.errors import InvalidValue
@@ -89,7 +91,8 @@ def test_latency_is_a_median_and_a_percentile_in_milliseconds() -> None:
 )
 def test_prices(text: str | None, read: float, output: float, million: float | None) -> None:
     rates = parse_rates(text)
-    assert (rates.price.read, rates.output, rates.million) == (pytest.approx(read), output, million)
+    assert rates.price.read == pytest.approx(read)
+    assert (rates.output, rates.million) == (output, million)
 
 
 @pytest.mark.parametrize("text", ["", "free", "0", "-3", "3,", "3,-1", "1,2,3,4", "nan", "inf", "3;0.3"])
@@ -304,3 +307,15 @@ def test_ctrl_c_ends_it_and_leaves_no_picture(
     ended = run("replay", two, "--plot", tmp_path / "life.svg")
     assert (ended.code, ended.out, ended.err) == (130, "", "")
     assert not (tmp_path / "life.svg").exists()
+
+
+def test_the_picture_in_the_docs_is_of_today() -> None:
+    assert draw() == PICTURE.read_text(encoding="utf-8"), "python -m docs.replaying draws it anew"
+
+
+def test_the_page_about_it_names_every_strategy_and_every_column() -> None:
+    page = (PICTURE.parent.parent / "howto" / "replay.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([\w-]+)`(?: ✓)? \|", page, re.MULTILINE)
+    assert named == [*KINDS]
+    columns = [word for row in re.findall(r"^\| ([^`|]+?) \|", page, re.MULTILINE) for word in row.split(", ")]
+    assert set(head(parse_rates("3"))) - {"strategy"} <= set(columns)

@@ -5,7 +5,6 @@ from statistics import median, quantiles
 
 from quire.cli.replaying.facts import Reach
 from quire.cli.replaying.rates import Rates
-from quire.messages import Provider
 
 
 class Tally:
@@ -29,7 +28,7 @@ class Tally:
         """What taking in the messages before a call and making the request took, call by call."""
         self.facts = Reach()
 
-    def count(self, tokens: int, shared: int, refusing: Collection[Provider] = (), *, over: bool = False) -> None:
+    def count(self, tokens: int, shared: int, refusing: Collection[str] = (), *, over: bool = False) -> None:
         """Count one model call."""
         self.calls += 1
         self.tokens += tokens
