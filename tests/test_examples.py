@@ -14,8 +14,9 @@ from tests.frameworks import REASON, lacks_framework
 FOLDER = Path(__file__).parent.parent / "examples"
 LARGE = {
     "airline_support": (),
-    "assistant": ("--turns", "150"),
+    "assistant": ("--turns", "90"),
     "coding_agent": ("--rounds", "1"),
+    "team": ("--tickets", "9"),
 }
 """The larger examples, each with what makes it short enough for the normal run."""
 SHORT = sorted(path for path in FOLDER.glob("*.py") if path.stem not in LARGE)

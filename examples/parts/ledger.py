@@ -1,6 +1,7 @@
 """What an agent's life cost, call by call, beside what sending everything or a sliding window would have cost."""
 
 import statistics
+from typing import Any
 
 import quire
 from quire.messages import message_tokens
@@ -29,6 +30,18 @@ class Side:
         """In plain tokens: what the cache had is cheaper."""
         return self.tokens - self.cached + CACHED * self.cached
 
+    def figures(self) -> list[int]:
+        """Everything that was counted."""
+        return [self.calls, self.tokens, self.cached, self.above, self.largest]
+
+    def add(self, figures: list[int]) -> None:
+        """Count what another one counted."""
+        self.calls += figures[0]
+        self.tokens += figures[1]
+        self.cached += figures[2]
+        self.above += figures[3]
+        self.largest = max(self.largest, figures[4])
+
     def rows(self) -> list[str]:
         """What is printed of it."""
         share = 100 * self.cached / max(1, self.tokens)
@@ -42,7 +55,7 @@ class Ledger:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.quire, self.sliding, self.everything = Side(budget), Side(budget), Side(budget)
-        self.broken: list[quire.IllegalMessage] = []
+        self.broken: list[str] = []
         self.folds = 0
         self._count = quire.VocabularyCounter().count
         self._exchanges: list[tuple[int, int]] = []  # the index of its first message, its tokens
@@ -55,7 +68,7 @@ class Ledger:
         """
         forms = (view.openai(), view.responses(), view.anthropic())
         for provider, messages in zip(PROVIDERS, forms, strict=True):
-            self.broken += quire.check_legal(messages, provider)
+            self.broken += [broken.text for broken in quire.check_legal(messages, provider)]
         self.folds += view.fold is not None
         self.quire.send(view.tokens, view.shared_prefix)
         self._take_in(ctx)
@@ -66,6 +79,18 @@ class Ledger:
         """Whether the sliding window, as it was sent last, still held this message."""
         return self._start < len(self._exchanges) and message >= self._exchanges[self._start][0]
 
+    def figures(self) -> dict[str, Any]:
+        """Everything that was counted, as plain values: another process can hand it over."""
+        sides = [side.figures() for side in (self.quire, self.sliding, self.everything)]
+        return {"sides": sides, "broken": self.broken, "folds": self.folds}
+
+    def add(self, figures: dict[str, Any]) -> None:
+        """Count what another one counted."""
+        for side, counted in zip((self.quire, self.sliding, self.everything), figures["sides"], strict=True):
+            side.add(counted)
+        self.broken += figures["broken"]
+        self.folds += figures["folds"]
+
     def show(self) -> None:
         """Print the three ways beside each other, and check what every view has to keep."""
         names = ["model calls", "input tokens", "largest request", "above the budget", "from the prompt cache"]
@@ -74,6 +99,7 @@ class Ledger:
         print(f"\n{'':24}{'quire':>14}{'sliding window':>16}{'everything':>14}")
         for name, *cells in zip(names, *columns, strict=True):
             print(f"{name:24}{cells[0]:>14}{cells[1]:>16}{cells[2]:>14}")
+        print("(the other two send the prompt and messages alone: no windows, no notes, nothing shared)")
         print(f"{self.folds} folds; {len(self.broken)} views broke a rule; the budget is {self.budget:,}")
         assert not self.broken, self.broken[0]
         assert self.quire.largest <= self.budget
