@@ -125,7 +125,7 @@ told is stored.
 ### Search
 
 100,000 short texts, half English, half Chinese. Times are those of bare FTS5 tables of words, as multiples; in
-brackets the right hits, those that have all words, of the ten wanted at most.
+brackets the hits that have all words, of those there are, ten at most, and others, which have some of the words.
 
 {search}
 

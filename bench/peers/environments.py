@@ -89,4 +89,4 @@ def _failure(environment: Environment, files: list[str]) -> str | None:
     if done.returncode == 0:
         return None
     told = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    return (told[0] if told else "pip failed").replace("\t", " ")[:200]
+    return (told[0].removeprefix("ERROR: ") if told else "pip failed").replace("\t", " ")[:200]

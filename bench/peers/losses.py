@@ -65,7 +65,7 @@ def _queries(measured: Measured) -> Iterator[Measure]:
         for query in (measured.get("search", OURS, case) or {}).get("queries", {}):
             yield Measure("search", f"time to find “{query}”", True, _query(query, "milliseconds"))
             yield Measure("search", f"right hits for “{query}”", False, _query(query, "right"))
-            yield Measure("search", f"wrong hits for “{query}”", True, _query(query, "wrong"))
+            yield Measure("search", f"hits that lack a word of “{query}”", True, _query(query, "others"))
 
 
 def _of(measured: Measured, measure: Measure) -> Iterator[Loss]:
@@ -95,7 +95,7 @@ def as_markdown(measured: Measured) -> str:
 
 
 def _told(loss: Loss) -> str:
-    ratio = f"{loss.theirs / loss.ours:.2g}×" if loss.ours else f"{loss.theirs:g} against 0"
+    ratio = f"{loss.theirs / loss.ours:.3g}×" if loss.ours else f"{loss.theirs:g} against 0"
     return ratio if loss.measure.work in ("resume", "writers", "search") else f"{ratio} ({case_name(loss.case)})"
 
 

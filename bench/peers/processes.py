@@ -1,6 +1,7 @@
 """Cells as processes: started with what is asked, given a time limit, and their answer read."""
 
 import json
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from bench.peers.environments import Environment
 from bench.peers.registry import Entry
 
 ERROR = "error"
+_PATH = re.compile(r"(?:/[\w.+-]+){2,}")
 Answer = dict[str, Any]
 
 
@@ -52,4 +54,9 @@ def finished(process: "subprocess.Popen[str]", limit: float, said: str | None = 
         answer: Answer = json.loads(lines[-1].removeprefix(ANSWER))
         return answer
     told = errors.strip().splitlines() or ["it ended without a word"]
-    return {ERROR: told[-1][:200]}
+    return {ERROR: without_paths(told[-1])[:200]}
+
+
+def without_paths(text: str) -> str:
+    """An error's text as it reads on any machine."""
+    return _PATH.sub("…", text)

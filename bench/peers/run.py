@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.peers import corpora
 from bench.peers.environments import Environment, made
-from bench.peers.processes import ERROR, Answer, Cells, finished
+from bench.peers.processes import ERROR, Answer, Cells, finished, without_paths
 from bench.peers.registry import Entry, chosen
 
 Results = dict[str, Any]
@@ -138,7 +138,11 @@ class Bench:
         sent = sum(answer["sent"] for answer in answers)
         kinds = sum((Counter(answer["errors"]) for answer in answers), Counter[str]())
         found = {"rate": sent / max(answer["seconds"] for answer in answers), "sent": sent, "errors": kinds.total()}
-        return {**found, "kinds": dict(kinds), **cells.ask("check", store, _LIMIT, acknowledged=str(file))}
+        return {
+            **found,
+            "kinds": {without_paths(kind): count for kind, count in kinds.items()},
+            **cells.ask("check", store, _LIMIT, acknowledged=str(file)),
+        }
 
     def search(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
         """Many short texts and six queries."""

@@ -31,7 +31,7 @@ def resume(measured: Measured) -> str:
         if not cell:
             return [NONE] * 3
         floor, ours = (against(measured, "resume", name, case, cell, "milliseconds") for name in (FLOOR, OURS))
-        return [floor, ours, f"{cell['megabytes']:.1f} MB"]
+        return [floor, ours, f"{cell['megabytes']:.2f} MB"]
 
     return _table(measured, "resume", ["", "× raw floor", "× quire", "memory it took"], row)
 
@@ -69,9 +69,9 @@ def search(measured: Measured) -> str:
 
 def _found(cell: Cell, floor: Cell, query: str) -> str:
     asked = cell["queries"][query]
-    wrong = f", {asked['wrong']} wrong" if asked["wrong"] else ""
+    others = f", {asked['others']} others" if asked["others"] else ""
     times = _times(asked["milliseconds"] / floor["queries"][query]["milliseconds"])
-    return f"{times} ({asked['right']} of {asked['wanted']}{wrong})"
+    return f"{times} ({asked['right']} of {asked['wanted']}{others})"
 
 
 def life(measured: Measured) -> str:

@@ -20,7 +20,7 @@ def life(billed: float, **more: Any) -> dict[str, Any]:
 
 
 def found(milliseconds: float, right: int = 10) -> dict[str, Any]:
-    asked = {"milliseconds": milliseconds, "right": right, "wrong": 0, "wanted": 10}
+    asked = {"milliseconds": milliseconds, "right": right, "others": 0, "wanted": 10}
     return {"seconds": 2.0, "queries": {QUERY: asked}}
 
 
@@ -79,7 +79,7 @@ def test_a_loss_tells_by_how_much_and_what_the_winner_pays_for_it() -> None:
     rows = as_markdown(Measured(results())).splitlines()
     assert f"| time of a turn | {QUICK} | 0.1× (100 messages, 8k) | keeps nothing on disk |" in rows
     told = "keeps nothing on disk, 4 of 10 lists refused by a provider"
-    assert f"| billed tokens | {QUICK} | 0.88× (long, 8k) | {told} |" in rows
+    assert f"| billed tokens | {QUICK} | 0.875× (long, 8k) | {told} |" in rows
 
 
 def test_the_tables_tell_ratios_failures_and_what_is_broken() -> None:
@@ -88,7 +88,7 @@ def test_the_tables_tell_ratios_failures_and_what_is_broken() -> None:
     assert f"| {BROKEN} (in memory) | not measured: ERROR: no wheel |" in text
     assert "| 4 (a result without its call 4) | 0 |" in text
     assert "| **quire** | 1× | 2× (10 of 10) |" in text
-    assert "| raw floor | 1× | 0.33× | 1.0 MB |" in text
+    assert "| raw floor | 1× | 0.33× | 1.00 MB |" in text
 
 
 def test_the_plots_are_whole_documents_that_name_every_row() -> None:

@@ -17,6 +17,7 @@ from bench.peers.peer import Peer, Searcher, Setting
 from bench.peers.processes import ERROR, finished
 from bench.peers.registry import FLOOR, OURS, PEERS, SEARCHERS, chosen
 from bench.peers.workloads.life import Life, _replay
+from bench.peers.workloads.search import has_all
 from bench.traces import Values
 
 ADAPTERS = Path(__file__).parents[2] / "bench" / "peers" / "adapters"
@@ -80,6 +81,13 @@ def test_a_search_gives_the_texts_it_found(kind: type[Searcher], tmp_path: Path)
     assert len(searcher.find("退款")) == (kind is QuireSearch)  # bare FTS5 finds no word of two characters
 
 
+def test_english_words_are_looked_for_whole_and_chinese_ones_anywhere() -> None:
+    assert has_all("Refund: a bag was lost", "lost refund")
+    assert not has_all("it was refunded", "refund")
+    assert has_all("用户想取消航班并退款", "退款 取消")
+    assert not has_all("用户想取消航班", "退款")
+
+
 def test_every_row_has_an_adapter_and_its_requirements() -> None:
     for entry in (*PEERS, *SEARCHERS):
         module, name = entry.where.split(":")
@@ -103,7 +111,7 @@ def test_some_peers_can_be_chosen_and_always_stand_beside_quire_and_the_floor() 
     ("code", "answer"),
     [
         ("print('noise'); print('answer {\"ratio\": 2}')", {"ratio": 2}),
-        ("raise ValueError('no store')", {ERROR: "ValueError: no store"}),
+        ("raise ValueError('no store in /a/b.c/d')", {ERROR: "ValueError: no store in …"}),
         ("print('answer {}'); raise SystemExit(3)", {ERROR: "it ended without a word"}),
     ],
 )
