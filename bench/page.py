@@ -96,8 +96,9 @@ everything would cost, if the model could take it.
 
 ### A turn
 
-One message is appended, durably where the peer has a store, and the list for the model is made. A star: the peer is
-so slow that most of the conversation was filled in at once and only some of the last turns were measured.
+One message is appended, durably where the peer has a store, and the list for the model is made. The last
+200 turns count. A star: all turns one by one would have taken longer than some seconds, so the rest of the
+conversation was filled in at once, and as many of the last turns were measured as there was time for.
 
 ![A durable turn, by the length of the conversation](images/bench-turn.svg)
 

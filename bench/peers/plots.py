@@ -48,7 +48,11 @@ def _life(measured: Measured) -> str:
 
 def _note(cell: Cell) -> str:
     told = [(cell["over"], "over the budget"), (cell["refused"], "refused")]
-    return ", ".join(f"{count / cell['calls']:.0%} {what}" for count, what in told if count)
+    return ", ".join(f"{_share(count / cell['calls'])} {what}" for count, what in told if count)
+
+
+def _share(part: float) -> str:
+    return f"{part:.0%}" if part >= 0.01 else "under 1%"
 
 
 def _budgets(measured: Measured) -> str:
