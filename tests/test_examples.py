@@ -75,6 +75,11 @@ def test_the_larger_example_needs_nothing_but_quire(path: Path) -> None:
     assert used <= {*sys.stdlib_module_names, "quire", "parts"}
 
 
+def test_every_example_is_on_its_page() -> None:
+    page = (FOLDER.parent / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert [path.name for path in FOLDER.glob("*.py") if f"`python examples/{path.name}`" not in page] == []
+
+
 def _module(node: ast.AST) -> list[str]:
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
