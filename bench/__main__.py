@@ -76,11 +76,13 @@ def main() -> int:
     size = chosen.size or (20_000 if chosen.quick else 1_000_000)
     holds = True
     for name in [] if chosen.page else chosen.topics or ALL:
+        start = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
             if name == page.SIDE_BY_SIDE:
                 beside(Path(folder), chosen.peers, quick=size < 1_000_000)
             else:
                 holds = alone(name, Path(folder), size) and holds
+        print(f"{name}: {(time.perf_counter() - start) / 60:.1f} minutes", file=sys.stderr)
     page.write(ALL)
     return 0 if holds else 1
 
