@@ -12,6 +12,7 @@ import quire
 from docs.replaying import PICTURE, draw
 from quire import Message
 from quire.cli.demo.talk import MESSAGES, SYSTEM
+from quire.cli.progress import Progress
 from quire.cli.replaying.counting import Counted
 from quire.cli.replaying.life import live
 from quire.cli.replaying.prefix import Prefix
@@ -300,10 +301,11 @@ def test_a_plot_that_cannot_be_written_is_told(
 def test_ctrl_c_ends_it_and_leaves_no_picture(
     run: Run, two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(done: int, what: str = "") -> None:
-        raise KeyboardInterrupt
+    def stopped(_: Progress, done: int, what: str = "") -> None:
+        if (done, what) == (30, "model calls"):
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr("quire.cli.progress.Progress.at", lambda self, done, what="": stopped(done, what))
+    monkeypatch.setattr(Progress, "at", stopped)
     ended = run("replay", two, "--plot", tmp_path / "life.svg")
     assert (ended.code, ended.out, ended.err) == (130, "", "")
     assert not (tmp_path / "life.svg").exists()

@@ -51,7 +51,9 @@ def _replay(options: argparse.Namespace, out: Out) -> None:
     plot = None if options.plot is None else Path(options.plot)
     if plot is not None:
         check_plot(plot)
-    recording = read_recording(options.file, number_of(options.conversation))
+    number = number_of(options.conversation)
+    with Progress("Reading") as progress:
+        recording = read_recording(options.file, number, lambda done: progress.at(done, "conversations"))
     if options.joined:
         recording = joined(recording)
     alone = recording.conversations[0] if len(recording.conversations) == len(budgets) == 1 else None

@@ -1,6 +1,8 @@
 """The price of a whole life: conversations played with every strategy at every budget."""
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple
 
@@ -56,17 +58,30 @@ def live(
     done = 0
     for recorded in recording.conversations:
         played = _Played(recorded, mean)
-        for budget in budgets:
-            for kind in kinds:
-                if budget in refused:
-                    break
+        with _unswept():
+            for one in table.values():
+                if one.budget in refused:
+                    continue
                 try:
-                    for _ in played.play(kind, budget, table[budget, kind.name].tally):
+                    for _ in played.play(one.kind, one.budget, one.tally):
                         done += 1
                         progress(done)
                 except IrreducibleFloor as error:
-                    refused[budget] = error
+                    refused[one.budget] = error
     return Life([one for one in table.values() if one.budget not in refused], refused)
+
+
+@contextmanager
+def _unswept() -> Iterator[None]:
+    """Let the garbage collector wait: its pauses come from what all strategies left, and one would be timed for it."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+            gc.collect()
 
 
 class _Played:

@@ -35,7 +35,7 @@ def check_plot(path: Path) -> None:
     try:
         if path.is_dir():
             raise InvalidValue(f"Cannot write the plot to {str(path)!r}: it is a folder.")
-        if path.exists() and not path.read_bytes()[:256].lstrip().startswith((b"<svg", b"<?xml")):
+        if path.exists() and not _is_svg(path):
             raise InvalidValue(f"{str(path)!r} is there and is no SVG; choose another name for the plot.")
         if not path.absolute().parent.is_dir():
             raise InvalidValue(f"Cannot write the plot to {str(path)!r}: there is no such folder.")
@@ -49,6 +49,11 @@ def write_plot(path: Path, picture: str) -> None:
         path.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise _unwritable(path, error) from None
+
+
+def _is_svg(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(256).lstrip().startswith((b"<svg", b"<?xml"))
 
 
 def _panel(life: Life, title: str, axis: Axis, value: Callable[[Tally], float]) -> Panel:

@@ -4,7 +4,7 @@ A call whose id another one had before gets one of its own, as in a view: what i
 not how they were recorded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import quire
@@ -44,16 +44,22 @@ class Recording(NamedTuple):
         return sum(recorded.calls for recorded in self.conversations)
 
 
-def read_recording(sources: Sequence[str], number: int | None = None) -> Recording:
+def read_recording(
+    sources: Sequence[str], number: int | None = None, progress: Callable[[int], None] = lambda done: None
+) -> Recording:
     """All conversations of some files, or the one with a number, counted from 1 through all files.
 
-    Raises `InvalidValue` where a file cannot be read, the number names none, or there is no model call in any.
+    `progress` hears of every conversation. Raises `InvalidValue` where a file cannot be read, the number names none,
+    or there is no model call in any.
     """
     histories = [read_history(source) for source in sources]
     names = ", ".join(history.source for history in histories)
     found = [conversation for history in histories for conversation in history.conversations]
     taken = found if number is None else [History(names, found, []).chosen(number)]
-    recorded = [_recorded(conversation) for conversation in taken]
+    recorded: list[Recorded] = []
+    for conversation in taken:
+        recorded.append(_recorded(conversation))
+        progress(len(recorded))
     spoken = [one for one in recorded if one.calls]
     if not spoken:
         raise InvalidValue(f"{names!r} holds no message of an assistant's, and so no model call to replay.")
