@@ -1,5 +1,9 @@
-"""Options of the whole suite."""
+"""Options of the whole suite, and what makes it quick: compile once, keep the folders of tests in memory."""
 
+import gc
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +11,17 @@ import pytest
 from tests.frameworks import FOLDERS, MISSING
 
 pytest.register_assert_rewrite("quire.testing", "tests.storage.folders")
+
+_MEMORY = Path("/dev/shm")
+_ROOM = 4 * 2**30
+"""The bytes that must be free there: a container may have no more than a few megabytes."""
+
+# A worker and every program that a test starts would compile the library anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A killed process loses nothing that it wrote to either; to wait for a disk proves nothing more.
+if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,3 +43,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for keyword, (option, skip) in skipped.items():
             if keyword in item.keywords and not config.getoption(option):
                 item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Tests and modules stay to the end: the collector of garbage need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
