@@ -33,11 +33,11 @@ class SupportDesk:
         self.tools = ctx.tools.only("find", "read_page", "write_page")
         self.beside = quire.count_tools(self.tools.openai(beside=schemas()))
 
-    def answer(self, said: str) -> str:
+    def answer(self, said: str, most: int = 30) -> str:
         """What the clerk says in the end."""
         print(f"\ncustomer  {said}")
         self.ctx.user(said)
-        while True:
+        for _ in range(most):
             view = self.ctx.render(reserve=self.beside, recall=0.2)
             self.ledger.sent(self.ctx, view, reserve=self.beside)
             self.pairs += paired(view)
@@ -49,6 +49,7 @@ class SupportDesk:
                 return answer
             for call in calls:
                 self.run(call)
+        raise TimeoutError(f"no answer after {most} calls")
 
     def run(self, call: quire.ToolCall) -> None:
         """Run one call, the airline's or quire's."""

@@ -80,10 +80,10 @@ class Counter(Sight):
             (r"my mother eats", self.food),
             (r"", self.hand_over),
         ]
-        pattern, rule = next(found for found in rules if re.search(found[0], self.asked))
-        wanted = re.search(pattern, self.asked)
+        matches = ((re.search(pattern, self.asked), rule) for pattern, rule in rules)
+        wish, rule = next((match.groups(), rule) for match, rule in matches if match)
         try:
-            return rule(*(wanted.groups() if wanted else ()))
+            return rule(*wish)
         except Needed as needed:
             return [needed.call]
 
