@@ -69,9 +69,9 @@ def test_while_the_prefix_is_warm_nothing_folds_early(seconds: int) -> None:
 
 
 def test_a_small_view_does_not_fold_and_without_the_option_none_does() -> None:
-    for share, config in ((0.3, {"cache_seconds": KEPT}), (0.65, {})):
+    for share, seconds in ((0.3, KEPT), (0.65, None)):
         hands = Hands()
-        ctx = opened(hands, **config)
+        ctx = opened(hands, cache_seconds=seconds)
         until(ctx, hands, share)
         hands.now += 10 * KEPT * SECOND
         ctx.user("And now?")
