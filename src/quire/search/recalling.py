@@ -40,6 +40,8 @@ _MOST_LINES = 2_000
 _LONGEST_SMALL_TALK = 80
 
 Count = Callable[[str], int]
+Hits = Mapping[str, int]
+"""How often an exchange holds each word of the question that it holds."""
 
 
 class Memory(Struct, frozen=True):
@@ -77,18 +79,15 @@ class Words:
     """The words of what was said, kept from one question to the next."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[str, Counter[str]]] = {}
+        self._known: dict[int, tuple[str, Counter[str], int]] = {}
 
-    def of(self, memory: Memory) -> Counter[str]:
-        """How often each word occurs, the speaker's name included."""
+    def of(self, memory: Memory) -> tuple[Counter[str], int]:
+        """How often each word occurs, the speaker's name included, and how many words that makes."""
         found = self._known.get(memory.key)
-        if found is None or found[0] is not memory.text:
-            if found is None or found[0] != memory.text:
-                said = Counter(map(stem, terms(f"{memory.speaker}: {memory.text}")))
-            else:
-                said = found[1]
-            found = self._known[memory.key] = (memory.text, said)
-        return found[1]
+        if found is None or (found[0] is not memory.text and found[0] != memory.text):
+            said = Counter(map(stem, terms(f"{memory.speaker}: {memory.text}")))
+            found = self._known[memory.key] = (memory.text, said, said.total())
+        return found[1], found[2]
 
 
 Likeness = Callable[[Sequence[Memory]], Sequence[float]]
@@ -159,25 +158,24 @@ def score(
 ) -> tuple[list[float], list[str]]:
     """What each of them is worth, and what speaks for it most."""
     said = [words.of(memory) for memory in memories]
-    alone = [([Counter({word: held[word] for word in asked if word in held})], held.total()) for held in said]
-    hits = [found[0][0] for found in alone]
-    sizes = [size for _, size in alone]
+    hits: list[Hits] = [{word: held[word] for word in asked if word in held} for held, _ in said]
+    sizes = [size for _, size in said]
     groups = _sessions(memories)
-    near = [[m for m in (n - 1, n, n + 1) if _are_next(memories, groups, n, m)] for n in range(len(memories))]
+    beside = _Beside(memories, groups)
     whole: dict[int, list[int]] = {}
     for number, group in enumerate(groups):
         whole.setdefault(group, []).append(number)
-    one = _measured(_bm25(asked, [[n] for n in range(len(memories))], hits, sizes))
-    three = _measured(_bm25(asked, near, hits, sizes))
-    session = dict(zip(whole, _measured(_bm25(asked, list(whole.values()), hits, sizes)), strict=True))
+    one = _measured(_bm25(hits, sizes))
+    three = _measured(_bm25(*_joined(beside.threes(), hits, sizes)))
+    session = dict(zip(whole, _measured(_bm25(*_joined(whole.values(), hits, sizes))), strict=True))
     like = [
         sum(values) for values in zip(*(_measured(_own(give(memories), memories)) for give in likeness), strict=True)
     ]
     total = [
         one[n] + three[n] + SESSION * session[groups[n]] + (like[n] if like else 0.0) for n in range(len(memories))
     ]
-    shared = [_shared(total, memories, groups, n) for n in range(len(memories))]
-    return shared, [_reason(hits[n], like[n] if like else 0.0, total[n]) for n in range(len(memories))]
+    reasons = [_reason(hits[n], like[n] if like else 0.0, total[n]) for n in range(len(memories))]
+    return beside.shared(total), reasons
 
 
 def _own(likeness: Sequence[float], memories: Sequence[Memory]) -> list[float]:
@@ -185,27 +183,34 @@ def _own(likeness: Sequence[float], memories: Sequence[Memory]) -> list[float]:
     return [0.0 if memory.echo else value for value, memory in zip(likeness, memories, strict=True)]
 
 
-def _bm25(
-    asked: Mapping[str, None], units: Sequence[Sequence[int]], hits: Sequence[Counter[str]], sizes: Sequence[int]
-) -> list[float]:
-    """BM25 of units that are made of several exchanges each."""
-    held = [hits[unit[0]] if len(unit) == 1 else _sum([hits[n] for n in unit]) for unit in units]
-    lengths = [sum(sizes[n] for n in unit) for unit in units]
+def _bm25(held: Sequence[Hits], lengths: Sequence[int]) -> list[float]:
+    """BM25 of exchanges or of several together: how often each holds the words, and how many words it has."""
     average = max(sum(lengths) / len(lengths), 1.0) if lengths else 1.0
     holding = Counter(word for found in held for word in found)
-    worth = {word: log(1 + (len(units) - n + 0.5) / (n + 0.5)) * (_K1 + 1) for word, n in holding.items()}
-    scores = []
-    for found, length in zip(held, lengths, strict=True):
-        norm = _K1 * (1 - _B + _B * length / average)
-        scores.append(sum(worth[word] * times / (times + norm) for word, times in found.items()))
+    worth = {word: log(1 + (len(held) - n + 0.5) / (n + 0.5)) * (_K1 + 1) for word, n in holding.items()}
+    scores = [0.0] * len(held)
+    for number, found in enumerate(held):
+        if found:  # most hold none of the words
+            norm = _K1 * (1 - _B + _B * lengths[number] / average)
+            scores[number] = sum(worth[word] * times / (times + norm) for word, times in found.items())
     return scores
 
 
-def _sum(counters: Sequence[Counter[str]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for counter in counters:
-        if counter:
-            total.update(counter)
+def _joined(units: Iterable[Sequence[int]], hits: Sequence[Hits], sizes: Sequence[int]) -> tuple[list[Hits], list[int]]:
+    """What exchanges hold together, and how long they are together."""
+    held, lengths = list[Hits](), list[int]()
+    for unit in units:
+        found = [hits[n] for n in unit if hits[n]]
+        held.append(_sum(found) if len(found) > 1 else found[0] if found else {})
+        lengths.append(sum([sizes[n] for n in unit]))
+    return held, lengths
+
+
+def _sum(found: Sequence[Hits]) -> Hits:
+    total = dict(found[0])
+    for hits in found[1:]:
+        for word, times in hits.items():
+            total[word] = total.get(word, 0) + times
     return total
 
 
@@ -233,23 +238,40 @@ def _sessions(memories: Sequence[Memory]) -> list[int]:
     return groups
 
 
-def _are_next(memories: Sequence[Memory], groups: Sequence[int], one: int, other: int) -> bool:
-    """Whether two exchanges stand next to each other in one session, or are the same."""
-    if not 0 <= other < len(memories) or groups[one] != groups[other]:
-        return False
-    return abs(memories[one].place - memories[other].place) == abs(one - other)
+class _Beside:
+    """Which exchanges stand next to each other in one session, one or two steps apart."""
+
+    def __init__(self, memories: Sequence[Memory], groups: Sequence[int]) -> None:
+        places = [memory.place for memory in memories]
+        self._count = len(memories)
+        self._next = {step: self._apart(step, places, groups) for step in (1, 2)}
+
+    def threes(self) -> list[list[int]]:
+        """Each exchange with those before and after it."""
+        near = self._next[1]
+        return [[*([n - 1] if n and near[n - 1] else ()), n, *([n + 1] if near[n] else ())] for n in range(self._count)]
+
+    def shared(self, total: Sequence[float]) -> list[float]:
+        """What each is worth with what its neighbours and theirs give of their score."""
+        shared = list(total)
+        for step, share in ((1, NEAR), (2, NEXT)):
+            near = self._next[step]
+            for n in range(self._count):
+                if n >= step and near[n - step]:
+                    shared[n] += share * total[n - step]
+                if near[n]:
+                    shared[n] += share * total[n + step]
+        return shared
+
+    @staticmethod
+    def _apart(step: int, places: Sequence[int], groups: Sequence[int]) -> list[bool]:
+        """For each, whether the one so many steps later stands so many places later in the same session."""
+        pairs = zip(places, places[step:], groups, groups[step:], strict=False)
+        later = [one == other and abs(there - here) == step for here, there, one, other in pairs]
+        return later + [False] * (len(places) - len(later))
 
 
-def _shared(total: Sequence[float], memories: Sequence[Memory], groups: Sequence[int], number: int) -> float:
-    value = total[number]
-    for step, share in ((1, NEAR), (2, NEXT)):
-        for other in (number - step, number + step):
-            if _are_next(memories, groups, number, other):
-                value += share * total[other]
-    return value
-
-
-def _reason(hits: Counter[str], like: float, total: float) -> str:
+def _reason(hits: Hits, like: float, total: float) -> str:
     if hits:
         return f"it has {', '.join(_runs(hits))}"
     return "it is like the question" if like > total / 2 else "it stands beside what answers the question"
