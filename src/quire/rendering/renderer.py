@@ -22,7 +22,7 @@ from quire.view.folded import Folded
 from quire.view.lines import FOLDED, block_head
 from quire.view.maker import NO_RESULT, Maker
 from quire.view.options import COLD_SHARE, RECALL_SHARE, TARGET_SHARE, CompressionConfig, RenderOptions
-from quire.view.parts import Part, total_tokens
+from quire.view.parts import Part, Shown, total_tokens
 from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 ACTOR = "renderer"
 _WORTHWHILE = 0.05
+_NAMED = 6
+"""Pages that an error names; more lines of one segment are named together."""
 
 
 class Renderer:
@@ -341,10 +343,27 @@ def _summarising(config: CompressionConfig) -> "Summarising | None":
 def _floor(scene: Scene, tail: Tail, total: int, room: int, limit: int) -> IrreducibleFloor:
     parts = [*scene.parts(), *tail.parts()]
     shown = sorted((s for part in parts for s in part.pages), key=lambda s: -s.tokens)
-    rows = [(s.tokens, s.index) for s in shown[:6]] + [(part.tokens, part.kind) for part in parts if not part.pages]
+    lists = _long_lists(parts)
+    single = [(s.tokens, s.index) for s in shown if s.granularity != "line" or _segment(s) not in lists]
+    apart = [(part.tokens, part.kind) for part in parts if not part.pages]
+    rows = [*single[:_NAMED], *apart, *((sum(lines), f"{len(lines)} lines of {name}") for name, lines in lists.items())]
     named = ", ".join(f"{name} ({tokens:,})" for tokens, name in sorted(rows, key=lambda row: -row[0]))
     reserved = f" of {limit:,}, for {limit - room:,} are reserved" if room < limit else ""
+    hiding = "".join(f" hide('{name}-0')," for name in lists)
     return IrreducibleFloor(
         f"What must be shown takes {total:,} tokens, the budget has {room:,}{reserved}: {named}. Raise the budget,"
-        f"{' reserve less,' if reserved else ''} shorten the system prompt, or unpin pages."
+        f"{' reserve less,' if reserved else ''}{hiding} shorten the system prompt, or unpin pages."
     )
+
+
+def _long_lists(parts: Sequence[Part]) -> dict[str, list[int]]:
+    """The segments beside the conversation that take many lines, each small: the tokens of every line."""
+    lines: dict[str, list[int]] = {}
+    for shown in (shown for part in parts if part.kind == "segment" for shown in part.pages):
+        if shown.granularity == "line":
+            lines.setdefault(_segment(shown), []).append(shown.tokens)
+    return {name: tokens for name, tokens in lines.items() if len(tokens) > _NAMED}
+
+
+def _segment(shown: Shown) -> str:
+    return shown.index.rpartition("-")[0]
