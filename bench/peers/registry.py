@@ -61,8 +61,8 @@ PEERS = (
         "langchain:Summarized",
         "langchain",
         "langchain",
-        "at 80 % of the room a summary takes the place of the oldest messages, 30 % stay; a scripted model writes it, "
-        "and what that model reads and writes is billed",
+        "at 80 % of the room a summary takes the place of the oldest messages, 30 % stay; a scripted model writes it "
+        "(some 300 tokens), and what that model reads and writes is billed",
         IN_MEMORY,
     ),
     Entry(

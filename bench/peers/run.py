@@ -25,7 +25,7 @@ class Sizes:
     """How much is measured."""
 
     turns: tuple[tuple[int, int], ...] = ((100, 8_000), (1_000, 8_000), (10_000, 8_000), (10_000, 128_000))
-    seconds: float = 4
+    seconds: float = 2.5
     """For the turns before those that count, and for those that count."""
 
     resume: int = 10_000
@@ -41,8 +41,8 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(((100, 8_000),), 1, 500, 1, 10, 2_000, {"long": [8_000], "coding": [8_000]}, 1)
-_LIMIT = 150
-"""Seconds for one process."""
+_LIMIT, _TURNS = 150, 45
+"""Seconds for one process; some peers would take an hour for a few turns of a long conversation."""
 
 _MEMORY = Path("/dev/shm")
 """Where replays keep their stores, if it is there: what is told of them is not the disk."""
@@ -104,7 +104,7 @@ class Bench:
         for messages, budget in self.sizes.turns:
             with self._place() as place:
                 asked = {"messages": messages, "budget": budget, "seconds": self.sizes.seconds}
-                yield f"{messages}/{budget}", cells.ask("turn", place, _LIMIT, **asked)
+                yield f"{messages}/{budget}", cells.ask("turn", place, _TURNS, **asked)
 
     def resume(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
         """One store, opened by several processes one after the other: the quickest counts."""
