@@ -96,8 +96,9 @@ def _memory(state: State, page: PageRecord, place: int, segments: frozenset[str]
     if found is None or found[0] != (page.header.numbers, segments):
         said = [state.message(number).message for number in page.header.numbers]
         echo = is_echo(said, segments)
-        text = "" if echo else "\n".join(filter(None, (message.text for message in said)))
-        memory = Memory(page.key, place, page.header.created, speaker(said[0]), text, echo)
+        first, *others = [message for message in said if message.text] or said[:1]
+        text = "\n".join([first.text, *(f"{speaker(other)}: {other.text}" for other in others)])  # results of calls
+        memory = Memory(page.key, place, page.header.created, speaker(first), "" if echo else text, echo)
         found = known[page.key] = ((page.header.numbers, segments), memory)
         while len(known) > _KEPT:
             known.popitem(last=False)

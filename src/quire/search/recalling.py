@@ -351,9 +351,12 @@ class _Block:
 
 
 def _said(memory: Memory, text: str) -> str:
-    return f"{in_one_line(memory.speaker)}: {text}\n"
+    """A text as it stands in the block. Its further lines are indented: what stands at the margin is ours, a day or a
+    speaker, and no text can put words into another's mouth."""
+    return f"{in_one_line(memory.speaker)}: {_INDENT.join(text.splitlines())}\n"
 
 
+_INDENT = "\n "
 _SMALLEST = 12
 """Tokens below which no further line is tried."""
 
