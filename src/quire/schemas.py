@@ -9,6 +9,7 @@ from quire.tokens import TokenCounter, VocabularyCounter
 
 _PER_TOOL = 8
 _PER_LIST = 12
+_COUNTER = VocabularyCounter()
 
 
 def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) -> int:
@@ -19,7 +20,7 @@ def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) ->
     """
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
         raise InvalidValue(f"tools is {shown(tools)}; a list of tool schemas is needed.")
-    count = (VocabularyCounter() if counter is None else counter).count
+    count = (_COUNTER if counter is None else counter).count
     sizes = [sum(map(count, _texts(tool, f"tools[{n}]"))) + _PER_TOOL for n, tool in enumerate(tools)]
     return sum(sizes) + _PER_LIST if sizes else 0
 

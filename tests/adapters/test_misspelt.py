@@ -33,7 +33,7 @@ def test_an_option_that_there_is_not_is_named_with_those_there_are(adapter: str,
 
 
 def test_an_option_of_render_that_there_is_not_is_told_before_the_turn() -> None:
-    with pytest.raises(quire.InvalidValue, match=r"no option 'recal' of render; options are .*recall"):
+    with pytest.raises(quire.InvalidValue, match=r"no option 'recal'; options are .*recall"):
         openai.TurnOptions(render={"recal": True})
 
 

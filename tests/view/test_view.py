@@ -1,5 +1,6 @@
 """A view's own methods, its options, and clipping."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -90,6 +91,15 @@ def test_options_that_make_no_sense_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match="options"):
         ctx.render({"max_tokens": 5})  # type: ignore[arg-type]
     assert ctx.render(RenderOptions(max_tokens=5_000)).budget == 5_000
+
+
+def test_a_misspelt_option_is_named_with_those_there_are() -> None:
+    ways: tuple[Callable[..., object], ...] = (RenderOptions, talking().render)
+    for ask in ways:
+        with pytest.raises(InvalidValue, match=r"^There is no option 'recal'; options are max_tokens, .*recall, "):
+            ask(recal=True)
+    with pytest.raises(InvalidValue, match=r"^There is no option 'treshold'; options are enabled, threshold, "):
+        CompressionConfig(treshold=500)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

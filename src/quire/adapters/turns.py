@@ -51,10 +51,7 @@ class TurnOptions(Struct, frozen=True, kw_only=True):
     requests: int = 100
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.render if name not in RenderOptions.__struct_fields__]
-        if unknown:
-            known = ", ".join(RenderOptions.__struct_fields__)
-            raise InvalidValue(f"There is no option {shown(min(unknown))} of render; options are {known}.")
+        RenderOptions(**self.render)  # a misspelt one is told now, not in the middle of a turn
 
 
 class Turn(Generic[Answer]):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
 from quire.pages import PageIndex
@@ -63,11 +63,7 @@ class Drawing(Face):
             return self._renderer.render(_USUAL, budget, self._pieces(_USUAL))
         if options is not None and not isinstance(options, RenderOptions):
             raise InvalidValue(f"options is {shown(options)}; RenderOptions are needed.")
-        known = RenderOptions.__struct_fields__
-        for field in changes:
-            if field not in known:
-                raise InvalidValue(f"There is no option {shown(field)}; options are {', '.join(known)}.")
-        fields = {field: getattr(options, field) for field in known} if options is not None else {}
+        fields = {} if options is None else asdict(options)
         wanted = check_options(RenderOptions(**{**fields, **changes}))
         return self._renderer.render(wanted, budget, self._pieces(wanted))
 

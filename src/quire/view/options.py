@@ -1,9 +1,9 @@
 """How a view is to be drawn, and when the conversation is folded."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, StructMeta
 
 from quire.errors import InvalidValue, shown
 
@@ -18,13 +18,25 @@ Summariser = Callable[[str, int], str | Awaitable[str | None] | None]
 """A function of the caller's: from a text, `User: …`, `Assistant: …`, to a summary of at most so many tokens."""
 
 
-class RenderOptions(Struct, frozen=True, kw_only=True):
+class _Named(StructMeta):
+    """Of options that are given by name: one that there is not is refused with those there are."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        unknown = [name for name in options if name not in self.__struct_fields__]
+        if unknown:
+            known = ", ".join(self.__struct_fields__)
+            raise InvalidValue(f"There is no option {shown(min(unknown))}; options are {known}.")
+        return super().__call__(*args, **options)
+
+
+class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_Named):
     """What one view is to be like. Everything has a default; `max_tokens` is the context's budget.
 
     `reserve` keeps so many tokens free, for the reply and for tool schemas. A `preview`, like a view at another
     `max_tokens`, writes nothing. With a `model` that is known to bill more than we count (`report_usage`), the budget
     is in its tokens. With `budget_line` the model is told in one line at the end how full its view is. `recall`
     brings back what matters for the last user message, in at most this share of the budget (True: a quarter).
+    Raises `InvalidValue` for an option that there is not.
     """
 
     max_tokens: int | None = None
@@ -38,7 +50,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True):
     budget_line: bool = False
 
 
-class CompressionConfig(Struct, frozen=True, kw_only=True):
+class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_Named):
     """When the conversation folds and how far. An explicit threshold or target is binding.
 
     By default it folds when the view would exceed the budget, down to 0.4 of it, and keeps the last three turns as far
