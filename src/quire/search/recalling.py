@@ -353,7 +353,8 @@ class _Block:
 def _said(memory: Memory, text: str) -> str:
     """A text as it stands in the block. Its further lines are indented: what stands at the margin is ours, a day or a
     speaker, and no text can put words into another's mouth."""
-    return f"{in_one_line(memory.speaker)}: {_INDENT.join(text.splitlines())}\n"
+    speaker = f"Page {memory.speaker}" if memory.place < 0 else memory.speaker  # and so can no name of a page
+    return f"{in_one_line(speaker)}: {_INDENT.join(text.splitlines())}\n"
 
 
 _INDENT = "\n "
