@@ -4,8 +4,8 @@ from threading import Event, Thread
 
 import pytest
 
-from quire.adapters import holding
-from quire.adapters.holding import Holds
+from quire.adapters.openai_agents import holding
+from quire.adapters.openai_agents.holding import Holds
 
 
 @pytest.fixture

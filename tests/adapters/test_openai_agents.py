@@ -23,9 +23,8 @@ from agents.memory import Session, SessionSettings
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
 import quire
-from quire.adapters import holding
-from quire.adapters.items import messages_of, unsaved
-from quire.adapters.openai_agents import QuireSession, function_tools
+from quire.adapters.openai_agents import QuireSession, function_tools, holding
+from quire.adapters.openai_agents.items import messages_of, unsaved
 from quire.messages import message_tokens
 
 set_tracing_disabled(True)

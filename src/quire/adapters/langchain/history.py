@@ -6,8 +6,8 @@ from typing import Self, Unpack
 from weakref import finalize
 
 from quire.adapters.langchain.originals import kept, original
-from quire.adapters.opening import Where, context_at, installed
-from quire.adapters.shelf import patiently
+from quire.adapters.shared.opening import Where, context_at, installed
+from quire.adapters.shared.shelf import patiently
 from quire.aio.lanes import Lane
 from quire.context import Context, Options
 from quire.conversation.arrivals import close_calls

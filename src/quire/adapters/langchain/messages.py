@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from quire.adapters.opening import installed
+from quire.adapters.shared.opening import installed
 from quire.messages import Message, Part, Role, ToolCall
 from quire.providers import format_messages
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Unpack
 
 from quire.adapters.langchain.messages import built, parse, printed
 from quire.adapters.langchain.tools import structured
-from quire.adapters.opening import Where, installed
-from quire.adapters.shelf import Followed, Shelf, patiently
+from quire.adapters.shared.opening import Where, installed
+from quire.adapters.shared.shelf import Followed, Shelf, patiently
 from quire.agent.tools import Tools
 from quire.aio.lanes import Lane
 from quire.context import Context, Options

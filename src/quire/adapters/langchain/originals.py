@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.adapters.langchain.messages import built, parse
-from quire.adapters.opening import installed
+from quire.adapters.shared.opening import installed
 from quire.errors import InvalidValue, shown
 from quire.messages import Message
 

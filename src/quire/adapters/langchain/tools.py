@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from quire.adapters.opening import installed
+from quire.adapters.shared.opening import installed
 from quire.agent.tools import Tools
 from quire.aio.lanes import Lane
 from quire.context import Context

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from operator import ge, gt, le, lt
 from typing import Any
 
-from quire.adapters.opening import installed
+from quire.adapters.shared.opening import installed
 from quire.errors import InvalidValue, shown
 
 with installed("langgraph"):

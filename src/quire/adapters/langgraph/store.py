@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self, Unpack
 
 from quire.adapters.langgraph.catalogue import PUT, Catalogue, Place
 from quire.adapters.langgraph.matching import Namespace, lies_in, passes
-from quire.adapters.opening import Where, context_at, installed
-from quire.adapters.shelf import patiently
+from quire.adapters.shared.opening import Where, context_at, installed
+from quire.adapters.shared.shelf import patiently
 from quire.aio.lanes import Lane
 from quire.context import Context, Options
 from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, shown

@@ -8,10 +8,10 @@ from itertools import takewhile
 from typing import Any, NamedTuple, Unpack
 from weakref import WeakKeyDictionary
 
-from quire.adapters.opening import Where, installed
 from quire.adapters.pydantic_ai.messages import parse, printed, shown
 from quire.adapters.pydantic_ai.toolset import QuireToolset
-from quire.adapters.shelf import Followed, Shelf, patiently
+from quire.adapters.shared.opening import Where, installed
+from quire.adapters.shared.shelf import Followed, Shelf, patiently
 from quire.context import Context, Options
 from quire.errors import Conflict, InvalidOperation, InvalidValue
 from quire.rendering import RenderOptions, View

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from quire.adapters.following import Follower
-from quire.adapters.opening import installed
+from quire.adapters.shared.following import Follower
+from quire.adapters.shared.opening import installed
 from quire.messages import Message, Part, ToolCall
 from quire.view.view import View
 

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from quire.adapters.opening import installed
-from quire.adapters.shelf import Followed
+from quire.adapters.shared.opening import installed
+from quire.adapters.shared.shelf import Followed
 from quire.agent.tools import Tools
 from quire.aio.lanes import Lane
 from quire.context import Context

@@ -1,12 +1,4 @@
-"""OpenAI Agents SDK: a session that forgets nothing, and a filter that sends the model what fits.
-
-    session = QuireSession("support-42", "agents.db", budget=8_000)
-    config = RunConfig(call_model_input_filter=session.model_input_filter)
-    result = await Runner.run(agent, "Hello!", session=session, run_config=config)
-
-The conversation of a context is the session's list: items go back as they came. `clear_session` is held for a moment
-and carried out in one commit with the `add_items` that follows, so a process that dies between the two loses nothing.
-"""
+"""A session of the Agents SDK on a context, the filter that sends the model what fits, and the context's tools."""
 
 import weakref
 from collections.abc import Callable
@@ -15,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from quire.adapters.holding import Holds
-from quire.adapters.items import (
+from quire.adapters.openai_agents.holding import Holds
+from quire.adapters.openai_agents.items import (
     Item,
     all_of,
     exchange,
@@ -28,9 +20,9 @@ from quire.adapters.items import (
     unsaved,
     view_with,
 )
-from quire.adapters.opening import Where, installed
-from quire.adapters.shelf import patiently
-from quire.adapters.stores import borrow
+from quire.adapters.openai_agents.stores import borrow
+from quire.adapters.shared.opening import Where, installed
+from quire.adapters.shared.shelf import patiently
 from quire.aio.lanes import Lane
 from quire.context import Context, Options, open_in, setup_of
 from quire.errors import InvalidOperation, InvalidValue, shown
@@ -49,7 +41,6 @@ if TYPE_CHECKING:
 
     from quire.agent.tools import Tools
 
-__all__ = ["QuireSession", "function_tools"]
 
 T = TypeVar("T")
 _WINDOW = 12

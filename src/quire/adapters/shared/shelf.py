@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Generic, TypeVar, Unpack
 
-from quire.adapters.following import Follower
-from quire.adapters.opening import Where, context_at
+from quire.adapters.shared.following import Follower
+from quire.adapters.shared.opening import Where, context_at
 from quire.aio.lanes import Lane
 from quire.context import Context, Options, setup_of
 from quire.errors import Conflict

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import NamedTuple
 
-from quire.adapters.shelf import patiently
+from quire.adapters.shared.shelf import patiently
 from quire.agent.facade import AgentContext
 from quire.context import Context
 from quire.errors import InvalidOperation, QuireError, shown

@@ -11,10 +11,10 @@ from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
 import quire
-from quire.adapters import shelf
 from quire.adapters.langchain import QuireMiddleware
 from quire.adapters.pydantic_ai import QuireCapability
-from quire.adapters.shelf import Shelf
+from quire.adapters.shared import shelf
+from quire.adapters.shared.shelf import Shelf
 from tests.adapters.langchain_models import Scripted
 
 
