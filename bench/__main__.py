@@ -28,6 +28,7 @@ from bench import (
     contexts,
     conversation,
     inspector,
+    lives,
     page,
     postgres,
     s3,
@@ -60,7 +61,7 @@ TOPICS: dict[str, Topic] = {
 }
 """What is measured, in the order of the page; each writes bench/results/<topic>.json."""
 
-ALL = [*TOPICS, page.SIDE_BY_SIDE]
+ALL = [*TOPICS, lives.TOPIC, page.SIDE_BY_SIDE]
 
 
 def main() -> int:
@@ -80,6 +81,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
             if name == page.SIDE_BY_SIDE:
                 beside(Path(folder), chosen.peers, quick=size < 1_000_000)
+            elif name == lives.TOPIC:
+                replayed(quick=size < 1_000_000)
             else:
                 holds = alone(name, Path(folder), size) and holds
         print(f"{name}: {(time.perf_counter() - start) / 60:.1f} minutes", file=sys.stderr)
@@ -98,13 +101,20 @@ def alone(name: str, folder: Path, size: int) -> bool:
     return all(figure.holds for figure in figures)
 
 
+def replayed(*, quick: bool) -> None:
+    """Replay recorded lives and keep that if it was done in full."""
+    results = lives.run(quick=quick)
+    if results and not quick:
+        keep(lives.TOPIC, results)
+
+
 def beside(folder: Path, names: str, *, quick: bool) -> None:
     """Measure the peers and keep that if all were measured in full."""
     start = time.perf_counter()
     results = peers.run(folder, quick=quick, names=names)
     if not results:
         return
-    print(page.side_by_side(Measured(results)))
+    print(page.side_by_side(Measured(results), page.kept(list(TOPICS)), ""))
     if not quick and not names:
         keep(page.SIDE_BY_SIDE, {"minutes": round((time.perf_counter() - start) / 60, 1), **results})
 

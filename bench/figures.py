@@ -35,6 +35,17 @@ def as_table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
+def missed(kept: Mapping[str, Mapping[str, Any]]) -> str:
+    """The kept figures that are above their limits."""
+    rows = [
+        f"| {name} | {figure.name} | {_value(figure)} | {_limit(figure)} |"
+        for name, results in kept.items()
+        for figure in _figures(results)
+        if not figure.holds
+    ]
+    return "\n".join(("| of | figure | measured | at most |", "|---|---|---|---|", *rows)) if rows else "None."
+
+
 def as_markdown(kept: Mapping[str, Mapping[str, Any]]) -> str:
     """Kept results as a part of the page, topic by topic."""
     return _PREFACE + "\n".join(_topic(name, results) for name, results in kept.items())
@@ -51,8 +62,9 @@ slices a list; there tokens are counted.
 
 
 def _topic(name: str, results: Mapping[str, Any]) -> str:
-    figures = [Figure(**{field: row[field] for field in _FIELDS}) for row in results["figures"]]
-    rows = "\n".join(f"| {figure.name} | {_value(figure)} | {_limit(figure)} | {figure.note} |" for figure in figures)
+    rows = "\n".join(
+        f"| {figure.name} | {_value(figure)} | {_limit(figure)} | {figure.note} |" for figure in _figures(results)
+    )
     where = ", ".join(f"{what} {value}" for what, value in results["machine"].items())
     return f"""### The {name}
 
@@ -62,6 +74,10 @@ Measured on: {where}.
 |---|---|---|---|
 {rows}
 """
+
+
+def _figures(results: Mapping[str, Any]) -> list[Figure]:
+    return [Figure(**{field: row[field] for field in _FIELDS}) for row in results["figures"]]
 
 
 _FIELDS = ("name", "value", "unit", "limit", "note")

@@ -1,11 +1,12 @@
-"""The page that says what was measured: docs/benchmarks.md and its plots, from the kept results."""
+"""The pages that say what was measured: docs/benchmarks.md with its plots and the READMEs, from the kept results."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.figures import as_markdown
+from bench import lives, readme
+from bench.figures import as_markdown, missed
 from bench.peers import losses, plots, tables
 from bench.peers.registry import PEERS, SEARCHERS, Entry
 from bench.peers.results import Measured
@@ -27,6 +28,7 @@ def write(topics: list[str]) -> None:
     if SIDE_BY_SIDE in results:
         for name, plot in plots.plots(Measured(results[SIDE_BY_SIDE])).items():
             (IMAGES / name).write_text(plot, encoding="utf-8")
+    readme.write(results)
 
 
 def kept(topics: list[str]) -> Kept:
@@ -36,13 +38,14 @@ def kept(topics: list[str]) -> Kept:
 
 def page(results: Kept) -> str:
     """The page: the side-by-side, where quire loses, how it was measured, then the figures of every topic."""
-    figures = {name: result for name, result in results.items() if name != SIDE_BY_SIDE}
-    beside = side_by_side(Measured(results[SIDE_BY_SIDE])) if SIDE_BY_SIDE in results else ""
-    return _HEAD + beside + as_markdown(figures)
+    figures = {name: result for name, result in results.items() if name not in (SIDE_BY_SIDE, lives.TOPIC)}
+    life = lives.as_markdown(results[lives.TOPIC]) if lives.TOPIC in results else ""
+    measured = Measured(results[SIDE_BY_SIDE]) if SIDE_BY_SIDE in results else None
+    return _HEAD + (side_by_side(measured, figures, life) if measured else "") + as_markdown(figures)
 
 
-def side_by_side(measured: Measured) -> str:
-    """quire beside its peers, as Markdown."""
+def side_by_side(measured: Measured, figures: Kept, life: str) -> str:
+    """quire beside its peers, as Markdown, with the price of a life and what was missed."""
     return _SIDE_BY_SIDE.format(
         turn=tables.turn(measured),
         resume=tables.resume(measured),
@@ -50,6 +53,8 @@ def side_by_side(measured: Measured) -> str:
         search=tables.search(measured),
         life=tables.life(measured),
         losses=losses.as_markdown(measured),
+        missed=missed(figures),
+        replayed=life,
         machine=", ".join(f"{what} {value}" for what, value in measured.machine.items()),
         minutes=f"{measured.minutes:.0f}",
         peers=_peers(measured),
@@ -94,6 +99,7 @@ everything would cost, if the model could take it.
 
 {life}
 
+{replayed}
 ### A turn
 
 One message is appended, durably where the peer has a store, and the list for the model is made. The last
@@ -136,6 +142,10 @@ Every cell above in which another row is better, found by going through all of t
 The raw floor and bare FTS5 do less than the others and are here all the same.
 
 {losses}
+
+And these are above the limit that quire has set itself, of [the figures of every part](#the-figures-of-every-part):
+
+{missed}
 
 ## How it was measured
 

@@ -17,7 +17,7 @@ def turn(measured: Measured) -> str:
 
     def row(entry: Entry) -> list[str]:
         cells = [measured.get("turn", entry.name, case) for case in cases]
-        return [_times(cell["ratio"]) + (r"\*" if cell["sampled"] else "") if cell else NONE for cell in cells]
+        return [multiple(cell["ratio"]) + (r"\*" if cell["sampled"] else "") if cell else NONE for cell in cells]
 
     return _table(measured, "turn", ["× raw floor, median", *map(case_name, cases)], row)
 
@@ -45,8 +45,8 @@ def writers(measured: Measured) -> str:
         if not cell:
             return [NONE] * 4
         floor = measured.get("writers", FLOOR, case)
-        times = _times(floor["rate"] / cell["rate"]) if floor else NONE
-        return [times, f"{cell['sent']:,}", f"{cell['errors']:,}", str(cell.get("lost", NONE))]
+        slower = multiple(floor["rate"] / cell["rate"]) if floor else NONE
+        return [slower, f"{cell['sent']:,}", f"{cell['errors']:,}", str(cell.get("lost", NONE))]
 
     head = ["", "time a message, × raw floor", "messages sent", "refused", "acknowledged, then lost"]
     return _table(measured, "writers", head, row)
@@ -62,7 +62,7 @@ def search(measured: Measured) -> str:
         cell = measured.get("search", entry.name, case)
         if not cell or not floor:
             return [NONE] * (1 + len(queries))
-        return [_times(cell["seconds"] / floor["seconds"]), *(_found(cell, floor, query) for query in queries)]
+        return [multiple(cell["seconds"] / floor["seconds"]), *(_found(cell, floor, query) for query in queries)]
 
     return _table(measured, "search", ["× bare FTS5, words", "store and index", *queries], row)
 
@@ -70,7 +70,7 @@ def search(measured: Measured) -> str:
 def _found(cell: Cell, floor: Cell, query: str) -> str:
     asked = cell["queries"][query]
     others = f", {asked['others']} others" if asked["others"] else ""
-    times = _times(asked["milliseconds"] / floor["queries"][query]["milliseconds"])
+    times = multiple(asked["milliseconds"] / floor["queries"][query]["milliseconds"])
     return f"{times} ({asked['right']} of {asked['wanted']}{others})"
 
 
@@ -126,10 +126,10 @@ def _wrong(cell: Cell) -> str:
 def against(measured: Measured, work: str, name: str, case: str, cell: Cell, field: str) -> str:
     """A cell's value as a multiple of another peer's."""
     base = measured.get(work, name, case)
-    return _times(cell[field] / base[field]) if base and base[field] else NONE
+    return multiple(cell[field] / base[field]) if base and base[field] else NONE
 
 
-def _times(ratio: float) -> str:
+def multiple(ratio: float) -> str:
     """Two figures that count."""
     if ratio >= 100:
         return f"{float(f'{ratio:.2g}'):,.0f}×"

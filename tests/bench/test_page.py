@@ -83,7 +83,7 @@ def test_a_loss_tells_by_how_much_and_what_the_winner_pays_for_it() -> None:
 
 
 def test_the_tables_tell_ratios_failures_and_what_is_broken() -> None:
-    text = page.side_by_side(Measured(results()))
+    text = page.side_by_side(Measured(results()), {}, "")
     assert f"| {SLOW} | 200×\\* |" in text
     assert f"| {BROKEN} (in memory) | not measured: ERROR: no wheel |" in text
     assert "| 4 (a result without its call 4) | 0 |" in text

@@ -1,0 +1,137 @@
+"""The figures of the two READMEs, written between their marks from the kept results."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.peers.registry import FLOOR, NOTHING, OURS
+from bench.peers.results import Cell, Measured
+from bench.peers.tables import multiple
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
+BEGIN, END = "<!-- figures: written by python -m bench -->\n", "<!-- end of the figures -->\n"
+_HEADS = ("| | quire | beside it |\n", "| | quire | 对照 |\n")
+_NEEDED = {"peers", "view", "search", "book"}
+_LIFE, _LENGTH = "long/8000", "10000"
+_TRIMS = ("langchain trim_messages, exact", "langchain SummarizationMiddleware", NOTHING)
+_MEMORIES = {"BM25": "bm25s over turns", "newest turns": "recency"}
+
+Kept = Mapping[str, Mapping[str, Any]]
+
+
+class Row(NamedTuple):
+    """One line: what was measured, in English and in Chinese, what came out, and what came out for others."""
+
+    english: str
+    chinese: str
+    ours: str
+    others: str = ""
+
+
+def write(results: Kept) -> None:
+    """Write the figures into both files."""
+    for language, file in enumerate(FILES):
+        file.write_text(with_figures(file.read_text(encoding="utf-8"), results, language), encoding="utf-8")
+
+
+def with_figures(text: str, results: Kept, language: int) -> str:
+    """A README with its figures; the text as it is if there is no place for them, or not all was measured."""
+    before, mark, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end or not results.keys() >= _NEEDED:
+        return text
+    lines = (f"| {row[language]} | {row.ours} | {row.others} |\n" for row in rows(results))
+    return "".join((before, mark, _HEADS[language], "|---|---|---|\n", *lines, end, after))
+
+
+def rows(results: Kept) -> Iterator[Row]:
+    """The lines, from what was measured."""
+    measured = Measured(results["peers"])
+    yield _bill(measured)
+    yield _refused(measured)
+    yield Row(
+        "a durable turn in a conversation of 10,000 messages, × raw floor",
+        "一万条消息的对话里持久地走一轮，是裸 SQLite 的几倍",
+        *_beside(measured, "turn", f"{_LENGTH}/8000", "ratio"),
+    )
+    yield Row(
+        "going on with 10,000 messages in a fresh process, × raw floor",
+        "新进程接着一万条消息继续，是裸 SQLite 的几倍",
+        *_beside(measured, "resume", _LENGTH, "milliseconds"),
+    )
+    lost = _figure(results, "view", "facts of folded text")
+    yield Row(
+        "facts that folding lost: neither in a summary nor found",
+        "折叠丢掉的事实：摘要里没有，也搜不到",
+        f"{lost['value']:.0f} {lost['note'].partition(' in ')[0]}",
+    )
+    yield Row(
+        "questions on months of talk whose evidence is all in a view of 1,000 tokens",
+        "问数月前的对话：1,000 token 的视图里证据齐全的问题",
+        f"{_shown(results, 'quire')} (+ vectors {_shown(results, 'quire + wordllama')})",
+        ", ".join(f"{name} {_shown(results, who)}" for name, who in _MEMORIES.items()),
+    )
+    opening = _figure(results, "book", "open 1,000,000 pages")
+    yield Row("opening 1,000,000 pages and reading one", "打开一百万页并读其中一页", f"{opening['value']:.1f} ms")
+
+
+def _bill(measured: Measured) -> Row:
+    ours = _cell(measured, "life", OURS, _LIFE)
+    found = ((name, measured.get("life", name, _LIFE)) for name in _TRIMS)
+    others = [f"{name} {multiple(cell['billed'] / ours['billed'])}" for name, cell in found if cell]
+    share = f"{ours['cached']:.0%} cached"
+    return Row(
+        "billed tokens of long conversations at 8k", "8k 预算下长对话计费的 token", f"1× ({share})", ", ".join(others)
+    )
+
+
+def _refused(measured: Measured) -> Row:
+    """Over all cases: what a provider refuses, and what is over the budget."""
+    cases = measured.cases("life")
+    wrong: dict[str, int] = {}
+    for entry in measured.entries("life"):
+        cells = [cell for case in cases if (cell := measured.get("life", entry.name, case))]
+        if cells and entry.name not in (FLOOR, NOTHING):
+            wrong[entry.name] = sum(max(cell["refused"], cell["over"]) for cell in cells)
+    calls = sum(_cell(measured, "life", OURS, case)["calls"] for case in cases)
+    ours = wrong.pop(OURS)
+    some = sorted(count for count in wrong.values() if count)
+    told = f"{len(some)} of {len(wrong)} peers: {some[0]:,} to {some[-1]:,}" if some else f"{len(wrong)} peers: 0"
+    return Row(
+        "lists that a provider refuses or that are over the budget, 4k to 32k",
+        "服务商会拒绝、或超出预算的请求，4k 到 32k",
+        f"{ours} of {calls:,}",
+        told,
+    )
+
+
+def _beside(measured: Measured, work: str, case: str, field: str) -> tuple[str, str]:
+    """quire's ratio to the raw floor, and the nearest and the farthest of those that keep their messages on disk."""
+    found = [
+        (cell[field], entry.name)
+        for entry in measured.entries(work)
+        if entry.durable and (cell := measured.get(work, entry.name, case))
+    ]
+    unit = 1.0 if field == "ratio" else _cell(measured, work, FLOOR, case)[field]
+    peers = sorted(pair for pair in found if not pair[1].startswith((OURS, FLOOR)))
+    ours = _cell(measured, work, OURS, case)[field]
+    return multiple(ours / unit), ", ".join(f"{name} {multiple(value / unit)}" for value, name in (peers[0], peers[-1]))
+
+
+def _cell(measured: Measured, work: str, peer: str, case: str) -> Cell:
+    cell = measured.get(work, peer, case)
+    if cell is None:
+        raise SystemExit(f"{work} of {peer}, {case}, was not measured: the READMEs need it.")
+    return cell
+
+
+def _figure(results: Kept, topic: str, begins: str) -> Mapping[str, Any]:
+    return next(row for row in results[topic]["figures"] if row["name"].startswith(begins))
+
+
+def _shown(results: Kept, who: str) -> str:
+    row = next(
+        row for row in results["search"]["figures"] if row["name"] == f"evidence not all shown, 1,000 tokens: {who}"
+    )
+    return f"{100 - row['value']:.0f} %"

@@ -1,0 +1,61 @@
+"""The figures of the READMEs are those that were kept, in both languages."""
+
+from typing import Any
+
+from bench import page, readme
+from bench.__main__ import ALL
+from bench.peers.registry import FLOOR, NOTHING, OURS
+from tests.bench.test_page import QUICK, SLOW, cell, life
+
+TEXT = f"# A book\n\n{readme.BEGIN}| outdated |\n{readme.END}\nThe rest.\n"
+
+
+def results() -> dict[str, Any]:
+    cells = [
+        *(cell("turn", name, "10000/8000", ratio=ratio) for name, ratio in ((FLOOR, 1), (OURS, 5), (SLOW, 200))),
+        *(cell("resume", name, "10000", milliseconds=ms) for name, ms in ((FLOOR, 2), (OURS, 6), (SLOW, 90))),
+        cell("life", OURS, "long/8000", **life(8_000)),
+        cell("life", NOTHING, "long/8000", **life(32_000, over=9)),
+        cell("life", QUICK, "long/8000", **life(7_000, refused=4, over=2)),
+    ]
+    figures: dict[str, list[tuple[str, float, str]]] = {
+        "view": [("facts of folded text neither in a summary nor among five hits", 0.0, "of 13,271 in long/8k")],
+        "search": [
+            (f"evidence not all shown, 1,000 tokens: {who}", missing, "")
+            for who, missing in (("quire", 25), ("quire + wordllama", 24), ("bm25s over turns", 41), ("recency", 97))
+        ],
+        "book": [("open 1,000,000 pages and read one", 1.43, "")],
+    }
+    kept = {
+        topic: {"figures": [{"name": name, "value": value, "note": note} for name, value, note in rows]}
+        for topic, rows in figures.items()
+    }
+    return {"peers": {"versions": {}, "cells": cells}, **kept}
+
+
+def test_both_readmes_say_what_the_kept_results_say() -> None:
+    kept = page.kept(ALL)
+    for language, file in enumerate(readme.FILES):
+        text = file.read_text(encoding="utf-8")
+        assert readme.BEGIN in text
+        assert text == readme.with_figures(text, kept, language), "Run `python -m bench --page`."
+
+
+def test_the_lines_are_computed_and_stand_between_the_marks() -> None:
+    text = readme.with_figures(TEXT, results(), 0)
+    assert text.startswith(f"# A book\n\n{readme.BEGIN}| | quire | beside it |\n")
+    assert text.endswith(f"{readme.END}\nThe rest.\n")
+    assert "outdated" not in text
+    ours = {row.english: (row.ours, row.others) for row in readme.rows(results())}
+    assert ours["billed tokens of long conversations at 8k"] == ("1× (90% cached)", "no management 4×")
+    refused = ours["lists that a provider refuses or that are over the budget, 4k to 32k"]
+    assert refused == ("0 of 10", "1 of 1 peers: 4 to 4")
+    turn = ours["a durable turn in a conversation of 10,000 messages, × raw floor"]
+    assert turn == ("5×", f"{SLOW} 200×, {SLOW} 200×")
+    assert ours["going on with 10,000 messages in a fresh process, × raw floor"][0] == "3×"
+    assert ours["facts that folding lost: neither in a summary nor found"][0] == "0 of 13,271"
+
+
+def test_a_readme_without_its_results_is_left_alone() -> None:
+    assert readme.with_figures(TEXT, {"view": {"figures": []}}, 1) == TEXT
+    assert readme.with_figures("no marks\n", results(), 1) == "no marks\n"
