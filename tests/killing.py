@@ -5,19 +5,16 @@ pipe until it is killed; then the parent opens the store and compares. Prints wh
 """
 
 import json
-import os
-import select
 import shutil
-import signal
 import sys
-import time
-import traceback
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn
+from typing import Any
 
 import quire
 from quire import Context, InvalidOperation, ToolCall, open_storage
+from tests.mortal import Tell, killed
 
 SIZES = (0, 7, 300, 1_000, 5_000, 60_000, 400_000)
 ROUNDS_A_STORE = 12
@@ -49,27 +46,23 @@ def open_book(url: str, durability: Any) -> Context:
     return quire.open(open_storage(url, durability=durability), "book", counter=QuickCounter())
 
 
-def write_until_killed(url: str, durability: str, pipe: int, seed: int) -> NoReturn:
+def write_on(url: str, durability: str, seed: int, tell: Tell) -> None:
     """The child: change something, acknowledge it, for ever."""
     random = Random(seed)
-    try:
-        book = open_book(url, durability)
-        pages = book.pages
-        known = [page.index for page in pages.list_pages("mem")]
-        while True:
-            seq = pages.seq + 1
-            if len(known) < 6 or random.random() < 0.4:
-                index = pages.create_detail_page(f"page {seq}", "", text_of(seq), "mem-0")
-                known.append(index)
-                os.write(pipe, f"{seq} {index}\n".encode())
-            elif random.random() < 0.5:
-                os.write(pipe, f"{seq} {speak(book, random, seq)}\n".encode())
-            else:
-                change(pages, random, known) if random.random() < 0.5 else edit(book, random)
-                os.write(pipe, f"{pages.seq} -\n".encode())
-    except BaseException:
-        os.write(pipe, b"!" + traceback.format_exc().encode())
-    os._exit(1)
+    book = open_book(url, durability)
+    pages = book.pages
+    known = [page.index for page in pages.list_pages("mem")]
+    while True:
+        seq = pages.seq + 1
+        if len(known) < 6 or random.random() < 0.4:
+            index = pages.create_detail_page(f"page {seq}", "", text_of(seq), "mem-0")
+            known.append(index)
+            tell(f"{seq} {index}")
+        elif random.random() < 0.5:
+            tell(f"{seq} {speak(book, random, seq)}")
+        else:
+            change(pages, random, known) if random.random() < 0.5 else edit(book, random)
+            tell(f"{pages.seq} -")
 
 
 def change(pages: quire.ContextSystem, random: Random, known: list[str]) -> None:
@@ -156,29 +149,15 @@ class Killing:
         self.spoken: dict[int, int] = {}
         self.seq = 0
 
-    def _killed(self) -> bytes:
+    def _killed(self) -> list[str]:
         """Let a child write for a moment, kill it, and return what it acknowledged."""
-        reading, writing = os.pipe()
-        seed = self.random.getrandbits(32)
-        child = os.fork()
-        if child == 0:
-            os.close(reading)
-            write_until_killed(self.url, self.durability, writing, seed)
-        os.close(writing)
-        if self.kills % 2:  # kill one while it opens, or wherever it is; the next one while it writes
-            select.select([reading], [], [])
-        time.sleep(self.random.uniform(0, LONGEST_LIFE))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        work = partial(write_on, self.url, self.durability, self.random.getrandbits(32))
+        patience = None if self.kills % 2 else 0  # kill one while it opens, or wherever it is; the next while it writes
         self.kills += 1
-        with os.fdopen(reading, "rb") as pipe:
-            return pipe.read()
+        return killed(work, self.random.uniform(0, LONGEST_LIFE), patience)
 
-    def _take(self, heard: bytes) -> None:
-        lines, _, error = heard.decode().partition("!")
-        if error:
-            raise AssertionError(f"The writer failed by itself:\n{error}")
-        for line in lines.splitlines():
+    def _take(self, heard: list[str]) -> None:
+        for line in heard:
             seq, index = line.split(" ")
             self.seq = int(seq)
             self.acknowledged += 1

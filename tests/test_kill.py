@@ -9,13 +9,19 @@ from random import SystemRandom
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("killing.py")
+ROOT = Path(__file__).parent.parent
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 
 
 def kill(kind: str, durability: str, kills: int, folder: Path) -> None:
-    command = [sys.executable, "-W", "error", str(PROGRAM), kind, str(folder), durability, str(kills), str(SEED)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    program = [sys.executable, "-W", "error", "-m", "tests.killing"]
+    done = subprocess.run(
+        [*program, kind, str(folder), durability, str(kills), str(SEED)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f"QUIRE_SEED={SEED}\n{done.stderr}"
     told = json.loads(done.stdout)
     assert told["kills"] == kills

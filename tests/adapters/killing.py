@@ -8,18 +8,15 @@ import asyncio
 import json
 import os
 import pickle
-import select
-import signal
 import sys
-import time
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn
+from typing import Any
 
 import quire
+from tests.mortal import killed
 
 Tell = Callable[[str, Sequence[object]], None]
 """Tells what was asked, and what is wrong with the list that the model was sent."""
@@ -141,37 +138,18 @@ KINDS: dict[str, Callable[[Path, Tell], None]] = {
 }
 
 
-def live(kind: str, folder: Path, pipe: int) -> NoReturn:
-    """The child: go on until killed."""
-
-    def tell(asked: str, wrong: Sequence[object]) -> None:
-        if wrong:
-            raise AssertionError(f"The model was sent what no model takes: {wrong}")
-        os.write(pipe, f"{asked}\n".encode())
-
-    try:
-        KINDS[kind](folder, tell)
-    except BaseException:
-        os.write(pipe, b"!" + traceback.format_exc().encode())
-    os._exit(1)
-
-
-def killed(kind: str, folder: Path, random: Random) -> list[str]:
+def lived(kind: str, folder: Path, random: Random) -> list[str]:
     """Let a child live for a moment after its first word; what it told."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        live(kind, folder, writing)
-    os.close(writing)
-    select.select([reading], [], [], 60)
-    time.sleep(random.uniform(0, LONGEST_LIFE))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    with os.fdopen(reading, "rb") as pipe:
-        told, _, error = pipe.read().decode().partition("!")
-    assert not error, f"The agent failed by itself:\n{error}"
-    return told.splitlines()
+
+    def work(say: Callable[[str], None]) -> None:
+        def tell(asked: str, wrong: Sequence[object]) -> None:
+            if wrong:
+                raise AssertionError(f"The model was sent what no model takes: {wrong}")
+            say(asked)
+
+        KINDS[kind](folder, tell)
+
+    return killed(work, random.uniform(0, LONGEST_LIFE), 60)
 
 
 def compare(folder: Path, told: set[str]) -> None:
@@ -194,7 +172,7 @@ def main(kinds: str, folder: str, kills: str, seed: str) -> None:
         place, heard = Path(folder) / kind, set[str]()
         place.mkdir()
         for _ in range(int(kills)):
-            heard |= set(killed(kind, place, random))
+            heard |= set(lived(kind, place, random))
             compare(place, heard)
         told[kind] = len(heard)
     sys.stdout.write(json.dumps(told))

@@ -7,16 +7,12 @@ Prints what it did as JSON.
 
 import asyncio
 import json
-import os
-import select
-import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from agents import Agent, Runner
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
@@ -29,6 +25,7 @@ from quire.adapters.anthropic import complete as ask_anthropic
 from quire.adapters.openai import complete as ask_openai
 from quire.adapters.openai_agents import QuireSession
 from tests.adapters.endpoint import Body, Call, Endpoint, Reply
+from tests.mortal import killed
 
 BUDGET = 4_000
 WORDS = "一些 words to fill the room " * 12
@@ -126,31 +123,10 @@ def newest(ctx: quire.Context) -> int:
 WORKS = {"agents": with_agents, "openai": with_openai, "anthropic": with_anthropic}
 
 
-def until_killed(kind: str, path: str, pipe: int) -> NoReturn:
-    try:
-        WORKS[kind](path, lambda number: cast(None, os.write(pipe, f"{number}\n".encode())))
-    except BaseException:
-        os.write(pipe, b"!" + traceback.format_exc().encode())
-    os._exit(1)
-
-
-def killed(kind: str, path: str, random: Random) -> list[int]:
+def lived(kind: str, path: str, random: Random) -> list[int]:
     """Let a child talk for a while, kill it, and return the turns it acknowledged."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        until_killed(kind, path, writing)
-    os.close(writing)
-    select.select([reading], [], [], 20)
-    time.sleep(random.uniform(0, LONGEST_LIFE))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    with os.fdopen(reading, "rb") as pipe:
-        lines, _, error = pipe.read().decode().partition("!")
-    if error:
-        raise AssertionError(f"{kind} failed by itself:\n{error}")
-    return [int(line) for line in lines.splitlines()]
+    told = killed(lambda tell: WORKS[kind](path, lambda number: tell(str(number))), random.uniform(0, LONGEST_LIFE), 20)
+    return [int(line) for line in told]
 
 
 def compare(kind: str, path: str, told: int) -> int:
@@ -183,7 +159,7 @@ def main(kind: str, folder: str, kills: str, seed: str) -> None:
     path = str(Path(folder) / f"{kind}.db")
     told = turns = 0
     for _ in range(int(kills)):
-        heard = killed(kind, path, random)
+        heard = lived(kind, path, random)
         told = max([told, *heard])
         turns = compare(kind, path, told)
         told = max(told, turns - 1)
