@@ -25,6 +25,7 @@ from quire.records import (
     Header,
     MessageRecord,
     NoteRecord,
+    Origin,
     PageRecord,
     SegmentRecord,
     call_key,
@@ -320,6 +321,10 @@ class Plan(Reader):
         if actor not in self._actors:
             self._actors = (*self._actors, actor)
         return self._actors.index(actor)
+
+    def origin(self) -> Origin:
+        """What the header of a new page says of how it came about."""
+        return {"author": self.author(), "created": self.now, "age": 0, "born": self.seq, "seq": self.seq}
 
     def count(self, text: str) -> int:
         """The tokens of a text."""

@@ -8,7 +8,7 @@ an old index can name the new one, and undo knows what came later.
 Structs are arrays: a field may be appended with a default, never moved or removed.
 """
 
-from typing import Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -77,6 +77,16 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
     level: int = 0
     clip: int = 0
     line_tokens: int = 0
+
+
+class Origin(TypedDict):
+    """The fields of a header that say who made a page, when, and by which entry."""
+
+    author: int
+    created: int
+    age: int
+    born: int
+    seq: int
 
 
 class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):

@@ -19,11 +19,7 @@ def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> Page
         folder=False,
         name="",
         description="",
-        author=plan.author(),
-        created=plan.now,
-        age=0,
-        born=plan.seq,
-        seq=plan.seq,
+        **plan.origin(),
         form=Form.SUMMARY,
     )
     page = plan.create(plan.next_key(segment_number(folder)), folder, rank, header)

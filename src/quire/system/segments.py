@@ -41,11 +41,7 @@ def add_segment(plan: Plan, segment: Segment) -> None:
         folder=True,
         name=name,
         description="",
-        author=plan.author(),
-        created=plan.now,
-        age=0,
-        born=plan.seq,
-        seq=plan.seq,
+        **plan.origin(),
     )
     plan.create(page_key(number, 0), None, b"", header)
 
