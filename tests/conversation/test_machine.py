@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, note, settings
-from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+from hypothesis import note
+from hypothesis.stateful import initialize, precondition, rule
 from hypothesis.strategies import SearchStrategy
 
 from quire import Context
 from tests.conversation.model_state import Change, Refused, Said
 from tests.conversation.sidebyside import SideBySide, call_form, change, provider_form
+from tests.machines import run_machine
 
 T = TypeVar("T")
 Draw = Callable[[SearchStrategy[T]], T]
@@ -455,18 +456,3 @@ class PostgresMachine(Machine):
 def test_the_same_talk_gives_the_same_state_in_postgres(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
     run_machine(PostgresMachine, examples=100 if long else 1, steps=60 if long else 20, derandomize=not long)
-
-
-def run_machine(machine: type[Machine], *, examples: int, steps: int, derandomize: bool) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        derandomize=derandomize,
-        deadline=None,
-        print_blob=True,
-        report_multiple_bugs=False,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-    )
-    run_state_machine_as_test(machine, settings=profile)

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from quire import Storage
+from tests.machines import run_machine
 from tests.servers.s3 import fresh_prefix, open_s3, server
 from tests.storage.s3engine import tiny
 from tests.test_machine import Machine
@@ -26,15 +25,4 @@ class S3Machine(Machine):
 def test_the_same_trace_gives_the_same_state_on_s3(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
     server()
-    profile = settings(
-        max_examples=25 if long else 3,
-        stateful_step_count=60 if long else 25,
-        derandomize=not long,
-        deadline=None,
-        print_blob=True,
-        report_multiple_bugs=False,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-    )
-    run_state_machine_as_test(S3Machine, settings=profile)
+    run_machine(S3Machine, examples=25 if long else 3, steps=60 if long else 25, derandomize=not long)

@@ -1,0 +1,20 @@
+"""Running a Hypothesis machine: so many examples of so many steps."""
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+
+def run_machine(machine: type[RuleBasedStateMachine], *, examples: int, steps: int, derandomize: bool) -> None:
+    """Run it; what fails is shown with what replays it."""
+    profile = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=derandomize,
+        deadline=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    run_state_machine_as_test(machine, settings=profile)
