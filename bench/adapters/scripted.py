@@ -5,9 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
+import quire
+
+BUDGET = 8_000
 FOUND = "something long about it, " * 40
 Values = dict[str, Any]
 
@@ -52,3 +56,63 @@ def timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+class Sdk(Protocol):
+    """How a client is asked, and what it is sent."""
+
+    def tools(self, ctx: quire.Context) -> list[Values]:
+        """All schemas: the context's own and that of `look`."""
+
+    def request(self, ctx: quire.Context, tools: list[Values], beside: int) -> Values:
+        """What is sent of a context whose tools take so many tokens."""
+
+    def ask(self, request: Values) -> Any:
+        """The client's answer."""
+
+    def complete(self, ctx: quire.Context) -> object:
+        """The turn by the adapter."""
+
+
+def measured(sdk: Sdk, folder: Path, count: int) -> tuple[float, float, float]:
+    """Seconds for so many turns: the client alone, quire by hand, and both in one call."""
+    sent: list[Values] = []
+    answers: list[Any] = []
+
+    def asked(request: Values) -> Any:
+        sent.append(request)
+        answers.append(sdk.ask(request))
+        return answers[-1]
+
+    with quire.open(folder / "both.db", budget=BUDGET) as ctx:
+        both = timed(lambda: _through(sdk, ctx, count))
+    with quire.open(folder / "hand.db", budget=BUDGET) as ctx:
+        _by_hand(sdk, ctx, count, asked)
+    alone = timed(lambda: [sdk.ask(request) for request in sent])
+    known = iter(answers)
+    with quire.open(folder / "again.db", budget=BUDGET) as ctx:
+        hand = timed(lambda: _by_hand(sdk, ctx, count, lambda _: next(known)))
+    return alone, hand, both
+
+
+def _through(sdk: Sdk, ctx: quire.Context, count: int) -> None:
+    for n in range(count):
+        ctx.user(f"question {n}")
+        sdk.complete(ctx)
+
+
+def _by_hand(sdk: Sdk, ctx: quire.Context, count: int, ask: Callable[[Values], Any]) -> None:
+    """The loop of the first page of the documentation."""
+    tools = sdk.tools(ctx)
+    beside = quire.count_tools(tools)
+    for n in range(count):
+        ctx.user(f"question {n}")
+        while True:
+            answer = ask(sdk.request(ctx, tools, beside))
+            ctx.add(answer)
+            ctx.report_usage(answer, tools=beside)
+            calls = ctx.pending_calls()
+            if not calls:
+                break
+            for call in calls:
+                ctx.tool_result(call.id, look(**json.loads(call.arguments)))
