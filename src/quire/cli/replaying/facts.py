@@ -7,8 +7,8 @@ from typing import NamedTuple
 from quire import Context, DetailPage, Message
 
 _HITS = 5
-_FACT = re.compile(r"(?=\S*\d)[A-Za-z0-9][A-Za-z0-9_.,:-]{2,}[A-Za-z0-9]")
-"""Four characters and more with a digit among them: an identifier, an amount, a date, a time."""
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:-]{2,}[A-Za-z0-9]")
+"""Four characters and more; with a digit among them an identifier, an amount, a date, a time."""
 
 _WORD = re.compile("[A-Za-z0-9_]")
 
@@ -28,7 +28,7 @@ class Reach(NamedTuple):
 
 def facts_of(messages: Iterable[Message]) -> list[str]:
     """The facts of some messages, each once: identifiers, amounts, dates, times."""
-    found = (match.group() for text in texts_of(messages) for match in _FACT.finditer(text))
+    found = (match.group() for text in texts_of(messages) for match in _RUN.finditer(text))
     return list(dict.fromkeys(fact for fact in found if any(map(str.isdigit, fact))))
 
 
