@@ -107,6 +107,9 @@ def test_a_full_side_is_filled_from_edge_to_edge() -> None:
         (9_999.9, "10k"),
         (12_345, "12.3k"),
         (999_999, "1M"),
+        (999_700, "1M"),
+        (nan, "nan"),
+        (inf, "inf"),
         (3_400_000, "3.4M"),
         (-20_000, "-20k"),
         (1e-5, "0.00001"),
@@ -128,6 +131,7 @@ def test_ticks_are_round_and_hold_all_values() -> None:
 def test_an_axis_is_marked_at_the_few_values_it_has_in_one_manner() -> None:
     few = scale_at(BUDGET, [4_000, 8_000, 16_000, 4_000], 0, 600, 9)
     assert few.marks == [(4_000, "4k"), (8_000, "8k"), (16_000, "16k")]
+    assert Axis("x").marked([999.7, 20_000]) == ["1k", "20k"]
     assert [few.at(tick) for tick in few.ticks] == pytest.approx([0, 300, 600])
     near = scale_at(Axis("x"), [0, 1, 2, 1_000], 0, 600, 9)
     assert near.ticks == (0, 200, 400, 600, 800, 1_000)
@@ -153,6 +157,22 @@ def test_a_strong_bar_is_longer_in_proportion_and_of_another_colour() -> None:
     bars = [rect for rect in root.iter(f"{SVG}rect") if rect.attrib["class"] != "paper"]
     assert [rect.attrib["class"] for rect in bars] == ["f0", "quiet"]
     assert float(bars[0].attrib["width"]) == pytest.approx(float(bars[1].attrib["width"]) / 2, abs=0.1)
+
+
+def lengths(chart: str) -> list[float]:
+    rects = ElementTree.fromstring(chart).iter(f"{SVG}rect")
+    return [float(rect.attrib["width"]) for rect in rects if rect.attrib["class"] != "paper"]
+
+
+def test_bars_below_zero_are_as_long_as_they_are_far_from_it() -> None:
+    one, two = lengths(bar_chart("T", [Bar("a", -5), Bar("b", -10)], Axis("v")))
+    assert one == pytest.approx(two / 2, abs=0.1)
+
+
+def test_a_bar_that_is_no_number_is_named_all_the_same() -> None:
+    chart = bar_chart("T", [Bar("a", nan), Bar("b", inf), Bar("c", 3)], Axis("v", "%"))
+    assert {"a", "nan %", "b", "inf %", "3 %"} <= set(words(chart))
+    assert lengths(bar_chart("T", [Bar("a", nan)], Axis("v"))) == [1.5]
 
 
 def test_charts_stand_below_each_other_in_one_document() -> None:

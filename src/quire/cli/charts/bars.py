@@ -54,7 +54,7 @@ def _along(bars: Sequence[Bar], axis: Axis) -> Scale:
     after = max(measure(_after(bar, axis), _SIZE) for bar in bars) + 26
     right = max(left + _LEAST, WIDTH - after)
     values = [bar.value for bar in bars if axis.shows(bar.value)]
-    return scale(axis, values, left, right, _TICKS, zero=True).ending_at(max(values, default=0.0))
+    return scale(axis, values, left, right, _TICKS, zero=True).ending_at(max([0.0, *values]))
 
 
 def _bar(bar: Bar, top: float, along: Scale, origin: float) -> str:

@@ -76,14 +76,15 @@ class Scale(NamedTuple):
 
 
 def scale(axis: Axis, values: Iterable[float], start: float, end: float, most: int, *, zero: bool) -> Scale:
-    """A scale with round ends and at most about so many ticks; with `zero` a linear one begins there."""
+    """A scale with round ends and at most about so many ticks; with `zero` a linear one has that in it."""
     shown = [value for value in values if axis.shows(value)] or [1.0]
     low, high = min(shown), max(shown)
     if axis.log:
         ticks = _log_ticks(low, high)
+    elif zero:
+        ticks = _linear_ticks(min(0.0, low), max(0.0, high), most)
     else:
-        begins = min(0.0, low) if zero or 0 <= low < high / 2 else low
-        ticks = _linear_ticks(begins, high, most)
+        ticks = _linear_ticks(0.0 if 0 <= low < high / 2 else low, high, most)
     return Scale(axis, ticks[0], ticks[-1], start, end, ticks)
 
 
@@ -100,8 +101,10 @@ def scale_at(axis: Axis, values: Sequence[float], start: float, end: float, most
 def short(value: float, large: float = _LARGE) -> str:
     """A number in few characters: 0.25, 1,500, 12k, 3.4M; from `large` on by its size."""
     size = abs(value)
+    if not isfinite(value):
+        return f"{value}"
     if size >= large:
-        unit, sign = next((unit, sign) for unit, sign in _SIZES if size >= 0.99995 * unit)
+        unit, sign = next((unit, sign) for unit, sign in _SIZES if size >= 0.9995 * unit)
         return f"{_three(value / unit)}{sign}"
     return f"{value:,.0f}" if size >= _THOUSAND else _three(value)
 
