@@ -286,6 +286,16 @@ def test_what_cannot_be_is_told_before_the_work(run: Run, two: Path, words: list
     assert two.read_bytes() == before
 
 
+def test_a_plot_takes_the_place_of_pictures_alone(run: Run, two: Path, tmp_path: Path) -> None:
+    other, picture = tmp_path / "pom.xml", tmp_path / "life.svg"
+    other.write_text("<?xml version='1.0'?>\n<project/>\n")
+    picture.write_text("<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>\n")
+    ended = run("replay", two, "-b", 2_000, "--plot", other)
+    assert (ended.code, "is there and is no SVG" in ended.err) == (2, True)
+    assert other.read_text().endswith("<project/>\n")
+    assert run("replay", two, "-b", 2_000, "--strategies", "newest", "--plot", picture).code == 0
+
+
 def test_a_plot_that_cannot_be_written_is_told(
     run: Run, two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,8 @@ def write_plot(path: Path, picture: str) -> None:
 
 def _is_svg(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(256).lstrip().startswith((b"<svg", b"<?xml"))
+        start = file.read(1_024).lstrip()
+    return start.startswith(b"<svg") or (start.startswith(b"<?xml") and b"<svg" in start)
 
 
 def _panel(life: Life, title: str, axis: Axis, value: Callable[[Tally], float]) -> Panel:
