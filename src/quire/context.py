@@ -9,6 +9,8 @@ from os import urandom
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
 
+from msgspec.structs import replace
+
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.errors import Conflict, InvalidOperation, InvalidValue, QuireError, shown
 from quire.messages import ToolCall
@@ -311,7 +313,8 @@ class Context:
         It is kept in memory over the same storage, and whatever is done to it reaches nobody.
         """
         drawing = self._drawing
-        past = Context(self.pages.as_of(to), budget=self.budget, compression=drawing.config, preamble=drawing.preamble)
+        config = replace(drawing.config, cache_seconds=None)  # how long ago that is folds nothing that stood there then
+        past = Context(self.pages.as_of(to), budget=self.budget, compression=config, preamble=drawing.preamble)
         if "windows" in self.__dict__:
             self.windows.share(past.windows)
         return past

@@ -89,6 +89,29 @@ def test_a_pause_is_seen_by_the_next_process_too() -> None:
     assert later.render().fold is None  # that view was sent just now
 
 
+def test_a_reply_that_was_deleted_does_not_hide_the_pause() -> None:
+    hands, storage = Hands(), MemoryStorage()
+    ctx = opened(hands, storage, cache_seconds=KEPT)
+    until(ctx, hands, 0.65)
+    ctx.pages.remove_page(ctx.render(preview=True).pages[-1].index)
+    hands.now += (KEPT + 1) * SECOND
+    later = opened(hands, storage, cache_seconds=KEPT)
+    later.user("And now?")
+    assert later.render().fold is not None
+
+
+def test_the_past_is_seen_as_it_was_however_long_ago_that_is() -> None:
+    hands = Hands()
+    ctx = opened(hands, cache_seconds=KEPT)
+    until(ctx, hands, 0.65)
+    sent = ctx.render()
+    ctx.checkpoint("then")
+    hands.now += (KEPT + 1) * SECOND
+    ctx.user("And now?")
+    assert ctx.render().fold is not None
+    assert ctx.as_of("then").render().messages == sent.messages
+
+
 def test_a_long_tool_counts_as_a_pause() -> None:
     hands = Hands()
     ctx = opened(hands, cache_seconds=KEPT)

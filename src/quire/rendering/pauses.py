@@ -12,7 +12,7 @@ def answered_at(state: State) -> int:
     newest = state.next_message - 1
     for number in range(newest, max(-1, newest - _LOOKED_AT), -1):
         found = state.message(number)
-        if found.message.role == "assistant":
-            page = state.page(found.page)
-            return page.header.created if isinstance(page, PageRecord) else 0
+        page = state.page(found.page) if found.message.role == "assistant" else None
+        if isinstance(page, PageRecord):  # one that was removed or moved tells no time
+            return page.header.created
     return 0
