@@ -12,7 +12,8 @@ from bench.peers.environments import Environment
 from bench.peers.registry import Entry
 
 ERROR = "error"
-_PATH = re.compile(r"(?:/[\w.+-]+){2,}")
+_PLACE = re.compile(r"\w+://\S+|(?<=host=)\S+|(?:/[\w.+-]+){2,}")
+"""An address, a host that could not be reached, a path."""
 Answer = dict[str, Any]
 
 
@@ -59,4 +60,4 @@ def finished(process: "subprocess.Popen[str]", limit: float, said: str | None = 
 
 def without_paths(text: str) -> str:
     """An error's text as it reads on any machine."""
-    return _PATH.sub("…", text)
+    return _PLACE.sub("…", text)

@@ -1,7 +1,6 @@
 """All workloads over all peers: which cells there are, and how their answers are put together."""
 
 import json
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -82,7 +81,7 @@ class Bench:
         """All cases of one workload for one peer."""
         environment = self._environments[entry.environment]
         missing = environment.missing.get(entry.requirements)
-        found = iter([("", {ERROR: missing})]) if missing else work(Cells(entry, environment))
+        found = iter([("", {ERROR: without_paths(missing)})]) if missing else work(Cells(entry, environment))
         for case, answer in found:
             self._cells.append({"work": work.__name__, "peer": entry.name, "case": case, **_rounded(answer)})
             print(f"{work.__name__:8} {entry.name:38} {case:18} {_brief(answer)}", file=sys.stderr, flush=True)
@@ -95,9 +94,9 @@ class Bench:
 
     @contextmanager
     def _place(self, above: Path | None = None) -> Iterator[Path]:
-        place = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=above or self._folder))
-        yield place
-        shutil.rmtree(place, ignore_errors=True)
+        where = above or self._folder
+        with tempfile.TemporaryDirectory(prefix="quire-bench-", dir=where, ignore_cleanup_errors=True) as place:
+            yield Path(place)
 
     def turn(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
         """Conversations of several lengths, at several budgets."""

@@ -12,10 +12,11 @@ from bench.peers.adapters.floor import Floor, TrigramIndex, WordIndex
 from bench.peers.adapters.nothing import Nothing
 from bench.peers.adapters.quire_context import Quire, QuireSearch
 from bench.peers.corpora import Talk
-from bench.peers.environments import REQUIREMENTS
+from bench.peers.environments import REQUIREMENTS, Environment
 from bench.peers.peer import Peer, Searcher, Setting
 from bench.peers.processes import ERROR, finished
 from bench.peers.registry import FLOOR, OURS, PEERS, SEARCHERS, chosen
+from bench.peers.run import QUICK, Bench
 from bench.peers.workloads.life import Life, _replay
 from bench.peers.workloads.search import has_all
 from bench.traces import Values
@@ -112,6 +113,7 @@ def test_some_peers_can_be_chosen_and_always_stand_beside_quire_and_the_floor() 
     [
         ("print('noise'); print('answer {\"ratio\": 2}')", {"ratio": 2}),
         ("raise ValueError('no store in /a/b.c/d')", {ERROR: "ValueError: no store in …"}),
+        ("raise OSError('http://a:80/simple/ or host=a, port=1')", {ERROR: "OSError: … or host=… port=1"}),
         ("print('answer {}'); raise SystemExit(3)", {ERROR: "it ended without a word"}),
     ],
 )
@@ -127,3 +129,11 @@ def test_a_cell_that_takes_too_long_is_ended_and_says_so() -> None:
     process = subprocess.Popen([sys.executable, "-S", "-c", sleeping], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     assert finished(process, limit=0.1) == {ERROR: "not done in 0 s"}
     assert process.returncode != 0
+
+
+def test_what_could_not_be_installed_is_told_without_where_it_was_looked_for(tmp_path: Path) -> None:
+    why = "HTTP error 404 while getting https://packages.example/simple/strands/"
+    bench = Bench(QUICK, tmp_path, {"peers": Environment(tmp_path, {"strands": why})})
+    entry = next(entry for entry in PEERS if entry.requirements == "strands")
+    bench.each(bench.turn, entry)
+    assert [cell[ERROR] for cell in bench.sorted([entry])] == ["HTTP error 404 while getting …"]
