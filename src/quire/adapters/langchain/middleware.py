@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Unpack
 from quire.adapters.langchain.messages import built, parse, printed
 from quire.adapters.langchain.tools import structured
 from quire.adapters.shared.opening import Where, installed
-from quire.adapters.shared.shelf import Followed, Shelf, patiently
+from quire.adapters.shared.shelf import Followed, Shelf
 from quire.agent.tools import Tools
 from quire.aio.lanes import Lane
 from quire.context import Context, Options
@@ -108,13 +108,8 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if request.system_message is not None:
             prompts.insert(0, request.system_message)
         prompt = "\n\n".join(message.text for message in prompts)
-        ctx = followed.ctx
         with followed.lock:
-            ctx.refresh()
-            if prompt.strip():
-                patiently(ctx, lambda: ctx.system(prompt))
-            followed.follower.follow(messages)
-            view = ctx.render(self._view)
+            view = followed.shown(prompt, messages, self._view)
             system, shown = _handed_over(followed, view, messages, prompts, prompt)
         return _Asked(request.override(system_message=system, messages=shown), messages, view)
 

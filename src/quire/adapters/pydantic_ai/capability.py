@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from quire.adapters.pydantic_ai.messages import parse, printed, shown
 from quire.adapters.pydantic_ai.toolset import QuireToolset
 from quire.adapters.shared.opening import Where, installed
-from quire.adapters.shared.shelf import Followed, Shelf, patiently
+from quire.adapters.shared.shelf import Followed, Shelf
 from quire.context import Context, Options
 from quire.errors import Conflict, InvalidOperation, InvalidValue
 from quire.rendering import RenderOptions, View
@@ -124,15 +124,10 @@ class QuireCapability(AbstractCapability[Any]):
     def _render(
         self, followed: Followed[ModelMessage], history: list[ModelMessage], instructions: str
     ) -> tuple[View, list[ModelMessage]]:
-        ctx = followed.ctx
         prompts, items = self._without_prompts(followed, history)
         prompt = "\n\n".join([*(part.content for part in prompts), *([instructions] if instructions else [])])
         with followed.lock:
-            ctx.refresh()
-            if prompt.strip():
-                patiently(ctx, lambda: ctx.system(prompt))
-            followed.follower.follow(items)
-            view = ctx.render(self._view)
+            view = followed.shown(prompt, items, self._view)
             messages = shown(followed.follower, view, items)
         leading = takewhile(lambda message: message.role == "system", view.messages)
         added = [SystemPromptPart(message.text) for message in leading if message.text != prompt]

@@ -12,6 +12,7 @@ from quire.context import Context, Options, setup_of
 from quire.errors import Conflict
 from quire.library import Library
 from quire.messages import Message
+from quire.rendering import RenderOptions, View
 
 _OPEN = 128
 _TRIES = 5
@@ -28,6 +29,15 @@ class Followed(Generic[Item]):
         self.follower = follower
         self.lock = RLock()
         self.lane = Lane()
+
+    def shown(self, prompt: str, items: Sequence[Item], options: RenderOptions | None) -> View:
+        """The view once the context has the prompt that is to be sent and all of the list."""
+        with self.lock:
+            self.ctx.refresh()
+            if prompt.strip():
+                patiently(self.ctx, lambda: self.ctx.system(prompt))
+            self.follower.follow(items)
+            return self.ctx.render(options)
 
 
 class Shelf(Generic[Item]):
