@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
+from quire.messages import ROLES, Message
 from quire.pages import Form
 from quire.records import PageRecord, page_key, segment_number
 from quire.search.catalogue import asked
@@ -97,8 +98,8 @@ def _memory(state: State, page: PageRecord, place: int, segments: frozenset[str]
         said = [state.message(number).message for number in page.header.numbers]
         echo = is_echo(said, segments)
         first, *others = [message for message in said if message.text] or said[:1]
-        text = "\n".join([first.text, *(f"{speaker(other)}: {other.text}" for other in others)])  # results of calls
-        memory = Memory(page.key, place, page.header.created, speaker(first), "" if echo else text, echo)
+        text = "\n".join([first.text, *(f"{_told_as(other)}: {other.text}" for other in others)])  # results of calls
+        memory = Memory(page.key, place, page.header.created, _told_as(first), "" if echo else text, echo)
         found = known[page.key] = ((page.header.numbers, segments), memory)
         while len(known) > _KEPT:
             known.popitem(last=False)
@@ -162,3 +163,10 @@ def _joined(rows: Any, given: Sequence[Memory]) -> Any:
             joined[number - 1] += rows[number]
     lengths = numpy.linalg.norm(joined, axis=1, keepdims=True)
     return joined / numpy.where(lengths == 0, 1, lengths)
+
+
+def _told_as(message: Message) -> str:
+    """Who says a message, where it is brought back: by its role, if its name could be taken for another's words."""
+    name = plain(speaker(message))
+    is_borrowed = ":" in name or "".join(filter(str.isalnum, name)) in ROLES
+    return message.role.capitalize() if is_borrowed else speaker(message)
