@@ -6,7 +6,7 @@ Read from the traces beside the project, if they are there.
 import gzip
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,12 @@ class RawFloor:
         self._db.close()
 
 
-def cost(message: Values) -> int:
-    """What a chat message costs by the contract's formula."""
+def cost(message: Values, counted: Callable[[str], int] | None = None) -> int:
+    """What a chat message costs by the contract's formula. Texts are counted once, unless told how."""
     calls = message.get("tool_calls") or ()
     texts = [message.get("content") or ""]
     texts += [call["function"][part] for call in calls for part in ("name", "arguments")]
-    return 4 * (1 + len(calls)) + sum(map(count, texts))
+    return 4 * (1 + len(calls)) + sum(map(counted or count, texts))
 
 
 @cache

@@ -1,11 +1,13 @@
 """Where quire loses: every cell in which another is better, found by going through all of them."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bench.peers.registry import OURS, Entry
 from bench.peers.results import Cell, Measured, case_name
 
+_QUOTED = re.compile("“(.*)”")
 _OWN = f"{OURS},"
 """How the names of quire's own other forms begin: they are no others."""
 
@@ -103,6 +105,9 @@ def _beside(group: list[Loss]) -> str:
     """What a reader has to know of these cells: all of it is measured or plain to see in the registry."""
     work, entry = group[0].measure.work, group[0].entry
     told = ["keeps nothing on disk"] if work in ("turn", "life") and not entry.durable else []
+    if work == "search" and (query := _QUOTED.search(group[0].measure.title)):
+        asked = group[0].cell["queries"][query[1]]
+        told.append(f"finds {asked['right']} of {asked['wanted']}")
     if work == "life":
         calls = sum(loss.cell["calls"] for loss in group)
         for field, what in (("refused", "refused by a provider"), ("over", "over the budget")):

@@ -16,10 +16,16 @@ def turn(measured: Measured) -> str:
     cases = measured.cases("turn")
 
     def row(entry: Entry) -> list[str]:
-        cells = [measured.get("turn", entry.name, case) for case in cases]
-        return [multiple(cell["ratio"]) + (r"\*" if cell["sampled"] else "") if cell else NONE for cell in cells]
+        return [_turn(measured, entry, case) for case in cases]
 
     return _table(measured, "turn", ["× raw floor, median", *map(case_name, cases)], row)
+
+
+def _turn(measured: Measured, entry: Entry, case: str) -> str:
+    cell = measured.get("turn", entry.name, case)
+    if cell is None:
+        return measured.error("turn", entry.name, case) or NONE
+    return multiple(cell["ratio"]) + (r"\*" if cell["sampled"] else "")
 
 
 def resume(measured: Measured) -> str:

@@ -87,6 +87,8 @@ def test_english_words_are_looked_for_whole_and_chinese_ones_anywhere() -> None:
     assert not has_all("it was refunded", "refund")
     assert has_all("用户想取消航班并退款", "退款 取消")
     assert not has_all("用户想取消航班", "退款")
+    assert has_all("改签，编号43，退款", "编号43")
+    assert not has_all("改签，编号430，退款", "编号43")
 
 
 def test_every_row_has_an_adapter_and_its_requirements() -> None:

@@ -1,8 +1,9 @@
 """quire, through its public names, as a user of `quire.open` has it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import quire
 from bench.peers.peer import Peer, Setting
@@ -10,14 +11,15 @@ from bench.traces import Values
 
 
 class Quire(Peer):
-    """A context in one SQLite file."""
+    """A context in one SQLite file; for many sessions, a library of them."""
 
     durability: ClassVar[Literal["normal", "full"]] = "normal"
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        file = setting.folder / "quire.db"
-        self._ctx = quire.open(file, setting.session, budget=setting.budget, durability=self.durability)
+        self._file = setting.folder / "quire.db"
+        self._library: quire.Library | None = None
+        self._ctx = quire.open(self._file, setting.session, budget=setting.budget, durability=self.durability)
         self._ctx.system(setting.prompt)
 
     def append(self, message: Values) -> None:
@@ -29,11 +31,22 @@ class Quire(Peer):
     def render(self) -> list[Values]:
         return self._ctx.render().openai()
 
+    def switch(self, session: str) -> Self:
+        self._ctx.close()
+        if self._library is None:
+            self._library = quire.Library(self._file, durability=self.durability)
+        self.setting = replace(self.setting, session=session)
+        self._ctx = self._library.open(session, budget=self.setting.budget)
+        self._ctx.system(self.setting.prompt)
+        return self
+
     def stored(self) -> int:
         return sum(message.role != "system" for message in self._ctx.messages(all=True))
 
     def close(self) -> None:
         self._ctx.close()
+        if self._library is not None:
+            self._library.close()
 
 
 class SyncedQuire(Quire):

@@ -49,13 +49,15 @@ def _asked(searcher: Searcher, query: str, corpus: list[str]) -> dict[str, Any]:
 
 
 def has_all(text: str, query: str) -> bool:
-    """Whether a text has every word of a query: whole words of letters, Chinese ones anywhere."""
+    """Whether a text has every word of a query: letters and digits as a whole, Chinese anywhere."""
     return all(re.search(_pattern(word), text, re.IGNORECASE) for word in query.split())
 
 
 @cache
 def _pattern(word: str) -> str:
-    return rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word)
+    before = r"(?<![0-9A-Za-z])" if word[0].isascii() else ""
+    after = r"(?![0-9A-Za-z])" if word[-1].isascii() else ""
+    return before + re.escape(word) + after
 
 
 def made(texts: int) -> list[str]:

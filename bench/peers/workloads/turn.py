@@ -14,25 +14,34 @@ from bench.traces import conversation, count, system
 LAST = 200
 """Turns that count, at the end of the conversation."""
 
+_LEAST = 3
+
 
 def measure(kind: type[Peer], folder: Path, *, messages: int, budget: int, seconds: float) -> dict[str, Any]:
-    """Medians of the last turns, of the peer and of the raw floor in the same process.
+    """Medians of the last turns, of the peer and, right before and after, of the raw floor.
 
     The peer goes through the whole conversation if that takes less than `seconds`; if it takes longer, the rest is
     filled in bulk, and as many of the last turns are measured as that time allows.
     """
     history = conversation(messages)
     last = min(LAST, messages // 2)
-    floor, _ = _turns(_opened(Floor, folder / "reference", budget), history, last, seconds)
+    floor = _opened(Floor, folder / "reference", budget)
+    floor.fill(history[:-last])
     peer = _opened(kind, folder / "measured", budget)
-    turns, whole = _turns(peer, history, last, seconds)
-    turns.sort()
+    given = [peer.native(message) for message in history]
+    whole = _arrived(peer, given[:-last], seconds)
+    half = len(history) - last // 2
+    least = _timed(floor, history[-last:half], seconds)
+    turns = sorted(_timed(peer, given[-last:], seconds))
+    least += _timed(floor, history[half:], seconds)  # before and after: the machine is not always equally fast
+    peer.close()
+    floor.close()
     median = statistics.median(turns)
     return {
-        "ratio": median / statistics.median(floor),
+        "ratio": median / statistics.median(least),
         "milliseconds": median * 1e3,
         "slowest": turns[int(0.99 * len(turns))] * 1e3,
-        "sampled": not whole,
+        "sampled": not whole or len(turns) < last,
         "turns": len(turns),
     }
 
@@ -42,27 +51,28 @@ def _opened(kind: type[Peer], folder: Path, budget: int) -> Peer:
     return kind(Setting(folder, "turns", budget, system(), corpora.mean("airline")))
 
 
-def _turns(peer: Peer, history: Sequence[Any], last: int, seconds: float) -> tuple[list[float], bool]:
-    """Seconds of the last turns, and whether all turns before them were gone through one by one."""
-    messages = [peer.native(message) for message in history]
+def _arrived(peer: Peer, messages: Sequence[Any], seconds: float) -> bool:
+    """Bring the peer there, turn by turn while there is time; whether there was time for all."""
     count.cache_clear()
     until = time.perf_counter() + seconds
-    reached = 0
-    while reached < len(messages) - last and time.perf_counter() < until:
-        _turn(peer, messages[reached])
-        reached += 1
-    whole = reached == len(messages) - last
-    if not whole:
-        peer.fill(messages[reached:-last])
-        peer.render()
-    found: list[float] = []
+    for reached, message in enumerate(messages):
+        if time.perf_counter() > until:
+            peer.fill(messages[reached:])
+            peer.render()
+            return False
+        _turn(peer, message)
+    return True
+
+
+def _timed(peer: Peer, messages: Sequence[Any], seconds: float) -> list[float]:
+    """Seconds of some turns, of as many as there is time for."""
     until = time.perf_counter() + seconds
-    for message in messages[-last:]:
-        found.append(_turn(peer, message))
-        if time.perf_counter() > until and len(found) >= 3:
+    found: list[float] = []
+    for message in messages:
+        if len(found) >= _LEAST and time.perf_counter() > until:
             break
-    peer.close()
-    return found, whole and len(found) == last
+        found.append(_turn(peer, message))
+    return found
 
 
 def _turn(peer: Peer, message: Any) -> float:
