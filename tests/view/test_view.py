@@ -103,6 +103,14 @@ def test_a_misspelt_option_is_named_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "meant"), [("budget", "max_tokens"), ("recal", "recall"), ("max_token", "max_tokens")]
+)
+def test_what_a_misspelt_option_was_meant_to_be_is_told(said: str, meant: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"There is no option '{said}'; .*\. Did you mean '{meant}'\?$"):
+        talking().render(**{said: 100})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     "bad",
     [
         {"enabled": None},

@@ -1,6 +1,6 @@
 """How a view is to be drawn, and when the conversation is folded."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, StructMeta
@@ -18,6 +18,17 @@ Summariser = Callable[[str, int], str | Awaitable[str | None] | None]
 """A function of the caller's: from a text, `User: …`, `Assistant: …`, to a summary of at most so many tokens."""
 
 
+_OTHER_WORDS = {"budget": "max_tokens", "tokens": "max_tokens", "limit": "max_tokens"}
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """What somebody perhaps meant by an option that there is not, as a sentence."""
+    from difflib import get_close_matches
+
+    near = [word for word in (_OTHER_WORDS.get(name),) if word in known] or get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
 class _Named(StructMeta):
     """Of options that are given by name: one that there is not is refused with those there are."""
 
@@ -25,7 +36,8 @@ class _Named(StructMeta):
         unknown = [name for name in options if name not in self.__struct_fields__]
         if unknown:
             known = ", ".join(self.__struct_fields__)
-            raise InvalidValue(f"There is no option {shown(min(unknown))}; options are {known}.")
+            meant = _meant(min(unknown), self.__struct_fields__)
+            raise InvalidValue(f"There is no option {shown(min(unknown))}; options are {known}.{meant}")
         return super().__call__(*args, **options)
 
 
