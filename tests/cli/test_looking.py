@@ -154,6 +154,40 @@ def test_render_prints_what_goes_into_a_request(run: Run, store: Path) -> None:
     assert "tokens" in text.err
 
 
+def test_the_budget_that_nobody_set_is_told(run: Run, store: Path) -> None:
+    told = "at the usual budget, 128,000 tokens; --budget sets the one you use\n"
+    for words in (["view"], ["render"], ["render", "-f", "openai"], ["why", "usr-1"]):
+        assert told in run(words[0], store, *words[1:]).err
+        assert told not in run(words[0], store, *words[1:], "--json").err
+        assert told not in run(words[0], store, *words[1:], "-b", "2k").err
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("8k", 8_000), ("16K", 16_000), ("0.5M", 500_000), ("8_000", 8_000)])
+def test_a_budget_may_be_typed_in_thousands(run: Run, store: Path, typed: str, meant: int) -> None:
+    assert run("view", store, "--budget", typed, "--json").value()["budget"] == meant
+
+
+@pytest.mark.parametrize("typed", ["many", "8kb", "k", "1e3", ""])
+def test_a_budget_that_is_no_number_is_told(run: Run, store: Path, typed: str) -> None:
+    ended = run("view", store, "--budget", typed)
+    assert ended.code == 2
+    assert f"{typed!r} is no number of tokens, such as 8000 or 8k" in ended.err
+
+
+def test_stats_and_hits_are_in_words(run: Run, store: Path) -> None:
+    assert "4 in the conversation (prompts, exchanges, summaries)\n" in run("stats", store).out
+    with quire.open(store, NAME) as context:
+        context.conversation.delete(1)
+    assert "; edits took 1 more out\n" in run("stats", store).out
+    assert "mem-3  score " in run("find", store, "old trains").out
+    assert "Old note  [in the cold archive]\n" in run("find", store, "old trains").out
+    assert run("archive", store, "mem-2").code == 0
+    said = run("find", store, "座位").out
+    assert "座位  [folded away]\n" in said
+    assert " 0.00" not in said
+    assert "Wishes  [archived]\n" in run("find", store, "Wishes").out
+
+
 def test_why_names_the_rule_and_the_call(run: Run, store: Path) -> None:
     value = run("why", store, "mem-3", "--json").value()
     assert (value["shown"], value["rule"], value["call"]) == ("no", "in the cold archive", "recall('mem-3')")

@@ -78,7 +78,20 @@ def test_errors_speak_of_commands_and_options(run: Run, store: Path, tmp_path: P
 
 
 def test_why_names_the_command_that_changes_it(run: Run, store: Path) -> None:
-    assert "quire hide WHERE usr-1" in run("why", store, "usr-1").out
+    assert f"quire hide {store} usr-1\n" in run("why", store, "usr-1").out
+    assert f"quire hide {store} usr-1 --context '{NAME}'\n" in run("why", store, "usr-1", "-c", NAME).out
+    assert f"quire unpin {store} sys-1 first" in run("hide", store, "sys-1").err
+    assert run("why", store, "usr-1", "--json").value()["call"] == "hide('usr-1')"
+
+
+def test_a_missing_argument_is_told_with_the_command_that_lists_what_there_is(run: Run, store: Path) -> None:
+    for words, told in (
+        (("undo", store), "required: ENTRY; quire history lists the entries"),
+        (("rollback", store), "required: POINT; quire history lists"),
+        (("show", store), "required: PAGE; quire tree shows the pages"),
+    ):
+        ended = run(*words)
+        assert (ended.code, told in ended.err) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["quire", "json"])

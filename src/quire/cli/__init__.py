@@ -7,10 +7,14 @@ a name that names nothing, a refused operation. 130: stopped with Ctrl-C. 141: w
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from quire.cli.commands import ROWS, Row, load
 from quire.cli.usage import overview, refuse
 from quire.errors import InvalidOperation, QuireError
+
+if TYPE_CHECKING:
+    import argparse
 
 FAILED = 1
 REFUSED = 2
@@ -64,16 +68,16 @@ def _command(row: Row, words: list[str]) -> int:
     try:
         return command.run(options, Out(json=options.json)) or 0
     except QuireError as error:
-        _tell(error, json=options.json)
+        _tell(error, options)
         is_refused = isinstance(error, InvalidOperation | LookupError)
         return REFUSED if is_refused else FAILED
 
 
-def _tell(error: QuireError, *, json: bool) -> None:
+def _tell(error: QuireError, options: "argparse.Namespace") -> None:
     from quire.cli.speech import spoken
 
-    message = spoken(str(error))
-    if json:
+    message = spoken(str(error), options)
+    if options.json:
         import msgspec
 
         told = {"error": {"code": error.code, "message": message}}

@@ -52,7 +52,22 @@ class _Parser(argparse.ArgumentParser):
             for part in (word, word.partition("=")[2]):
                 if masked(part) != part:
                     message = message.replace(part, masked(part))
-        super().error(message)
+        super().error(message + _help_for(message))
+
+
+_REQUIRED = "the following arguments are required: "
+_TOLD_BY = {
+    "ENTRY": "quire history lists the entries",
+    "POINT": "quire history lists entries and checkpoints",
+    "PAGE": "quire tree shows the pages",
+}
+"""What helps somebody who does not know what to give, by the argument that is missing."""
+
+
+def _help_for(message: str) -> str:
+    missing = message.removeprefix(_REQUIRED).split(", ") if message.startswith(_REQUIRED) else []
+    told = next((_TOLD_BY[name] for name in missing if name in _TOLD_BY), "")
+    return f"; {told}" if told else ""
 
 
 class _Formatter(argparse.HelpFormatter):

@@ -1,6 +1,7 @@
 """The store and the context that a command is about: how they are named, and how they are opened."""
 
 import argparse
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,8 @@ from quire.storage.opening import masked
 
 WHERE = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT = "default"
+_SHORT = re.compile(r"(\d+(?:\.\d+)?)([km])", re.ASCII | re.IGNORECASE)
+_SIZES = {"k": 1_000, "m": 1_000_000}
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +34,20 @@ def add_budget(parser: argparse.ArgumentParser, default: int | None = None) -> N
     parser.add_argument(
         "-b",
         "--budget",
-        type=int,
+        type=tokens,
         metavar="TOKENS",
         default=DEFAULT_BUDGET if default is None else default,
         help="what the view may take (default: %(default)s)",
     )
+
+
+def tokens(text: str) -> int:
+    """A number of tokens as it is typed: 8000, 8_000, 8k, 0.5M. Raises what `argparse` tells."""
+    short = _SHORT.fullmatch(text.strip())
+    try:
+        return round(float(short[1]) * _SIZES[short[2].lower()]) if short else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 8000 or 8k") from None
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Messages of the library in the words of the command line: its hints name calls, which are commands here."""
 
+import argparse
 import re
+import shlex
 from typing import Final
 
 from quire.cli.commands import ROWS
@@ -28,9 +30,23 @@ _ON_A_PAGE: Final = re.compile(r"\b([a-z]+)\('([^']+)'\)")
 _CALL: Final = re.compile(r"\b([a-z]+)\(\)")
 
 
-def spoken(text: str) -> str:
-    """A message of the library's as the command line says it. What has no command stays as it is."""
+def spoken(text: str, options: argparse.Namespace | None = None) -> str:
+    """A message of the library's as the command line says it. What has no command stays as it is.
+
+    With the options of a command, those it names are for the same store and context, to be copied as they are.
+    """
     for phrase, words in _PHRASES:
         text = phrase.sub(words, text)
-    text = _ON_A_PAGE.sub(lambda call: f"quire {call[1]} WHERE {call[2]}" if call[1] in ROWS else call[0], text)
+    where, context = _place(options)
+    text = _ON_A_PAGE.sub(
+        lambda call: f"quire {call[1]} {where} {call[2]}{context}" if call[1] in ROWS else call[0], text
+    )
     return _CALL.sub(lambda call: f"quire {call[1]}" if call[1] in ROWS else call[0], text)
+
+
+def _place(options: argparse.Namespace | None) -> tuple[str, str]:
+    """The store as it was typed, without its password, and the option that names the context, if that was."""
+    from quire.storage.opening import masked
+
+    where, context = getattr(options, "where", None), getattr(options, "context", None)
+    return shlex.quote(masked(where)) if where else "WHERE", f" --context {shlex.quote(context)}" if context else ""

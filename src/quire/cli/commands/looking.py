@@ -3,6 +3,7 @@
 import argparse
 
 import quire
+from quire.cli.charts.scale import short
 from quire.cli.command import Command
 from quire.cli.opening import add_context, context_of
 from quire.cli.out import Out
@@ -116,22 +117,30 @@ def _find(options: argparse.Namespace, out: Out) -> None:
             role=options.role,
             lifecycle=lifecycle,
         )
+        states = [] if out.json else [_archived(context.pages.get_page(hit.index)) for hit in hits]
     if out.json:
         for hit in hits:
             out.value(hit_values(hit))
         return
     if not hits:
         out.note(f"nothing found for {options.query!r}")
-    for hit in hits:
-        _print_hit(hit, out)
+    for hit, state in zip(hits, states, strict=True):
+        _print_hit(hit, f"  [{state}]" if state else "", out)
 
 
-def _print_hit(hit: quire.Hit, out: Out) -> None:
-    paint = out.paint
-    state = "" if hit.lifecycle is Lifecycle.ACTIVE else f"  [{STATES[hit.lifecycle]}]"
-    start = f"{hit.index}  {hit.score:.2f}  "
-    name = cut(visible(hit.name), max(12, out.columns - width(start) - width(state)))
-    out.line(f"{paint.cyan(hit.index)}  {paint.yellow(f'{hit.score:.2f}')}  {paint.bold(name)}{paint.dim(state)}")
+def _archived(page: Page) -> str:
+    """The words for a page that is not in the window, as the tree has them; none for one that may be."""
+    if page.effective is Lifecycle.ACTIVE:
+        return ""
+    if page.effective is Lifecycle.COLD_ARCHIVED:
+        return "in the cold archive"
+    return "archived" if page.lifecycle is Lifecycle.HOT_ARCHIVED else "folded away"
+
+
+def _print_hit(hit: quire.Hit, state: str, out: Out) -> None:
+    paint, score = out.paint, f"score {short(hit.score)}"
+    name = cut(visible(hit.name), max(12, out.columns - width(f"{hit.index}  {score}  {state}")))
+    out.line(f"{paint.cyan(hit.index)}  {paint.yellow(score)}  {paint.bold(name)}{paint.dim(state)}")
     if hit.snippet:
         snippet = out.safe(hit.snippet)
         out.line(f"   {_marked(cut_around(snippet, snippet.find('«'), out.columns - 3), out)}")
@@ -158,7 +167,7 @@ def _stats(options: argparse.Namespace, out: Out) -> None:
             ("context", name),
             ("entries", f"{seq:,}"),
             ("messages", f"{messages:,}"),
-            ("items", f"{stats.total_items:,}: {stats.active_items:,} count, {stats.obsolete_items:,} do not"),
+            ("items", _items(stats)),
             ("windows", f"{stats.window_items:,}"),
             ("tokens", f"{stats.estimated_tokens:,}"),
         ]
@@ -173,6 +182,12 @@ def _stats(options: argparse.Namespace, out: Out) -> None:
         out.line()
         usage = [(model, f"{used.factor:.3f}", f"{used.reports:,}") for model, used in stats.usage.items()]
         out.table(("model", "bills × counted", "reports"), usage, right=(1, 2))
+
+
+def _items(stats: quire.Stats) -> str:
+    """How many prompts, exchanges and summaries there are, and how many of them an edit took out."""
+    out = f"; edits took {stats.obsolete_items:,} more out" if stats.obsolete_items else ""
+    return f"{stats.active_items:,} in the conversation (prompts, exchanges, summaries){out}"
 
 
 COMMANDS = {

@@ -4,7 +4,7 @@ import argparse
 import os
 
 from quire.cli.command import Command
-from quire.cli.opening import add_where
+from quire.cli.opening import add_where, tokens
 from quire.cli.out import Out
 from quire.cli.serving import serve_here
 
@@ -22,7 +22,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a further name it is asked by"
     )
-    parser.add_argument("-b", "--budget", type=int, metavar="TOKENS", help="what a view may take")
+    parser.add_argument("-b", "--budget", type=tokens, metavar="TOKENS", help="what a view may take")
     parser.add_argument("--create", action="store_true", help="make the store if there is none")
     parser.add_argument("--open", action="store_true", help="open the link in a browser")
 

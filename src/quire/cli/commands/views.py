@@ -5,11 +5,12 @@ import argparse
 import quire
 from quire.cli.command import Command
 from quire.cli.grid import draw_grid
-from quire.cli.opening import add_budget, add_context, context_of
+from quire.cli.opening import add_budget, add_context, context_of, tokens
 from quire.cli.out import Out
 from quire.cli.speech import spoken
 from quire.cli.values import Values, view_values
 from quire.cli.words import counted
+from quire.view.options import DEFAULT_BUDGET
 
 FORMATS = ("text", "openai", "anthropic", "responses")
 
@@ -25,9 +26,16 @@ def _view(options: argparse.Namespace, out: Out) -> None:
     if out.json:
         out.value(view_values(view))
         return
+    _tell_budget(options, out)
     out.line(_sizes(view))
     for line in draw_grid(view, out.paint, out.columns):
         out.line(line)
+
+
+def _tell_budget(options: argparse.Namespace, out: Out) -> None:
+    """Say that nobody set the budget: the context may be used with another."""
+    if options.budget == DEFAULT_BUDGET:
+        out.note(f"at the usual budget, {DEFAULT_BUDGET:,} tokens; --budget sets the one you use")
 
 
 def _sizes(view: quire.View) -> str:
@@ -43,7 +51,7 @@ def _add_render(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="bring back what matters for the last user message, in at most this share of the budget, such as 0.25",
     )
-    parser.add_argument("--reserve", type=int, default=0, metavar="TOKENS", help="keep so many free")
+    parser.add_argument("--reserve", type=tokens, default=0, metavar="TOKENS", help="keep so many free")
     parser.add_argument("--cache", action="store_true", help="with cache marks (anthropic)")
 
 
@@ -51,6 +59,7 @@ def _render(options: argparse.Namespace, out: Out) -> None:
     with context_of(options) as context:
         view = context.render(max_tokens=options.budget, preview=True, recall=options.recall, reserve=options.reserve)
     messages = _written(view, options)
+    _tell_budget(options, out)
     if out.json:
         figures = {"seq": view.seq, "tokens": view.tokens, "budget": view.budget, "format": options.format}
         out.value({**figures, **messages})
@@ -92,13 +101,14 @@ def _why(options: argparse.Namespace, out: Out) -> None:
     if out.json:
         out.value(why)
         return
+    _tell_budget(options, out)
     out.facts(
         [
             ("page", f"{why.index} {name}"),
             ("shown", why.shown),
             ("because", why.rule),
             ("tokens", f"{why.tokens:,}"),
-            *([("to change", spoken(why.call))] if why.call else []),
+            *([("to change", spoken(why.call, options))] if why.call else []),
         ]
     )
 
