@@ -126,7 +126,10 @@ def test_what_only_a_search_holds_is_found_and_told_as_such() -> None:
 
 def test_earlier_searches_give_way_before_the_passages_of_what_they_quote() -> None:
     with quire.open("memory:", budget=2_000) as ctx:
-        ctx.user("Please remember, now and for ever, that the number of the locker at the old pool is 48213, until summer.")
+        said = (
+            "Please remember, now and for ever, that the number of the locker at the old pool is 48213, until summer."
+        )
+        ctx.user(said)
         for turn in range(40):
             ctx.user(f"Question {turn}?")
             said = called(ctx, turn, "find", {"query": "number of the locker at the old pool", "limit": 50})
