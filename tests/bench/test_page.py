@@ -58,9 +58,9 @@ def test_the_page_is_what_the_kept_results_give() -> None:
     kept = page.kept(ALL)
     text = page.PAGE.read_text(encoding="utf-8")
     assert text == page.page(kept), told
-    for name in plots(Measured(results())) if page.SIDE_BY_SIDE in kept else ():
+    for name, plot in plots(Measured(kept[page.SIDE_BY_SIDE])).items():
         assert f"images/{name}" in text
-        assert (page.IMAGES / name).exists(), told
+        assert (page.IMAGES / name).read_text(encoding="utf-8") == plot, told
 
 
 def test_every_cell_in_which_another_is_better_is_a_loss_and_no_other() -> None:
