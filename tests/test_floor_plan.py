@@ -139,6 +139,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "system.segments",
         "system.journal",
         "system.reverting",
+        "system.standing",
         "system.purging",
         "system.forgetting",
         "system.transcript",

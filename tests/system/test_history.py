@@ -340,6 +340,41 @@ def test_a_pin_that_opened_a_page_is_undone_after_it_was_lifted() -> None:
     assert talk.pages.get_page(note).visibility is Visibility.EXPANDED
 
 
+def test_all_that_stands_in_the_way_of_an_undo_is_named_in_the_order_that_works() -> None:
+    talk = new_talk()
+    note = leaf(talk.pages, "note")
+    made = talk.seq
+    for name in ("一", "two", "three"):
+        talk.pages.update_page(note, name=name)
+    talk.undo(talk.seq)  # what is undone is in nobody's way
+    folder = talk.pages.create_contents_page("folder", "", "mem-0", [note])
+    talk.pages.update_page(folder, name="other")  # in the way of undoing the folder
+    chain = [made + 6, made + 5, made + 2, made + 1]
+    for count in range(len(chain), 1, -1):
+        with refused(talk.pages, InvalidOperation, f"Undo {', '.join(map(str, chain[-count:]))} first, in this order."):
+            talk.undo(made)
+        talk.undo(chain[-count])
+    with refused(talk.pages, InvalidOperation, f"changed later by entry {chain[-1]} (update_page). Undo that first."):
+        talk.undo(made)
+
+
+def test_a_long_way_back_is_shortened_and_another_is_told() -> None:
+    talk = new_talk()
+    talk.user("订单在哪里？")
+    asked = talk.seq
+    for _ in range(4):
+        talk.pages.hide("usr-1")
+        talk.pages.expand("usr-1")
+    last = talk.seq
+    named = ", ".join(str(last - n) for n in range(5))
+    words = f"Undo {named}, … {asked + 1} first, in this order, 8 entries in all. Or leave the history alone: "
+    with refused(talk.pages, InvalidOperation, f"{words}hide('usr-1') keeps it to a line, conversation.delete([0])"):
+        talk.undo(asked)
+    talk.pages.archive("usr-1")
+    with refused(talk.pages, InvalidOperation, "alone: conversation.delete([0]) takes its messages out."):
+        talk.undo(asked)
+
+
 def test_a_later_change_under_a_pin_is_the_one_to_undo_first() -> None:
     talk = new_talk()
     note = leaf(talk.pages, "note")

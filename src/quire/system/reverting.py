@@ -15,14 +15,12 @@ from quire.records import (
     CHECKPOINTS,
     GAPS,
     HELD,
-    NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
     EntryRecord,
     Gone,
     NoteRecord,
     PageRecord,
-    SegmentRecord,
     Touched,
     decode_entry,
     decode_note,
@@ -35,6 +33,7 @@ from quire.storage.overlay import OverlayStorage
 from quire.system.journal import Entry, page_before, stored_entry
 from quire.system.rules import verify, verify_conversation, verify_pins, verify_segments
 from quire.system.segments import check_conversation
+from quire.system.standing import check_untouched
 from quire.text import MAX_NAME, one_line
 
 
@@ -189,8 +188,7 @@ def _homes(plan: Plan, before: Mapping[int, PageRecord | Gone | None]) -> dict[i
 
 
 def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
-    for touched in record.touched:
-        _untouched_since(plan, seq, touched)
+    check_untouched(plan, seq, record)
     before = {touched.key: page_before(touched) for touched in record.touched if touched.family == PAGE_CODE}
     homes = _homes(plan, before)
     whole = _original(plan.state, record).operation == "unmarshal"  # a whole context may come and go
@@ -218,74 +216,6 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
         verify_conversation(plan)
         verify_pins(plan)
     check_conversation(plan)
-
-
-def _untouched_since(plan: Plan, seq: int, touched: Touched) -> None:
-    state = plan.state
-    record: _Any
-    if touched.family == PAGE_CODE:
-        record, name = state.page(touched.key), repr(plan.index(touched.key))
-    elif touched.family == SEGMENT_CODE:
-        record, name = state.segment(touched.key), f"segment {plan.counters[touched.key].segment!r}"
-    else:
-        record = state.note(touched.key)
-        name = "the checkpoint" if touched.key >= CHECKPOINTS else "the list of batches"
-    now = _seq_of(record)
-    later = _standing(state, record, seq, touched)
-    if later != seq:
-        named = later if later > seq else now
-        did = stored_entry(state, named).operation
-        raise InvalidOperation(f"{name} was changed later by entry {named} ({did}). Undo that first.")
-
-
-def _standing(state: State, record: "_Any", wanted: int, touched: Touched) -> int:
-    """The entry whose work on a record stands there, back to the wanted.
-
-    An undo gives way to what it brought back, and a pin or a permission, which no undo touches, to what was before it.
-    """
-    while (now := _seq_of(record)) != wanted and now > state.head.horizon:
-        entry = stored_entry(state, now)
-        undone = stored_entry(state, entry.undoes) if entry.operation == "undo" else entry
-        same = (t for t in undone.touched if (t.family, t.key) == (touched.family, touched.key))
-        found = next(same, None)
-        if found is None:
-            break
-        before = _before(found)
-        if undone is entry and not _differ_in_security(before, record):
-            break
-        record = before
-    return now
-
-
-_Any = PageRecord | Gone | SegmentRecord | NoteRecord | None
-
-
-def _before(touched: Touched) -> _Any:
-    """What a touched record was before the entry; None if there was nothing."""
-    if touched.before is None:
-        return None
-    if touched.family == SEGMENT_CODE:
-        return decode_segment(touched.key, touched.before)
-    if touched.family == NOTE_CODE:
-        return decode_note(touched.key, touched.before)
-    return page_before(touched)
-
-
-def _seq_of(record: _Any) -> int:
-    """The entry that changed a record last; 0 if there is nothing."""
-    if record is None:
-        return 0
-    return record.header.seq if isinstance(record, PageRecord) else record.seq
-
-
-def _differ_in_security(one: _Any, other: _Any) -> bool:
-    """Whether two states of a record have different pins or permissions at most."""
-    if isinstance(one, PageRecord) and isinstance(other, PageRecord):
-        header = replace(one.header, seq=other.header.seq, age=other.header.age, pinned=other.header.pinned)
-        return (one.parent, one.rank, header) == (other.parent, other.rank, other.header)
-    if isinstance(one, SegmentRecord) and isinstance(other, SegmentRecord):
-        return replace(one, seq=other.seq, updated=other.updated, permission=other.permission) == other
-    return False
 
 
 def _original(state: State, record: EntryRecord) -> EntryRecord:
