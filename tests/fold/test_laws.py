@@ -354,5 +354,5 @@ def test_a_long_import_is_folded_down_to_about_the_target_and_not_further(messag
     )
     ctx.import_messages(said)
     view = ctx.render()
-    assert 0.2 * 8_000 <= view.tokens <= 0.4 * 8_000
+    assert 0.3 * 8_000 <= view.tokens <= 0.4 * 8_000
     assert view.by_kind()["exchange"] >= 0.12 * 8_000

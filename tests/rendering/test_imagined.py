@@ -14,7 +14,7 @@ def test_an_imagined_chapter_is_named_by_its_ends_and_what_lies_between_is_not_r
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = quire.open("memory:", budget=2_000)
-    for turn in range(190):
+    for turn in range(150):
         context.user(f"Question {turn}: " + "what about the flight? " * 8)
         context.render()
     small = context.render(max_tokens=300)

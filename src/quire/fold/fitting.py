@@ -25,6 +25,8 @@ from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.scene import Scene
 from quire.view.tail import Tail
 
+_TRIES = 2
+"""What lines will cost is guessed; where that was too little, a little more is folded."""
 _LEAST_CLIP = 48
 _BARE_CLIP = 26
 
@@ -76,7 +78,10 @@ class Fitting:
         lines = [standing.page for standing in self._row() if standing.is_line]
         sum_up_again(self.plan, lines, self._lines, self._maker.size)
         self._total = None
-        self._fold(*self._measure(target))
+        for _ in range(_TRIES):
+            turns, room, excess, limit = self._measure(target)
+            if excess > 0:
+                self._fold(turns, room, excess, limit)
 
     def next_to_fold(self, target: int) -> list[PageRecord]:
         """The pages that folding down to the target would take."""
