@@ -75,18 +75,24 @@ def conversation(messages: int, start: int = 0) -> list[Values]:
     found: list[Values] = []
     while len(found) < messages:
         trace = traces()[start % len(traces())][1:]
-        found += [_renamed(message, start) for message in trace[: -1 if trace[-1]["role"] == "user" else None]]
+        found += trace[: -1 if trace[-1]["role"] == "user" else None]
         start += 1
-    return found[:messages]
+    return with_distinct_calls(found[:messages])
 
 
-def _renamed(message: Values, run: int) -> Values:
-    copy = {**message, "content": message.get("content") or ""}
-    if copy.get("tool_calls"):
-        copy["tool_calls"] = [{**call, "id": f"{call['id']}-{run}"} for call in copy["tool_calls"]]
-    if "tool_call_id" in copy:
-        copy["tool_call_id"] = f"{copy['tool_call_id']}-{run}"
-    return {key: value for key, value in copy.items() if value is not None}
+def with_distinct_calls(messages: Sequence[Values]) -> list[Values]:
+    """Messages whose calls have ids of their own, as providers give them: recorded runs have some twice."""
+    found: list[Values] = []
+    names: dict[str, str] = {}
+    for place, message in enumerate(messages):
+        copy = {**message, "content": message.get("content") or ""}
+        if calls := copy.get("tool_calls"):
+            names.update({call["id"]: f"{call['id']}-{place}" for call in calls})
+            copy["tool_calls"] = [{**call, "id": names[call["id"]]} for call in calls]
+        if (answered := copy.get("tool_call_id")) is not None:
+            copy["tool_call_id"] = names.get(answered, answered)
+        found.append({key: value for key, value in copy.items() if value is not None})
+    return found
 
 
 @cache

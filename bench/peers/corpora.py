@@ -5,7 +5,7 @@ import json
 from functools import cache
 from typing import NamedTuple
 
-from bench.traces import TRACES, Values, conversation, cost, count, system, traces
+from bench.traces import TRACES, Values, conversation, cost, count, system, traces, with_distinct_calls
 
 SWE = TRACES.parent / "swe_agent.jsonl.gz"
 LONG = 400
@@ -50,13 +50,9 @@ def _talks(corpus: str) -> list[Talk]:
     if corpus == "long":
         return [Talk(system(), conversation(LONG, start)) for start in (0, 50)]
     runs = traces() if corpus == "airline" else _coding()
-    return [Talk(str(run[0]["content"]), [_with_content(message) for message in run[1:]]) for run in runs]
+    return [Talk(str(run[0]["content"]), with_distinct_calls(run[1:])) for run in runs]
 
 
 def _coding() -> list[list[Values]]:
     with gzip.open(SWE) as lines:
         return [json.loads(line)["messages"] for line in lines]
-
-
-def _with_content(message: Values) -> Values:
-    return {**{key: value for key, value in message.items() if value is not None}, "content": message["content"] or ""}

@@ -78,14 +78,14 @@ PEERS = (
         "openai_agents:Limited",
         "openai-agents",
         "openai-agents",
-        "`get_items(limit=…)`: so many items, chosen from the budget",
+        "`SessionSettings(limit=…)` as its runner has it: so many items as a turn begins, chosen from the budget",
     ),
     Entry(
         "openai-agents SQLiteSession, all",
         "openai_agents:Whole",
         "openai-agents",
         "openai-agents",
-        "`get_items()`, as its runner calls it (its lists are those of no management)",
+        "the same without a limit (its lists are those of no management)",
         ("turn", "resume"),
     ),
     Entry(
@@ -108,14 +108,14 @@ PEERS = (
         "google_adk:Recent",
         "google-adk",
         "google-adk",
-        "`num_recent_events`, chosen from the budget",
+        "`num_recent_events` as a turn begins, chosen from the budget",
     ),
     Entry(
         "strands FileSessionManager",
         "strands:Sliding",
         "strands-agents",
         "strands",
-        "a sliding window of so many messages, chosen from the budget",
+        "a sliding window of so many messages, chosen from the budget, applied as a turn ends",
     ),
     Entry(
         "semantic-kernel truncation reducer",

@@ -24,7 +24,10 @@ _TIMES = (time.time() - 1e6 + number / 1_000 for number in itertools.count())
 
 
 class Recent(AwaitedPeer):
-    """`num_recent_events`, chosen from the budget; it counts events, not tokens."""
+    """`num_recent_events`, chosen from the budget; it counts events, not tokens.
+
+    As its runner does, the session is read when a turn begins, and what the turn adds comes on top.
+    """
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -52,11 +55,14 @@ class Recent(AwaitedPeer):
         return _event("user", "user", parts) if message["role"] == "user" else _event("agent", "model", parts)
 
     def append(self, message: Any) -> None:
+        if message.author == "user":
+            self._session = self._opened()
         self.wait(self._service.append_event(self._session, message))
 
     def fill(self, messages: Sequence[Any]) -> None:
         """Rows of its table: its one public way takes an event at a time."""
         self.wait(self._insert(messages))
+        self._session = self._opened()
 
     async def _insert(self, messages: Sequence[Any]) -> None:
         await self._service.prepare_tables()
@@ -66,8 +72,7 @@ class Recent(AwaitedPeer):
             await rows.commit()
 
     def render(self) -> Any:
-        session = self._service.get_session(**_OWNER, session_id=self.setting.session, config=self._recent)
-        return _get_contents(None, self.wait(session).events, "agent", preserve_function_call_ids=True)
+        return _get_contents(None, self._session.events, "agent", preserve_function_call_ids=True)
 
     def chat(self, rendered: Any) -> list[Values]:
         return [self.setting.system, *map(_message, rendered)]

@@ -1,25 +1,33 @@
-"""The OpenAI Agents SDK: a session in SQLite. It knows no tokens: its limit counts items; without one it gives all."""
+"""The OpenAI Agents SDK: a session in SQLite. It knows no tokens: its limit counts items; without one it gives all.
+
+As its runner does, the session is read when a turn begins, and what is left alone of calls dropped; what the turn adds
+comes on top.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agents.extensions.memory import AdvancedSQLiteSession
-from agents.memory import SQLiteSession
+from agents.memory import SessionSettings, SQLiteSession
+from agents.run_internal.session_persistence import prepare_input_with_session
 
 from bench.peers.peer import AwaitedPeer, Setting, call_of
 from bench.traces import Values
 
 
 class Limited(AwaitedPeer):
-    """`get_items` with a limit."""
-
-    limit: int | None
+    """A session with a limit."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self._session = SQLiteSession(setting.session, setting.folder / "agents.db")
-        self.limit = setting.window
+        self._settings = SessionSettings(limit=self.limit())
+        self._list: list[Any] | None = None
+
+    def limit(self) -> int | None:
+        """How many items the session gives."""
+        return self.setting.window
 
     def native(self, message: Values) -> list[Any]:
         """Items of the Responses API: text and calls are items of their own."""
@@ -31,13 +39,25 @@ class Limited(AwaitedPeer):
         return [*text, *({"type": "function_call", "call_id": call["id"], **call["function"]} for call in calls)]
 
     def append(self, message: list[Any]) -> None:
+        if message[0].get("role") == "user":
+            self._list = self._begun(message)
+        elif self._list is not None:
+            self._list += message
         self.wait(self._session.add_items(message))
 
     def fill(self, messages: Sequence[list[Any]]) -> None:
-        self.append([item for message in messages for item in message])
+        self.wait(self._session.add_items([item for message in messages for item in message]))
+        self._list = None
 
     def render(self) -> Any:
-        return self.wait(self._session.get_items(limit=self.limit))
+        if self._list is None:
+            self._list = self._begun([])
+        return list(self._list)
+
+    def _begun(self, asked: list[Any]) -> list[Any]:
+        """What the runner sends as a turn begins."""
+        sent, _ = self.wait(prepare_input_with_session(asked, self._session, None, self._settings))
+        return list(sent)
 
     def chat(self, rendered: Any) -> list[Values]:
         found = [self.setting.system]
@@ -65,11 +85,10 @@ class Limited(AwaitedPeer):
 
 
 class Whole(Limited):
-    """`get_items` as the SDK's runner calls it."""
+    """A session as it is, without one."""
 
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-        self.limit = None
+    def limit(self) -> int | None:
+        return None
 
 
 class TurnSearch(AwaitedPeer):

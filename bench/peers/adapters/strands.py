@@ -29,7 +29,7 @@ class _Silent(Model):  # type: ignore[misc]
 
 
 class Sliding(Peer):
-    """What the agent's loop does with every message and after every call."""
+    """What the agent's loop does with every message, and when a turn ends: within one nothing is cut."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -59,10 +59,11 @@ class Sliding(Peer):
     def append(self, message: Any) -> None:
         self._agent.messages.append(message)
         self._session.append_message(message, self._agent)
+        if message["role"] == "assistant" and not any("toolUse" in block for block in message["content"]):
+            self._window.apply_management(self._agent)
+            self._session.sync_agent(self._agent)
 
     def render(self) -> Any:
-        self._window.apply_management(self._agent)
-        self._session.sync_agent(self._agent)
         return list(self._agent.messages)
 
     def chat(self, rendered: Any) -> list[Values]:
