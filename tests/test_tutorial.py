@@ -28,7 +28,8 @@ def test_the_program_remembers_across_restarts(tmp_path: Path) -> None:
         ["My name is Ada, and I like window seats.", *(f"Flight HAT{n} is late." for n in range(5)), "", ""]
     )
     assert talk(tmp_path, told).count("Noted.") == 6
-    assert "My name is Ada, and I like window seats." in talk(tmp_path, "Which seats do I like?\n\n")
+    for _ in range(2):  # the question that was asked before is not the answer
+        assert "My name is Ada, and I like window seats." in talk(tmp_path, "Which seats do I like?\n\n")
 
 
 @pytest.mark.slow
