@@ -18,7 +18,7 @@ from quire.cli.replaying.life import live
 from quire.cli.replaying.prefix import Prefix
 from quire.cli.replaying.rates import OUTPUT, Rates, parse_rates
 from quire.cli.replaying.recorded import Recorded, Recording, joined, read_recording
-from quire.cli.replaying.report import head, title
+from quire.cli.replaying.report import fitted, head, title
 from quire.cli.replaying.strategies import KINDS, chosen
 from quire.cli.replaying.tally import Tally
 from quire.errors import InvalidValue
@@ -196,6 +196,47 @@ def test_every_budget_has_its_table(run: Run, two: Path) -> None:
     assert "stand-in of 400 tokens" in shown
     assert "money" not in shown
     assert widest(shown) <= 100
+    assert "20 facts sampled, at most 40 a conversation" in " ".join(shown.split())
+
+
+def test_a_table_gives_up_columns_until_it_fits() -> None:
+    heads = head(Rates())
+    line = ["session-limit", "105,190", "3,506", "95 %", "15,626", "0.42", "4.43", "12/17", "26", "18 → 100 %"]
+    widest_one = sum(max(map(len, pair)) + 2 for pair in zip(heads, line, strict=True)) - 2
+    for room, left in ((0, []), (1, ["p95"]), (7, ["a call", "p95"]), (16, ["a call", "ms", "p95"])):
+        places = fitted(heads, [[line], [line]], widest_one - room)
+        assert [name for place, name in enumerate(heads) if place not in places] == left
+
+
+@pytest.mark.parametrize("columns", [80, 64])
+def test_a_narrow_terminal_gets_narrow_tables_and_whole_notes(
+    run: Run, two: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    wide = plain(run("replay", two, "--budget", "1k,2k").out)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = plain(run("replay", two, "--budget", "1k,2k").out)
+    assert widest(shown) <= columns
+    assert columns == 80 or "left out, for want of room: " in shown
+    notes = wide[wide.index("cost: in plain") :].partition("left out")[0]
+    assert " ".join(notes.split()) in " ".join(shown.split())
+    (heads,) = {tuple(line.split()) for line in shown.splitlines() if line.startswith("strategy")}
+    assert columns == 80 or "p95" not in heads
+    assert {"cached", "cost", "illegal", "over", "facts"} <= set(heads)
+
+
+def test_the_conversation_of_a_store_is_replayed(run: Run, two: Path, tmp_path: Path) -> None:
+    store = tmp_path / "agent.db"
+    assert run("import", store, two, "--conversation", "all", "-c", "run").code == 0
+    words = ("-b", "1k,2k", "--strategies", "newest", "--json")
+    *direct, about = run("replay", two, "--conversation", 2, *words).values()
+    for where in (store, f"sqlite:{store}"):
+        *kept, told = run("replay", where, "-c", "run-2", *words).values()
+        assert told == about
+        assert [(row["tokens"], row["cost"]) for row in kept] == [(row["tokens"], row["cost"]) for row in direct]
+    assert "'run-1'" in run("replay", store, *words).err
+    ended = run("import", tmp_path / "other.db", store)
+    assert ended.code == 2
+    assert f"is a store, not a file of messages; quire export {store} messages.jsonl --format openai" in ended.err
 
 
 def test_programs_get_a_line_for_every_strategy_and_one_about_all(run: Run, two: Path) -> None:
@@ -259,7 +300,13 @@ def test_a_plot_is_a_picture_with_every_strategy_in_it(run: Run, two: Path, tmp_
     assert "runs.jsonl: 20 model calls" in texts
     for name in KINDS:  # in each of the three charts
         assert sum(text.startswith(name) for text in texts) == 3
-    assert run("replay", two, "-b", budgets, "--plot", picture, "--json").code == 0  # an older picture is replaced
+    reach = [text for text in texts if "sampled" in text or "search here" in text]
+    assert reach == [
+        "facts that the last request holds or a search finds, of 20 sampled",
+        "A summary is a stand-in: facts that a model would keep in one are not counted. Only quire has a search here.",
+    ]
+    assert run("replay", two, "-b", budgets, "--plot", picture, "--json", "--title", "一生 & more").code == 0
+    assert "一生 &amp; more</text>" in picture.read_text("utf-8")  # an older picture is replaced
 
 
 @pytest.mark.parametrize(
@@ -268,7 +315,11 @@ def test_a_plot_is_a_picture_with_every_strategy_in_it(run: Run, two: Path, tmp_
         (["-b", "0"], "tokens above 0 are needed"),
         (["-b", "4000,-1"], "tokens above 0 are needed"),
         (["-b", ""], "tokens above 0 are needed"),
-        (["-b", "4k"], "budget is '4k'"),
+        (["-b", "4q"], "budget is '4q'"),
+        (["-b", "4k,"], "such as 8000, 8k or 4000,"),
+        (["--strategies", "sumarise"], "Did you mean 'summarise'?"),
+        (["--title", "一生"], "but there is no plot"),
+        (["--context", "support"], "is no store"),
         (["--strategies", "oldest"], "'oldest'; there are quire, unmanaged, newest"),
         (["--price", "cheap"], "price is 'cheap'"),
         (["--conversation", "3"], "holds 2 conversations"),

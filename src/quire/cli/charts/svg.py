@@ -53,6 +53,12 @@ def stacked(panels: Sequence[Panel]) -> str:
     )
 
 
+def noted(panel: Panel, words: str) -> Panel:
+    """A chart with a line of words below it."""
+    note = text(words, 20, panel.height + 2, "dim")
+    return Panel(panel.title, f"{panel.description} {words}", panel.height + 20, f"{panel.body}\n{note}")
+
+
 def element(name: str, inner: str = "", **attributes: float | str) -> str:
     """One element; `class_` is its class, and `_` in a name is `-`."""
     pairs = "".join(

@@ -15,6 +15,8 @@ from quire.errors import InvalidValue, shown
 _GZIP = b"\x1f\x8b"
 STDIN = "-"
 _EXPORT = b"quire export "
+_SQLITE = b"SQLite format 3\0"
+_ADDRESSES = ("sqlite:", "file:", "postgresql:", "postgres:", "s3:")
 _PEEK = 4_096
 Kind = Literal["messages", "export", "document"]
 """What a file is: messages in whatever shape, a context as `export` writes it, or the document of one."""
@@ -72,6 +74,17 @@ def kind_of(source: str) -> Kind:
     return "document" if isinstance(value, dict) and {"segments", "pages"} <= value.keys() else "messages"
 
 
+def is_store(source: str) -> bool:
+    """Whether a source is a store of contexts: the address of one, or a file of SQLite's."""
+    if source.startswith(_ADDRESSES):
+        return True
+    try:
+        with Path(source).open("rb") as file:
+            return source != STDIN and file.read(len(_SQLITE)) == _SQLITE
+    except (OSError, ValueError):
+        return False
+
+
 def read_history(source: str) -> History:
     """The conversations of a file, or of standard input (`-`). Raises `InvalidValue` if there is none."""
     name = "standard input" if source == STDIN else source
@@ -121,6 +134,11 @@ def _bytes(source: str, name: str) -> bytes:
 
 def _values(data: bytes, name: str) -> Iterator[tuple[int, object]]:
     """The JSON values of a file, each with its line: one document, or one a line."""
+    if data.startswith(_SQLITE):
+        raise InvalidValue(
+            f"{name!r} is a store, not a file of messages; quire export {name} messages.jsonl --format openai"
+            " writes those of a context."
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -18,7 +18,7 @@ from quire.cli.replaying.strategies.ours import Quire
 from quire.cli.replaying.tally import Tally
 from quire.errors import IrreducibleFloor
 
-_FACTS = 40
+MOST_FACTS = 40
 """So many facts of a conversation are looked for at its end."""
 
 
@@ -35,6 +35,11 @@ class Life(NamedTuple):
 
     lived: Sequence[Lived]
     refused: dict[int, IrreducibleFloor]
+
+    @property
+    def facts(self) -> int:
+        """How many facts were looked for, of all conversations together."""
+        return max((one.tally.facts.total for one in self.lived), default=0)
 
     def at(self, budget: int) -> list[Lived]:
         """The strategies at one budget, in their order."""
@@ -138,7 +143,7 @@ def _some_facts(messages: Sequence[Message]) -> list[str]:
     """Facts of messages, from beginning to end, and no more than are soon looked for."""
     facts = facts_of(messages)
     text = "\n".join(texts_of(messages))
-    return [fact for fact in facts[:: max(1, -(-len(facts) // _FACTS))] if stands_in(fact, text)]
+    return [fact for fact in facts[:: max(1, -(-len(facts) // MOST_FACTS))] if stands_in(fact, text)]
 
 
 def _mean(recording: Recording) -> float:

@@ -3,16 +3,21 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.cli.charts import Axis, Bar, Line, Panel, draw_bars, draw_lines, stacked
+from quire.cli.charts import Axis, Bar, Line, Panel, draw_bars, draw_lines, noted, stacked
 from quire.cli.replaying.life import Life
+from quire.cli.replaying.report import has_stand_ins
 from quire.cli.replaying.strategies.table import OURS
 from quire.cli.replaying.tally import Tally
+from quire.cli.width import cut
 from quire.errors import InvalidValue
 
 _BUDGET = Axis("budget", "tokens", log=True)
 _COST = Axis("billed cost", "plain input tokens")
 _CACHED = Axis("share of the input that the prompt cache has", "%")
 _REACHED = Axis("facts that the last request holds or a search finds", "%")
+_STAND_IN = "A summary is a stand-in: facts that a model would keep in one are not counted."
+_SEARCH = "Only quire has a search here."
+_MOST_TITLE = 80
 _WIDE = 12
 """Where the dearest is so many times the cheapest, the scale goes by powers of ten."""
 
@@ -21,13 +26,16 @@ def draw_life(life: Life, title: str) -> str:
     """The picture, as an SVG document: lines over the budgets, or bars where there is one."""
     costs = [one.tally.cost for one in life.lived]
     cost = _COST._replace(log=min(costs) > 0 and max(costs) / min(costs) > _WIDE)
-    panels: list[tuple[str, Axis, Callable[[Tally], float]]] = [
-        (title, cost, lambda tally: tally.cost),
-        ("From the prompt cache", _CACHED, lambda tally: 100 * tally.share),
+    panels = [
+        _panel(life, cut(title, _MOST_TITLE), cost, lambda tally: tally.cost),
+        _panel(life, "From the prompt cache", _CACHED, lambda tally: 100 * tally.share),
     ]
-    if any(one.tally.facts.total for one in life.lived):
-        panels.append(("What can still be reached at the end", _REACHED, _reached))
-    return stacked([_panel(life, *panel) for panel in panels])
+    if life.facts:
+        axis = _REACHED._replace(label=f"{_REACHED.label}, of {life.facts:,} sampled")
+        counted = f"{_STAND_IN} " if has_stand_ins(life) else ""
+        panel = _panel(life, "What can still be reached at the end", axis, _reached)
+        panels.append(noted(panel, f"{counted}{_SEARCH}"))
+    return stacked(panels)
 
 
 def check_plot(path: Path) -> None:

@@ -4,14 +4,17 @@ A call whose id another one had before gets one of its own, as in a view: what i
 not how they were recorded.
 """
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import quire
 from quire import Message
-from quire.cli.histories import Conversation, History, read_history
+from quire.cli.histories import Conversation, History, is_store, read_history
+from quire.cli.opening import context_of
 from quire.errors import InvalidValue
 from quire.providers.distinct import with_distinct_calls
+from quire.storage.opening import masked
 
 
 class Recorded(NamedTuple):
@@ -45,14 +48,21 @@ class Recording(NamedTuple):
 
 
 def read_recording(
-    sources: Sequence[str], number: int | None = None, progress: Callable[[int], None] = lambda done: None
+    sources: Sequence[str],
+    number: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+    *,
+    context: str | None = None,
 ) -> Recording:
     """All conversations of some files, or the one with a number, counted from 1 through all files.
 
+    A store stands for the conversation of a context in it: the one named, or the one that other commands take.
     `progress` hears of every conversation. Raises `InvalidValue` where a file cannot be read, the number names none,
     or there is no model call in any.
     """
-    histories = [read_history(source) for source in sources]
+    if context is not None and not any(map(is_store, sources)):
+        raise InvalidValue(f"context is {context!r}, but {', '.join(map(repr, sources))} is no store.")
+    histories = [_kept(source, context) if is_store(source) else read_history(source) for source in sources]
     names = ", ".join(history.source for history in histories)
     found = [conversation for history in histories for conversation in history.conversations]
     taken = found if number is None else [History(names, found, []).chosen(number)]
@@ -71,6 +81,12 @@ def joined(recording: Recording) -> Recording:
     first, *_ = recording.conversations
     messages = [message for one in recording.conversations for message in one.messages if message.role != "system"]
     return Recording([Recorded(first.name, first.prompt, with_distinct_calls(messages))], recording.silent)
+
+
+def _kept(where: str, name: str | None) -> History:
+    """The conversation that a context in a store has."""
+    with context_of(Namespace(where=where, context=name)) as context:
+        return History(masked(where), [Conversation(context.name, list(context.messages()))], [])
 
 
 def _recorded(conversation: Conversation) -> Recorded:

@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Sequence
 
 from quire.cli.replaying.facts import Reach
-from quire.cli.replaying.life import Life, Lived
+from quire.cli.replaying.life import MOST_FACTS, Life, Lived
 from quire.cli.replaying.rates import Rates
 from quire.cli.replaying.recorded import Recording
 from quire.cli.replaying.tally import Tally
 from quire.cli.values import Values
+from quire.cli.width import width
 from quire.cli.words import counted
 
 HEAD = ("strategy", "input", "a call", "cached", "cost", "ms", "p95", "illegal", "over", "facts")
+_DISPENSABLE = ("p95", "a call", "ms")
+"""What is left out of a table that is too wide, one after the other."""
+_GAP = 2
 _MONEY = 5
 """Where the column of money stands."""
 
@@ -40,6 +44,17 @@ def rows(lived: Sequence[Lived]) -> Iterator[list[str]]:
         yield list(_with_money(cells, f"{tally.money or 0:,.2f}", tally.money))
 
 
+def fitted(heads: Sequence[str], tables: Sequence[Sequence[Sequence[str]]], columns: int) -> list[int]:
+    """The places of the columns that tables under these heads have room for, the same for all."""
+    lines = [heads, *(line for table in tables for line in table)]
+    widths = [max(width(line[place]) for line in lines) for place in range(len(heads))]
+    places = list(range(len(heads)))
+    for name in _DISPENSABLE:
+        if sum(widths[place] + _GAP for place in places) - _GAP > columns:
+            places.remove(heads.index(name))
+    return places
+
+
 def title(recording: Recording) -> str:
     """What was replayed."""
     silent = f" ({recording.silent:,} more without any)" if recording.silent else ""
@@ -56,9 +71,18 @@ def legend(rates: Rates, life: Life) -> Iterator[str]:
         f" writes {rates.output:.3g}"
     )
     yield "ms, p95: what taking messages in and making a request up took; illegal: what OpenAI/Anthropic would refuse"
-    yield "facts: ids, numbers, dates that the last request still holds → or a search finds"
-    if any(one.tally.asides for one in life.lived):
-        yield "a summary is a stand-in of 400 tokens: whatever facts a model would keep in it are not among those"
+    if life.facts:
+        yield (
+            "facts: ids, numbers, dates that the last request still holds → or a search finds, which quire alone has"
+            f" here; of {counted(life.facts, 'fact')} sampled, at most {MOST_FACTS} a conversation"
+        )
+    if has_stand_ins(life):
+        yield "a summary is a stand-in of 400 tokens: whatever facts a model would keep in it are not counted"
+
+
+def has_stand_ins(life: Life) -> bool:
+    """Whether any strategy wrote a summary."""
+    return any(one.tally.asides for one in life.lived)
 
 
 def values_of(lived: Lived) -> Values:

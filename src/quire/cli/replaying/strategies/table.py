@@ -58,5 +58,9 @@ def chosen(names: str | None) -> Sequence[Kind]:
     asked = [name.strip() for name in names.split(",") if name.strip()]
     unknown = next((name for name in asked if name not in KINDS), None)
     if unknown is not None or not asked:
-        raise InvalidValue(f"strategies is {unknown if asked else names!r}; there are {', '.join(KINDS)}.")
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown or "", KINDS, n=1, cutoff=0.5)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        raise InvalidValue(f"strategies is {unknown or names!r}; there are {', '.join(KINDS)}.{meant}")
     return [kind for kind in _KINDS if kind.name in (OURS, *asked)]
