@@ -1,6 +1,7 @@
 """Every example runs offline, as often as one likes in one folder, and leaves nothing behind."""
 
 import ast
+import json
 import os
 import runpy
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from quire import Message
+from quire.cli.demo.talk import MESSAGES, SYSTEM
+from quire.providers import format_messages
 from tests.frameworks import REASON, lacks_framework
 
 FOLDER = Path(__file__).parent.parent / "examples"
@@ -96,3 +100,9 @@ def assert_it_runs(name: str, arguments: tuple[str, ...], place: Path) -> None:
     assert "0 views broke a rule" in done.stdout
     assert not list(work.iterdir())
     assert not list(temporary.iterdir())
+
+
+def test_the_session_to_replay_is_the_one_of_the_demo() -> None:
+    lines = (FOLDER / "session.jsonl").read_text(encoding="utf-8").splitlines()
+    spoken = [Message(role="system", content=SYSTEM), *MESSAGES]
+    assert [json.loads(line) for line in lines] == format_messages(spoken, "openai")
