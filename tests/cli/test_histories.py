@@ -209,6 +209,30 @@ def test_import_says_what_was_there_before(run: Run, tmp_path: Path) -> None:
     assert run("import", tmp_path / "a.db", file, "-c", "新", "--json").value()["before"] == 0
 
 
+def test_an_import_of_what_is_there_already_is_warned_of_and_can_be_taken_back(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    talk = [
+        {"role": role, "content": text}
+        for role, text in (("system", "Be brief."), ("user", "你好"), ("assistant", "Hello."), ("user", "Where?"))
+    ]
+    file = write_lines(tmp_path / "s.jsonl", talk[:3])
+    assert run("import", store, file).err == ""
+    longer = write_lines(tmp_path / "longer.jsonl", talk)
+    told = "warning: 'default' begins with the same 3 messages already"
+    assert run("import", store, longer, "--dry-run").err == f"{told}\n"
+    assert run("import", store, longer, "--dry-run", "--json").value()["repeated"] == 3
+    ended = run("import", store, longer)
+    assert ended.code == 0
+    assert ended.err.startswith(f"{told}; to take it back: quire undo {store} ")
+    assert run(*ended.err.split("quire ")[1].split()).code == 0
+    with quire.open(store) as context:
+        assert [message.text for message in context.messages()] == ["Be brief.", "你好", "Hello."]
+    greeting = write_lines(tmp_path / "greeting.jsonl", [*talk[:2], {"role": "assistant", "content": "Yes?"}])
+    assert run("import", store, greeting).err == ""  # another conversation that begins with the same greeting
+    assert run("new", store, "-c", "new", "--system", "Be brief.").code == 0
+    assert run("import", store, file, "-c", "new").err == ""  # the prompt alone
+
+
 @pytest.mark.parametrize("given", [(), ("--json",)])
 def test_a_stopped_import_says_what_it_kept_and_how_to_take_it_back(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]

@@ -55,8 +55,8 @@ def stacked(panels: Sequence[Panel]) -> str:
 
 def noted(panel: Panel, words: str) -> Panel:
     """A chart with a line of words below it."""
-    note = text(words, 20, panel.height + 2, "dim")
-    return Panel(panel.title, f"{panel.description} {words}", panel.height + 20, f"{panel.body}\n{note}")
+    note = text(words, 20, panel.height + 8, "dim")
+    return Panel(panel.title, f"{panel.description} {words}", panel.height + 26, f"{panel.body}\n{note}")
 
 
 def element(name: str, inner: str = "", **attributes: float | str) -> str:

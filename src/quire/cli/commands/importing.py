@@ -3,11 +3,13 @@
 import argparse
 import shlex
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 import quire
+from quire import Message
 from quire.cli.command import Command
 from quire.cli.histories import Conversation, History, Kind, kind_of, read_history
 from quire.cli.opening import add_context, library_at, named
@@ -20,6 +22,8 @@ from quire.storage.opening import masked
 
 _EVERY = "all"
 _MOST_FINDINGS = 10
+_MEANT = 2
+"""So many messages beside the prompt are not the same by chance: two conversations may begin with one greeting."""
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
@@ -58,24 +62,42 @@ def _import(options: argparse.Namespace, out: Out) -> None:
     where = "memory:" if options.dry_run else options.where
     with library_at(where, create=True) as library:
         for position, (target, conversation) in enumerate(pairs):
-            before = _there(options.where, target) if options.dry_run else _messages(library, target)
-            context = library.open(target)
-            start = context.seq
-            try:
-                report = _taken(context, conversation)
-            except KeyboardInterrupt:
-                if not options.dry_run:
-                    _tell_stopped(options, out, target, _messages(library, target) - before, start)
-                raise
             skipped = history.told() if position == len(pairs) - 1 else {}
-            if out.json:
-                out.value({"context": target, "before": before, **_values(report), "skipped": skipped})
-            else:
-                _print(target, report, before, out)
+            _take_in(library, target, conversation, skipped, options, out)
     if not out.json:
         _print_skipped(history, out)
         if options.dry_run:
             out.line("nothing was kept")
+
+
+def _take_in(
+    library: quire.Library,
+    target: str,
+    conversation: Conversation,
+    skipped: dict[str, int],
+    options: argparse.Namespace,
+    out: Out,
+) -> None:
+    """Take one conversation into a context, and tell what was taken in and what was there before."""
+    most = len(conversation.messages)
+    old = _there(options.where, target, most) if options.dry_run else _messages(library, target, most)
+    context = library.open(target)
+    start, place = context.seq, len(context.messages(all=True))
+    try:
+        report = _taken(context, conversation)
+    except KeyboardInterrupt:
+        if not options.dry_run:
+            _tell_stopped(options, out, target, _messages(library, target, 0).total - old.total, start)
+        raise
+    repeated = _repeated(old.first, context.messages(all=True)[place : place + len(old.first)], report.messages)
+    if out.json:
+        values = {"context": target, "before": old.total, "repeated": repeated, **_values(report)}
+        out.value({**values, "skipped": skipped})
+        return
+    _print(target, report, old.total, out)
+    if repeated:
+        back = "" if options.dry_run else f"; to take it back: {_way_back(options, context, start)}"
+        out.note(f"warning: {target!r} begins with the same {counted(repeated, 'message')} already{back}")
 
 
 def _import_context(options: argparse.Namespace, out: Out, kind: Kind) -> None:
@@ -104,18 +126,51 @@ def _taken(context: quire.Context, conversation: Conversation) -> ImportReport:
         )
 
 
-def _messages(library: quire.Library, name: str) -> int:
-    """How many messages a context has; one that is not there has none."""
-    return library.info(name).messages if library.exists(name) else 0
+class _Old(NamedTuple):
+    """What a context has before an import: how many messages, and the first of them."""
+
+    total: int = 0
+    first: Sequence[Message] = ()
 
 
-def _there(where: str, name: str) -> int:
-    """How many messages a context has in a store that may not be there: a dry run makes none."""
+def _messages(library: quire.Library, name: str, most: int) -> _Old:
+    """The messages of a context, so many at most; one that is not there has none."""
+    count = library.info(name).messages if library.exists(name) else 0
+    if not count or not most:
+        return _Old(count)
+    return _Old(count, library.open(name).messages(all=True)[:most])
+
+
+def _there(where: str, name: str, most: int) -> _Old:
+    """The messages of a context in a store that may not be there: a dry run makes none."""
     try:
         with library_at(where) as library:
-            return _messages(library, name)
+            return _messages(library, name, most)
     except QuireError:
-        return 0
+        return _Old()
+
+
+def _repeated(old: Sequence[Message], new: Sequence[Message], total: int) -> int:
+    """How many messages new ones begin with that the old ones began with too; none where that may be by chance."""
+    same = 0
+    for one, other in zip(old, new, strict=False):
+        if _said(one) != _said(other):
+            break
+        same += 1
+    spoken = sum(message.role != "system" for message in new[:same])
+    return same if spoken >= _MEANT or (spoken and same == total) else 0
+
+
+def _said(message: Message) -> tuple[object, ...]:
+    return message.role, message.content, message.tool_calls, message.tool_call_id
+
+
+def _way_back(options: argparse.Namespace, context: quire.Context, start: int) -> str:
+    """The command that takes an import back: one entry is undone, several are rolled back."""
+    where, name = masked(options.where), ["--context", context.name]
+    alone = context.seq == start + 1
+    words = ["undo", where, str(context.seq)] if alone else ["rollback", where, str(start)]
+    return shlex.join(["quire", *words, *name])
 
 
 def _tell_stopped(options: argparse.Namespace, out: Out, name: str, kept: int, start: int) -> None:
