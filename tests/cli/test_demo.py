@@ -10,6 +10,7 @@ import quire
 from quire.cli import main
 from quire.cli.demo import BUDGET, NAME
 from quire.cli.demo.replay import Replay, replay
+from quire.cli.demo.rest import try_next
 from quire.cli.demo.table import draw_table
 from quire.cli.demo.talk import MESSAGES, QUESTIONS, SYSTEM, asked_in
 from quire.cli.paint import Paint
@@ -43,9 +44,8 @@ def test_the_demo_fits_a_screen_or_two_and_has_no_colours_in_a_pipe(
 ) -> None:
     said = run_demo(capsys)
     assert "\x1b[" not in said
-    assert 60 <= len(said.splitlines()) <= 110
-    commands = re.compile(r"^   \S+ -m quire ")  # must be whole to be copied
-    assert widest("\n".join(line for line in said.splitlines() if not commands.match(line))) <= 100
+    assert 60 <= len(said.splitlines()) <= 112
+    assert widest(said.partition("\nTry next\n")[0]) <= 100  # commands must be whole to be copied
 
 
 def test_the_demo_says_the_same_every_time(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
@@ -77,8 +77,46 @@ def test_the_demo_leaves_a_sound_context_that_its_last_lines_open(
         assert f"fork('what-if'): {branch} messages there, {len(context.messages())} here" in said
     assert "Cannot hide 'sys-1': it is pinned" in said
     for command in ("tree", "view"):  # serve runs until it is stopped
-        line = next(line for line in said.splitlines() if f"-m quire {command} {store}" in line)
-        assert main(line.split("-m quire ")[1].split()) == 0
+        line = next(line for line in said.splitlines() if f"quire {command} {store}" in line)
+        assert main(line.split("quire ", 1)[1].split()) == 0
+
+
+def test_the_demo_fits_a_narrow_terminal_and_says_what_came_in_between(
+    capsys: pytest.CaptureFixture[str], shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run_demo(capsys).partition("\nTry next\n")[0]
+    assert widest(said) <= 80
+    (store,) = shop.glob("quire-demo-*/agent.db")
+    with quire.open(store, NAME, budget=BUDGET) as context:
+        left = len(context.messages())
+    _, done = played()
+    told = re.search(r"the view has ([\d,]+) tokens now; it had ([\d,]+)", " ".join(said.split()))
+    assert told is not None
+    assert told[2] == f"{done.view.tokens:,}"
+    assert f"whole: {told[1]} → " in said
+    assert f"{len(MESSAGES)} messages and a prompt in" in said
+    assert f"{left} after it: the prompt and the {len(MESSAGES)}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("on_path", "beside", "typed"),
+    [(True, True, "quire"), (False, True, "bin/quire"), (False, False, "bin/python3 -m quire")],
+)
+def test_the_last_lines_are_short_enough_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: bool, beside: bool, typed: str
+) -> None:
+    scripts = tmp_path / "bin"
+    scripts.mkdir()
+    for name in ("python3", *(["quire"] if beside else [])):
+        (scripts / name).touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.executable", str(scripts / "python3"))
+    monkeypatch.setenv("PATH", str(scripts) if on_path else "")
+    out = io.StringIO()
+    try_next(Path("/tmp/quire-demo-a3aq26q7/agent.db"), NAME, BUDGET, Stage(PLAIN, out=out))
+    assert out.getvalue().splitlines()[1] == f"   {typed} view /tmp/quire-demo-a3aq26q7/agent.db -c {NAME} -b 2k"
+    assert widest(out.getvalue()) <= 88
 
 
 def test_the_demo_shows_every_call_and_every_fold(capsys: pytest.CaptureFixture[str], shop: Path) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,19 @@ def test_import_says_what_was_there_before(run: Run, tmp_path: Path) -> None:
     assert "added to 'default', which had 4 messages" in run("import", tmp_path / "a.db", file, "--dry-run").out
     assert run("import", tmp_path / "a.db", file, "--json").value()["before"] == 4
     assert run("import", tmp_path / "a.db", file, "-c", "新", "--json").value()["before"] == 0
+
+
+@pytest.mark.parametrize("words", [("import", "a.db"), ("replay",)])
+def test_a_pipe_with_a_name_is_read_once(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reading, writing = os.pipe()
+    os.write(writing, json.dumps({"messages": SAID}).encode())
+    os.close(writing)
+    ended = run(*words, f"/dev/fd/{reading}", "--json")
+    os.close(reading)
+    assert (ended.code, ended.err) == (0, "")
 
 
 def test_an_import_of_what_is_there_already_is_warned_of_and_can_be_taken_back(run: Run, tmp_path: Path) -> None:

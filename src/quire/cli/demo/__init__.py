@@ -34,18 +34,20 @@ def run_demo(paint: Paint, *, fast: bool = False, quiet: bool = False) -> Played
     stage = Stage(paint, fast=fast, out=StringIO() if quiet else None)
     path = Path(mkdtemp(prefix="quire-demo-")) / "agent.db"
     with quire.open(path, NAME, budget=BUDGET) as context:
-        stage.scene(f"{TITLE}: {len(MESSAGES)} messages at a budget of {BUDGET:,} tokens")
+        stage.scene(f"{TITLE}: {len(MESSAGES)} messages and a prompt in {BUDGET:,} tokens")
         done = replay(context, stage)
 
         stage.scene("What the last call sent, and where the rest of the book is")
         for line in draw_grid(done.view, paint, stage.columns):
             stage.line(line)
         bill = done.view.bill()
-        stage.line(f"bill(): {bill.read:,} from the cache, {bill.plain:,} plain, costs {bill.cost:,.0f}. {bill.why}")
+        stage.words(f"bill(): {bill.read:,} from the cache, {bill.plain:,} plain, costs {bill.cost:,.0f}. {bill.why}")
         for line in draw_tree(context.pages, paint, stage.columns, closed=1, most=MOST_CHILDREN):
             stage.line(line)
 
         stage.scene("Nothing is gone")
+        now = context.render(preview=True).tokens
+        stage.words(f"with the reply to the last call, the view has {now:,} tokens now; it had {done.view.tokens:,}")
         look_back(context, QUESTIONS[2], stage)
         undo_fold(context, stage)
 

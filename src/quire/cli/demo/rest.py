@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import which
 
 from quire import Context, QuireError
 from quire.cli.replaying.stage import Stage
@@ -17,7 +18,8 @@ def try_out(context: Context, stage: Stage) -> None:
     with context.temporary():
         context.user("Only for this step: answer in French.")
         inside = len(context.messages())
-    stage.line(f"temporary(): {inside} messages in the block, {len(context.messages())} after it")
+    left = len(context.messages())
+    stage.line(f"temporary(): {inside} messages in the block, {left} after it: the prompt and the {left - 1}")
     note = pages.create_detail_page("退款名单", "17 笔退款", "17 笔重复扣款，退款见 PAY-4480。", "mem-0")
     pages.archive(note, cold=True)
     found = context.find("重复扣款 PAY-4480")[0]
@@ -35,10 +37,23 @@ def look_again(context: Context, stage: Stage) -> None:
 
 def try_next(path: Path, name: str, budget: int, stage: Stage) -> None:
     """What a reader can do with the file that was made."""
-    python = os.path.relpath(sys.executable)
-    stage.line(f"{python} -m quire tree {path} --context {name}")
-    stage.line(f"{python} -m quire view {path} --context {name} --budget {budget}")
-    stage.line(f"{python} -m quire serve {path}")
+    command = _command()
+    stage.line(f"{command} tree {path} -c {name}")
+    stage.line(f"{command} view {path} -c {name} -b {budget / 1_000:g}k")
+    stage.line(f"{command} serve {path}")
+
+
+def _command() -> str:
+    """What to type for `quire` here: the word itself where it is on the path, or the script of this interpreter."""
+    if which("quire"):
+        return "quire"
+    script = which("quire", path=str(Path(sys.executable).parent))
+    return _shortest(script) if script else f"{_shortest(sys.executable)} -m quire"
+
+
+def _shortest(path: str) -> str:
+    """A path from here, or from the root if that is shorter."""
+    return min(os.path.relpath(path), path, key=len)
 
 
 def _refused(stage: Stage, action: Callable[[], None]) -> None:

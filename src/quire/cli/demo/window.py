@@ -24,7 +24,7 @@ def show_window(context: Context, stage: Stage) -> None:
     shown = view.tail[0].messages[0].text
     for line in _KEY.sub('key="…"', shown).splitlines():
         stage.line(stage.paint.dim(cut(line, stage.columns)))
-    stage.line(
+    stage.words(
         f"after {1 + len(_ENTRIES)} actions it is there once, at the end; before it"
         f" {view.shared_prefix:,} of {_steady(before):,} tokens stay cached"
     )

@@ -59,7 +59,7 @@ class History(NamedTuple):
 
 def kind_of(source: str) -> Kind:
     """What a file is, as far as its beginning tells. What cannot be read is left to whoever reads it."""
-    if source == STDIN:
+    if not _can_be_peeked(source):
         return "messages"
     try:
         with Path(source).open("rb") as file:
@@ -76,13 +76,18 @@ def kind_of(source: str) -> Kind:
 
 def is_store(source: str) -> bool:
     """Whether a source is a store of contexts: the address of one, or a file of SQLite's."""
-    if source.startswith(_ADDRESSES):
-        return True
+    if source.startswith(_ADDRESSES) or not _can_be_peeked(source):
+        return source.startswith(_ADDRESSES)
     try:
         with Path(source).open("rb") as file:
-            return source != STDIN and file.read(len(_SQLITE)) == _SQLITE
-    except (OSError, ValueError):
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
         return False
+
+
+def _can_be_peeked(source: str) -> bool:
+    """Whether its beginning can be looked at and read again: not that of standard input, nor of a pipe."""
+    return source != STDIN and Path(source).is_file()
 
 
 def read_history(source: str) -> History:

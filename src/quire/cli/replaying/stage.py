@@ -1,6 +1,7 @@
 """Where a conversation is played: lines on standard output, with short pauses where somebody watches."""
 
 import sys
+from textwrap import wrap
 from time import sleep
 from typing import TextIO
 
@@ -37,6 +38,11 @@ class Stage:
     def line(self, text: str) -> None:
         """Print one line."""
         print(f"{_MARGIN}{text}", file=self._out, flush=True)
+
+    def words(self, text: str) -> None:
+        """Print a sentence, on more than one line where it is too long for one."""
+        for line in wrap(text, self.columns, subsequent_indent="  "):
+            self.line(line)
 
     def beat(self, text: str) -> None:
         """Print one line, and give a reader the time to see it."""
