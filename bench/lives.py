@@ -31,7 +31,8 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 
 def _replayed(name: str, path: Path, *, quick: bool) -> list[Row]:
-    more = _QUICK if quick else ("--plot", str(IMAGES / f"life-{name}.svg"))
+    title = f"{name.capitalize()} runs as one conversation"
+    more = _QUICK if quick else ("--plot", str(IMAGES / f"life-{name}.svg"), "--title", title)
     command = [sys.executable, "-m", "quire", "replay", str(path), "--joined", "--json", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [row for line in done.stdout.splitlines() if "strategy" in (row := json.loads(line))]
