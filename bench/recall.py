@@ -109,9 +109,14 @@ def _tally(dialogues: Sequence[Dialogue], way: Way, budget: int) -> Tally:
     for dialogue in dialogues:
         show = way(dialogue, budget)
         for asked in dialogue.questions:
-            shown = show(asked["question"])
-            tally.add(asked["category"], [dialogue.texts[turn] in shown for turn in asked["evidence"]])
+            shown = _flat(show(asked["question"]))
+            tally.add(asked["category"], [_flat(dialogue.texts[turn]) in shown for turn in asked["evidence"]])
     return tally
+
+
+def _flat(text: str) -> str:
+    """A text without its line breaks and indents: further lines of what is recalled are indented."""
+    return " ".join(text.split())
 
 
 def _dialogue(told: dict[str, Any], embedder: Embedder) -> Dialogue:
