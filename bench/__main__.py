@@ -1,6 +1,6 @@
 """Run the benchmarks, print tables, and write bench/results/*.json and docs/benchmarks.md.
 
-.venv/bin/python -m bench                 everything (some forty minutes on two calm cores, fifteen of them the peers)
+.venv/bin/python -m bench                 everything (over an hour on two calm cores, fifteen minutes of it the peers)
 .venv/bin/python -m bench conversation    one topic only; the others keep what was measured last
 .venv/bin/python -m bench peers           quire beside its peers; installs them first, in environments of their own
 .venv/bin/python -m bench --quick         smaller sizes, nothing kept
