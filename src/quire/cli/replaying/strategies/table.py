@@ -28,7 +28,7 @@ _KINDS = (
     Kind("unmanaged", Unmanaged, "sends everything", "no management at all"),
     Kind("newest", Newest, "the newest messages that fit, calls with their results", "what agents write by hand"),
     Kind("trim", Trimmed, "the newest that fit, from a user message on", "LangChain trim_messages"),
-    Kind("last-n", LastN, "the last N messages, wherever that cuts", "pydantic-ai keep_recent, ADK num_recent_events"),
+    Kind("last-n", LastN, "the last N messages, wherever that cuts", "pydantic-ai keep_recent"),
     Kind("session-limit", SessionLimit, "the last N as a turn begins", "openai-agents SessionSettings(limit)"),
     Kind("sliding", Sliding, "down to N messages at the end of a turn", "strands SlidingWindowConversationManager"),
     Kind("reducer", Reducer, "above N messages, down to 3/4 of them", "semantic-kernel ChatHistoryTruncationReducer"),
