@@ -14,11 +14,9 @@ from bench.figures import Figure
 from bench.measure import NoTokens
 from bench.traces import TRACES, conversation
 from quire import Context, VocabularyCounter
-from quire.agent.gate import Gate
-from quire.agent.schemas import openai
-from quire.agent.sight import Sight
-from quire.agent.table import TOOLS
-from quire.records import PageRecord
+from quire.agent.gate import Gate, Sight
+from quire.agent.schema import TOOLS, openai
+from quire.core.records import PageRecord
 from quire.view.preamble import preamble
 
 BUDGET = 8_000

@@ -10,7 +10,7 @@ from pathlib import Path
 import quire
 from bench.figures import Figure
 from bench.measure import CountingStorage, Floor, NoTokens, Timer, fresh_python, prose
-from quire.storage.sqlite import SQLiteStorage
+from quire.storage.sqlite.storage import SQLiteStorage
 from quire.system import ContextSystem
 
 SMALL = 100

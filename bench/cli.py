@@ -9,7 +9,7 @@ from pathlib import Path
 import quire
 from bench.figures import Figure
 from bench.measure import NoTokens
-from quire.plan import Plan
+from quire.core.plan import Plan
 from quire.system import tree
 
 PAGES = 100_000

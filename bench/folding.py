@@ -6,7 +6,7 @@ import quire
 from bench.figures import Figure
 from bench.traces import conversation, system
 from quire import ContentsPage, Context, DetailPage
-from quire.fold.facts import facts
+from quire.view.fold.facts import facts
 
 BUDGET = 8_000
 _HITS = 5

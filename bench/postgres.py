@@ -84,7 +84,7 @@ def ready_writer(url: str, name: str, carried: int) -> Callable[[], object]:
     """Sends the statements of the same operations, all made beforehand."""
     import psycopg
 
-    from quire.storage.postgres.writing import Writer, changes_of
+    from quire.storage.postgres.commit import Writer, changes_of
 
     writer = Writer('"quire"', "", 5_000, full=False)
     statements = [

@@ -18,10 +18,10 @@ from typing import Any
 from bench.figures import Figure
 from quire import ContextSystem, MemoryStorage, VocabularyCounter
 from quire.context import DEFAULT_SEGMENTS, Context
-from quire.messages import PER_MESSAGE
-from quire.search.gathering import memories
-from quire.search.recalling import Memory, Ranked
-from quire.search.scope import everything
+from quire.model.messages import PER_MESSAGE
+from quire.search.query import everything
+from quire.search.recall_candidates import memories
+from quire.search.recall_ranking import Memory, Ranked
 from quire.search.vectors import Embedder, embedded
 
 DIALOGUES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "locomo.jsonl.gz"
@@ -84,7 +84,7 @@ def run() -> list[Figure]:
     """All figures of recall; none without the dialogues or the packages that are measured beside quire."""
     if not DIALOGUES.exists() or find_spec("bm25s") is None or find_spec("wordllama") is None:
         return []
-    from quire.embedders import wordllama
+    from quire.search.embedders import wordllama
 
     embedder = wordllama()
     with gzip.open(DIALOGUES, "rt", encoding="utf-8") as lines:

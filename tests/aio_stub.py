@@ -154,7 +154,7 @@ def member(of: type, name: str, needed: dict[str, str], hides_list: bool) -> str
         case "stream":
             item = ast.unparse(given.slice) if isinstance(given, ast.Subscript) else "Message"
             if item == "Message":
-                needed["Message"] = "from quire.messages import Message"
+                needed["Message"] = "from quire.model.messages import Message"
             return f"    def {name}({arguments}) -> Stream[{item}]: ...\n"
         case _:
             return f"    async def {name}({arguments}) -> {ast.unparse(given) if given else 'Any'}: ...\n"

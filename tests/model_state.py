@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from quire.pages import Lifecycle, Permission, SegmentType, Visibility
+from quire.model.pages import Lifecycle, Permission, SegmentType, Visibility
 
 T = TypeVar("T")
 

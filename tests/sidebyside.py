@@ -24,10 +24,10 @@ from quire import (
     Storage,
     Visibility,
 )
-from quire.clock import SteppingClock
+from quire.model.clock import SteppingClock
 from tests.books import WordCounter
-from tests.model import Model
 from tests.model_state import Orders, Refused, Saved
+from tests.oracle import Model
 from tests.servers.postgres import postgres_url
 
 FAST = Path("/dev/shm")

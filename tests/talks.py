@@ -5,9 +5,9 @@ from typing import Any
 
 import quire
 from quire import Context, ContextSystem, MemoryStorage, Storage
-from quire.clock import SteppingClock
 from quire.context import DEFAULT_SEGMENTS
-from quire.plan import Plan
+from quire.core.plan import Plan
+from quire.model.clock import SteppingClock
 from quire.system.segments import add_segment
 from tests.books import WordCounter
 

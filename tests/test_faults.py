@@ -35,7 +35,7 @@ from quire import (
     StorageFailure,
     migrate,
 )
-from quire.plan import Plan
+from quire.core.plan import Plan
 from quire.system import lifecycle, tree
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.faulty import When

@@ -115,7 +115,7 @@ def test_every_name_of_quire_is_there() -> None:
         "Page.child_count",
         "Context.nothing",
         "quire.storage.nothing",
-        "quire.agent.rights.Right.NOTHING",
+        "quire.agent.gate.Right.NOTHING",
         "Context render",
     ],
 )

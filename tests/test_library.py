@@ -10,12 +10,11 @@ import pytest
 
 import quire
 from quire import Corrupt, InvalidOperation, InvalidValue, Library, MemoryStorage, NoSuchContext, SQLiteStorage
-from quire.clock import as_datetime
 from quire.context import Options, Setup
-from quire.operations.retention import LEAVING
-from quire.records import page_key
-from quire.storage.base import JOURNAL, Commit, Delete, Put
-from quire.storage.symptoms import Symptom
+from quire.core.records import page_key
+from quire.maintenance.retention import LEAVING
+from quire.model.clock import as_datetime
+from quire.storage.base import JOURNAL, Commit, Delete, Put, Symptom
 from quire.testing import FaultyStorage
 from tests.books import WordCounter, new_book
 

@@ -4,7 +4,7 @@ import statistics
 from typing import Any
 
 import quire
-from quire.messages import message_tokens
+from quire.model.messages import message_tokens
 
 PROVIDERS = ("openai", "responses", "anthropic")
 CACHED = quire.Price().read

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so that a command line starts at once
     from quire import aio as aio
-    from quire import embedders as embedders  # not in __all__: a module, reached as `quire.embedders`
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
     from quire.context import Context
@@ -32,14 +31,13 @@ if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so
         StorageClosed,
         StorageFailure,
     )
-    from quire.legal import IllegalMessage, check_legal
     from quire.library import Library
-    from quire.messages import Message, ToolCall
-    from quire.operations.backup import Backup, backup
-    from quire.operations.doctor import Diagnosis, doctor
-    from quire.operations.retention import Expired
-    from quire.operations.usage import ContextInfo, ContextUsage
-    from quire.pages import (
+    from quire.maintenance.backup import Backup, backup
+    from quire.maintenance.context_usage import ContextInfo, ContextUsage
+    from quire.maintenance.doctor import Diagnosis, doctor
+    from quire.maintenance.retention import Expired
+    from quire.model.messages import Message, ToolCall
+    from quire.model.pages import (
         ContentsPage,
         DetailPage,
         Form,
@@ -52,26 +50,30 @@ if TYPE_CHECKING:  # whatever is used is imported when it is first asked for, so
         SegmentType,
         Visibility,
     )
-    from quire.rendering import Bill, CompressionConfig, Price, RenderOptions, Stats, Usage, View, Why
-    from quire.rendering.outlook import Outlook
-    from quire.schemas import count_tools
-    from quire.search.finding import Hit
-    from quire.storage.base import Storage
-    from quire.storage.file import FileStorage
+    from quire.model.tokens import EstimateCounter, TokenCounter, VocabularyCounter
+    from quire.providers.legal import IllegalMessage, check_legal
+    from quire.providers.tool_schemas import count_tools
+    from quire.search import embedders as embedders  # not in __all__: a module, reached as `quire.embedders`
+    from quire.search.find import Hit
+    from quire.storage.base import Storage, Symptom
+    from quire.storage.file.storage import FileStorage
     from quire.storage.memory import MemoryStorage
     from quire.storage.migrate import Progress, migrate
-    from quire.storage.opening import open_storage
     from quire.storage.postgres import PostgresStorage
     from quire.storage.s3 import S3Storage
-    from quire.storage.sqlite import SQLiteStorage
-    from quire.storage.symptoms import Symptom
+    from quire.storage.sqlite.storage import SQLiteStorage
+    from quire.storage.urls import open_storage
     from quire.system import Change, ContextSystem, Entry, PageStorage, Problem
-    from quire.system.forgetting import Purged
-    from quire.tokens import EstimateCounter, TokenCounter, VocabularyCounter
+    from quire.system.purge import Purged
+    from quire.view.billing_factor import Usage
+    from quire.view.cost import Bill, Price
+    from quire.view.explain import Stats, Why
+    from quire.view.options import CompressionConfig, RenderOptions
+    from quire.view.renderer import Outlook
+    from quire.view.view import View
     from quire.windows.actions import action
-    from quire.windows.app import App, Close, Refresh
-    from quire.windows.facade import Windows
-    from quire.windows.window import Window, WindowEvent
+    from quire.windows.app import App, Close, Refresh, Window, WindowEvent
+    from quire.windows.windows import Windows
 
 __version__ = "0.1.0"
 
@@ -179,36 +181,38 @@ _PLACES = {
         "NoSuchApp NoSuchContext NoSuchPage NoSuchSegment NoSuchWindow OutcomeUnknown PermissionDenied "
         "QuireError QuotaExceeded StorageClosed StorageFailure"
     ),
-    "quire.legal": "IllegalMessage check_legal",
+    "quire.providers.legal": "IllegalMessage check_legal",
+    "quire.providers.tool_schemas": "count_tools",
     "quire.library": "Library",
-    "quire.messages": "Message ToolCall",
-    "quire.operations.backup": "Backup backup",
-    "quire.operations.doctor": "Diagnosis doctor",
-    "quire.operations.retention": "Expired",
-    "quire.operations.usage": "ContextInfo ContextUsage",
-    "quire.pages": (
+    "quire.model.messages": "Message ToolCall",
+    "quire.maintenance.backup": "Backup backup",
+    "quire.maintenance.doctor": "Diagnosis doctor",
+    "quire.maintenance.retention": "Expired",
+    "quire.maintenance.context_usage": "ContextInfo ContextUsage",
+    "quire.model.pages": (
         "ContentsPage DetailPage Form Lifecycle Mark Page PageIndex Permission Segment SegmentType Visibility"
     ),
-    "quire.rendering": "Bill CompressionConfig Price RenderOptions Stats Usage View Why",
-    "quire.rendering.outlook": "Outlook",
-    "quire.schemas": "count_tools",
-    "quire.search.finding": "Hit",
-    "quire.storage.base": "Storage",
-    "quire.storage.file": "FileStorage",
+    "quire.view.billing_factor": "Usage",
+    "quire.view.cost": "Bill Price",
+    "quire.view.explain": "Stats Why",
+    "quire.view.options": "CompressionConfig RenderOptions",
+    "quire.view.view": "View",
+    "quire.view.renderer": "Outlook",
+    "quire.search.find": "Hit",
+    "quire.storage.base": "Storage Symptom",
+    "quire.storage.file.storage": "FileStorage",
     "quire.storage.memory": "MemoryStorage",
     "quire.storage.migrate": "Progress migrate",
-    "quire.storage.opening": "open_storage",
+    "quire.storage.urls": "open_storage",
     "quire.storage.postgres": "PostgresStorage",
     "quire.storage.s3": "S3Storage",
-    "quire.storage.sqlite": "SQLiteStorage",
-    "quire.storage.symptoms": "Symptom",
+    "quire.storage.sqlite.storage": "SQLiteStorage",
     "quire.system": "Change ContextSystem Entry PageStorage Problem",
-    "quire.system.forgetting": "Purged",
-    "quire.tokens": "EstimateCounter TokenCounter VocabularyCounter",
+    "quire.system.purge": "Purged",
+    "quire.model.tokens": "EstimateCounter TokenCounter VocabularyCounter",
     "quire.windows.actions": "action",
-    "quire.windows.app": "App Close Refresh",
-    "quire.windows.facade": "Windows",
-    "quire.windows.window": "Window WindowEvent",
+    "quire.windows.app": "App Close Refresh Window WindowEvent",
+    "quire.windows.windows": "Windows",
 }
 """Where each public name is found."""
 _LATE = {name: module for module, names in _PLACES.items() for name in names.split()}
@@ -216,7 +220,7 @@ _LATE = {name: module for module, names in _PLACES.items() for name in names.spl
 
 def __getattr__(name: str) -> Any:
     if name == "embedders":
-        return import_module("quire.embedders")
+        return import_module("quire.search.embedders")
     if name == "aio":  # a part of the package rather than a name in it
         return import_module("quire.aio")
     if name not in _LATE:

@@ -12,33 +12,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
 from msgspec.structs import replace
 
 from quire.conversation import Conversation, ImportReport, Item, Messages
+from quire.core.plan import Plan
+from quire.core.records import KEY
 from quire.errors import Conflict, InvalidOperation, InvalidValue, QuireError, shown
-from quire.messages import ToolCall
-from quire.pages import PageIndex, Permission, Segment, SegmentType
-from quire.plan import Plan
-from quire.records import KEY
-from quire.rendering import CompressionConfig, Drawing, RenderOptions, Stats, Usage, View, Why
-from quire.storage.absence import no_such_context
-from quire.storage.base import Durability, Storage
-from quire.storage.opening import storage_at
+from quire.model.messages import ToolCall
+from quire.model.pages import PageIndex, Permission, Segment, SegmentType
+from quire.model.text import one_line
+from quire.model.tokens import TokenCounter
+from quire.storage.base import Durability, Storage, no_such_context
+from quire.storage.urls import storage_at
 from quire.system import ContextSystem, Entry, Problem
 from quire.system.rules import whole_number, yes_or_no
 from quire.system.segments import add_segment
-from quire.text import one_line
-from quire.tokens import TokenCounter
-from quire.view.folded import Folded
-from quire.view.options import DEFAULT_BUDGET
+from quire.view.billing_factor import Usage
+from quire.view.explain import Stats, Why
+from quire.view.options import DEFAULT_BUDGET, CompressionConfig, RenderOptions
+from quire.view.parts import Folded
 from quire.view.preamble import derived_key
+from quire.view.view import View
+from quire.view.view_facade import Drawing
 
 if TYPE_CHECKING:  # what not every program uses is imported when it is first used
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
-    from quire.rendering.summarising import Summarising
-    from quire.search.finding import Hit
+    from quire.search.find import Hit
     from quire.search.vectors import Embedder
+    from quire.view.summariser import Summarising
     from quire.view.tail import Volatile
-    from quire.windows.calls import WindowCalls
-    from quire.windows.facade import Windows
+    from quire.windows.windows import WindowCalls, Windows
 
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
     Segment(
@@ -99,7 +100,7 @@ class Context:
     @cached_property
     def windows(self) -> "Windows":
         """Live windows of apps. Those that an earlier run left open show again once their apps are registered here."""
-        from quire.windows.facade import Windows
+        from quire.windows.windows import Windows
 
         return Windows.beside(self.pages)
 
@@ -129,7 +130,7 @@ class Context:
         `beside` is for a model whose own talk is not the one of this context, such as that of an MCP client: it finds
         the user's last message too, and what it writes is shown to the model that talks here.
         """
-        from quire.agent.desk import Desk
+        from quire.agent.agent import Desk
         from quire.agent.tools import Tools
 
         return Tools(Desk(agent, partial(self._windows_of, agent), beside=beside))
@@ -147,8 +148,8 @@ class Context:
             agent.check_permission(self.windows.place(), "get_page")
         except QuireError:
             return None
-        from quire.agent.quota import charge
-        from quire.windows.calls import WindowCalls
+        from quire.agent.gate import charge
+        from quire.windows.windows import WindowCalls
 
         windows = self.windows.acting_as(agent.actor, charge=partial(charge, quota=agent.quota))
         return WindowCalls(windows, lambda index: agent.check_permission(index, "window"))

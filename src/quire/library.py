@@ -8,22 +8,21 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quire.clock import as_milliseconds
 from quire.context import Context, Options, open_in, setup_of
+from quire.core.records import decode_head
 from quire.errors import Corrupt, InvalidOperation, InvalidValue, shown
-from quire.operations.usage import ContextInfo, ContextUsage, info_of, usage_of
-from quire.records import decode_head
-from quire.storage.absence import no_such_context
-from quire.storage.base import Durability, Storage, check_context_name
+from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
+from quire.model.clock import as_milliseconds
+from quire.storage.base import Durability, Storage, check_context_name, no_such_context
 from quire.storage.migrate import Progress, Report, migrate
-from quire.storage.opening import storage_at
+from quire.storage.urls import storage_at
 from quire.system import ContextSystem
 from quire.system.rules import whole_number, yes_or_no
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from quire.operations.retention import Action, Expired
+    from quire.maintenance.retention import Action, Expired
 
 
 class Library:
@@ -78,7 +77,7 @@ class Library:
         Raises `NoSuchContext`, `InvalidOperation` if the file exists, `StorageFailure` if it cannot be written,
         `Corrupt` naming what is damaged in the context: then there is no file.
         """
-        from quire.operations.exporting import export_context
+        from quire.maintenance.export import export_context
 
         return export_context(self.storage, name, path, overwrite=overwrite, progress=progress)
 
@@ -88,7 +87,7 @@ class Library:
         A context that is there as the file has it is left as it is. Raises `InvalidOperation` if the name is taken by
         another one or by another state of it, `Corrupt` naming the place in a damaged file.
         """
-        from quire.operations.exporting import import_context
+        from quire.maintenance.export import import_context
 
         return import_context(self.storage, path, name, progress=progress)
 
@@ -131,7 +130,7 @@ class Library:
         One that is changed meanwhile stays. One that is damaged stays too and is among the result, with its `problem`.
         With `dry_run` nothing is done. Raises `InvalidValue`, and `StorageFailure` if the store or the folder fails.
         """
-        from quire.operations.retention import cutoff_of, expire
+        from quire.maintenance.retention import cutoff_of, expire
 
         names = self._names("", prefix)
         return tuple(expire(self.storage, names, cutoff_of(older_than), action, folder, dry_run=dry_run))

@@ -22,7 +22,7 @@ from quire.adapters.anthropic import (
     complete,
     stream,
 )
-from quire.messages import message_tokens
+from quire.model.messages import message_tokens
 from quire.providers import parse
 from tests.adapters.endpoint import Body, Call, Endpoint, Reply
 

@@ -20,9 +20,9 @@ from quire.adapters.openai import (
     stream,
     stream_response,
 )
-from quire.messages import message_tokens
+from quire.model.messages import message_tokens
+from quire.model.tokens import VocabularyCounter
 from quire.providers import parse
-from quire.tokens import VocabularyCounter
 from tests.adapters.endpoint import Body, Call, Endpoint, Reply
 
 BUDGET = 3_000

@@ -25,7 +25,7 @@ from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_messag
 import quire
 from quire.adapters.openai_agents import QuireSession, function_tools, holding
 from quire.adapters.openai_agents.items import messages_of, unsaved
-from quire.messages import message_tokens
+from quire.model.messages import message_tokens
 
 set_tracing_disabled(True)
 Item = dict[str, Any]

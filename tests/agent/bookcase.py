@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from quire import Context, ContextSystem, MemoryStorage, Permission, Segment, SegmentType
 from quire.agent import AgentContext, Quota
-from quire.agent.desk import Desk
+from quire.agent.agent import Desk
 from quire.agent.tools import Tools
-from quire.plan import Plan
-from quire.records import KEY
+from quire.core.plan import Plan
+from quire.core.records import KEY
 from quire.storage.base import FAMILIES
 from quire.system.segments import add_segment
 from tests.agent.oracle import PERMISSIONS, Leaf, PermissionName, Place, State

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from quire import Permission
-from quire.agent.quota import Quota
-from quire.agent.rights import ALLOWED, OPERATIONS, Right
-from quire.agent.table import TOOLS, Tool
+from quire.agent.gate import ALLOWED, OPERATIONS, Quota, Right
+from quire.agent.schema import TOOLS, Tool
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "agent.md"
 _NEEDS = {"": "", "windows": "while there are apps", "manage": "with `manage=True`"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import quire
 from quire import Context, Lifecycle, QuireError, Visibility
 from quire.view import draw
-from quire.view.quoting import Quoting
+from quire.view.part_builder import Quoting
 from tests.agent.parsing import Element, elements
 
 KEY = "amber-417"

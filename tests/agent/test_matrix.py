@@ -8,10 +8,9 @@ import pytest
 
 from quire import QuireError
 from quire.agent import gate
-from quire.agent.gate import Gate
-from quire.agent.sight import Sight
-from quire.pages import Permission
-from quire.records import PageRecord
+from quire.agent.gate import Gate, Sight
+from quire.core.records import PageRecord
+from quire.model.pages import Permission
 from tests.agent.bookcase import TYPES, Bookcase
 from tests.agent.cells import Cell, move_cells, page_cells, segment_cells
 from tests.agent.oracle import Leaf, PermissionName

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.agent import AgentContext
-from quire.agent.rights import OPERATIONS
+from quire.agent.gate import OPERATIONS
 from tests.agent.tables import PAGE, permissions, tools, written
 
 

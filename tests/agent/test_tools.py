@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 import quire
 from quire import Context, InvalidValue, Permission, VocabularyCounter
 from quire.agent import AgentContext, Quota
-from quire.agent.schemas import openai, parameters
-from quire.agent.table import TOOLS
+from quire.agent.schema import TOOLS, openai, parameters
 from quire.agent.tools import Tools
 from tests.books import everything
 from tests.talks import new_talk

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from quire import Context, ContextSystem, MemoryStorage, Permission, QuireError, Segment, SegmentType
 from quire.agent import AgentContext, Quota
-from quire.agent.sight import Sight
+from quire.agent.gate import Sight
 from quire.agent.tools import Tools
 from quire.context import DEFAULT_SEGMENTS
-from quire.plan import Plan
-from quire.records import KEY
+from quire.core.plan import Plan
+from quire.core.records import KEY
 from quire.search.vectors import Embedder, Vectors
 from quire.storage.base import MAX_KEY
 from quire.system.segments import add_segment
@@ -303,5 +303,5 @@ def test_an_id_that_counts_all_segments_is_noticed(monkeypatch: pytest.MonkeyPat
         add_segment(plan, Segment(id=segment_id, name=name))
         return segment_id
 
-    monkeypatch.setattr("quire.agent.planning.add_segment", counting)
+    monkeypatch.setattr("quire.agent.agent.add_segment", counting)
     assert any(line.startswith("add Mine") for line in differences(*pair_after([])))

@@ -18,7 +18,7 @@ from quire.cli.visible import visible
 from quire.cli.width import width
 from quire.cli.words import counted
 from quire.storage.base import Commit
-from quire.storage.opening import masked
+from quire.storage.urls import masked
 from tests.cli.conftest import NAME, Run
 
 

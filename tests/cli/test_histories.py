@@ -13,7 +13,7 @@ import pytest
 import quire
 from quire.cli.histories import kind_of, read_history
 from quire.errors import InvalidValue
-from quire.messages import as_text
+from quire.model.messages import as_text
 from tests.cli.conftest import NAME, Run
 from tests.cli.sessions import CLAUDE_CODE, CODEX, write_lines
 

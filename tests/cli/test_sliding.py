@@ -8,9 +8,9 @@ from quire.cli.demo.talk import MESSAGES, SYSTEM, Question
 from quire.cli.replaying.counting import Counted
 from quire.cli.replaying.facts import Reach, facts_of
 from quire.cli.replaying.sliding import SlidingWindow, Window
-from quire.messages import message_tokens
+from quire.model.messages import message_tokens
+from quire.model.tokens import VocabularyCounter
 from quire.providers import format_messages
-from quire.tokens import VocabularyCounter
 
 PROMPT = quire.Message(role="system", content=SYSTEM)
 COUNT = VocabularyCounter().count

@@ -8,7 +8,7 @@ an operation is refused, and makes an entry of what it changed.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from quire.pages import Mark
+from quire.model.pages import Mark
 from tests.conversation.model_state import (
     ACTIVE,
     COLD,

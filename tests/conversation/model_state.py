@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from quire.pages import Lifecycle, Mark, Visibility
+from quire.model.pages import Lifecycle, Mark, Visibility
 
 T = TypeVar("T")
 

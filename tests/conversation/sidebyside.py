@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine
 import quire
 from quire import Context, DetailPage, QuireError, Storage
 from quire.conversation import Modification
-from quire.reader import slot
-from quire.records import page_key
+from quire.core.reader import slot
+from quire.core.records import page_key
 from tests.books import WordCounter
 from tests.conversation.model import Model
 from tests.conversation.model_state import Batch, Change, Orders, Refused, Said

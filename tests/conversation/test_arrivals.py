@@ -5,15 +5,7 @@ from typing import Any
 
 import pytest
 
-from quire import (
-    Context,
-    DetailPage,
-    Form,
-    InvalidOperation,
-    InvalidValue,
-    Mark,
-    ToolCall,
-)
+from quire import Context, DetailPage, Form, InvalidOperation, InvalidValue, Mark, ToolCall
 from tests.books import everything, refused
 from tests.conversation.talks import (
     called,

@@ -4,14 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire import (
-    InvalidOperation,
-    Lifecycle,
-    Mark,
-    MemoryStorage,
-    QuireError,
-    ToolCall,
-)
+from quire import InvalidOperation, Lifecycle, Mark, MemoryStorage, QuireError, ToolCall
 from quire.providers import format_messages
 from tests.books import refused
 from tests.conversation.talks import (

@@ -5,13 +5,8 @@ from typing import Any
 
 import pytest
 
-from quire import (
-    InvalidValue,
-    MemoryStorage,
-    Message,
-    ToolCall,
-)
-from quire.messages import Provider
+from quire import InvalidValue, MemoryStorage, Message, ToolCall
+from quire.model.messages import Provider
 from quire.providers import format_messages
 from tests.books import everything, refused
 from tests.conversation.talks import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quire.messages import Provider
+from quire.model.messages import Provider
 
 Event = tuple[str, str]
 

@@ -5,7 +5,7 @@ from itertools import dropwhile
 
 import pytest
 
-from quire.messages import Message, Provider, ToolCall
+from quire.model.messages import Message, Provider, ToolCall
 from quire.providers import anthropic, format_messages, parse
 from tests.providers.histories import ALL, CASES, LONG, PDF, PNG
 from tests.providers.pairs import check_pairs, events

@@ -1,7 +1,7 @@
 """Call ids that were used before are told apart, without a change to what stands before them."""
 
 from quire import Message, ToolCall
-from quire.providers.distinct import with_distinct_calls
+from quire.providers.common import with_distinct_calls
 
 
 def exchange(*ids: str) -> list[Message]:

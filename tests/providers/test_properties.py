@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire import QuireError
-from quire.messages import Message, Provider
+from quire.model.messages import Message, Provider
 from quire.providers import format_messages, parse, parse_each
-from quire.providers.originals import exact, give_back
+from quire.providers.parts import exact, give_back
 from tests.providers.histories import ALL
 from tests.providers.pairs import check_pairs
 

@@ -6,9 +6,9 @@ import pytest
 
 import quire
 from quire import InvalidValue
-from quire.messages import Message
+from quire.model.messages import Message
 from quire.providers import parse
-from quire.providers.thoughts import for_model
+from quire.providers.parts import for_model
 from tests.providers.histories import REASONING
 from tests.providers.test_sdk import BLOCKS, OUTPUT, SENT_BACK, check_types, reply, response
 

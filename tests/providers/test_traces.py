@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quire.messages import Provider
+from quire.model.messages import Provider
 from quire.providers import format_messages, parse, parse_each
 from tests.providers.pairs import check_pairs, events
 

@@ -10,10 +10,10 @@ import pytest
 
 import quire
 from quire import Context, Storage
-from quire.agent.table import TOOLS
-from quire.messages import Message, ToolCall
-from quire.search import echoes
-from quire.search.echoes import is_echo
+from quire.agent.schema import TOOLS
+from quire.model.messages import Message, ToolCall
+from quire.search import self_search_filter as echoes
+from quire.search.self_search_filter import is_echo
 from tests.agent.test_answers import call_of
 from tests.search.shelves import storage_of
 
@@ -171,8 +171,8 @@ def test_an_exchange_that_becomes_another_is_looked_at_again() -> None:
 def test_recall_brings_back_the_page_and_no_search_for_it(
     language: str, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quire.search.gathering.MOST_WHOLE", whole)
-    monkeypatch.setattr("quire.search.gathering._FOUND", 12)
+    monkeypatch.setattr("quire.search.recall_candidates.MOST_WHOLE", whole)
+    monkeypatch.setattr("quire.search.recall_candidates._FOUND", 12)
     talk = TALKS[language]
     ctx = opened(quire.MemoryStorage(), talk, budget=1_500)
     for turn in range(TURNS):

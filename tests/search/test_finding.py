@@ -22,9 +22,9 @@ from quire import (
     SQLiteStorage,
     ToolCall,
 )
-from quire.search import ranking
-from quire.search.finding import find
-from quire.search.scope import open_to_agents
+from quire.search import rank as ranking
+from quire.search.find import find
+from quire.search.query import open_to_agents
 from tests.books import folder, leaf, new_book
 from tests.search.shelves import BACKENDS, LONG, found, shelves, storage_of
 

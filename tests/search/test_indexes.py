@@ -7,16 +7,14 @@ import pytest
 
 import quire
 from quire import MemoryStorage, NoSuchSegment, Permission, Segment
-from quire.search import catching, kept
-from quire.search.catalogue import index_of
-from quire.search.catching import catch_up
-from quire.search.finding import find
-from quire.search.kept import Kept
-from quire.search.layers import LayeredIndex
-from quire.search.memory import MemoryIndex
-from quire.search.scope import open_to_agents
+from quire.search import index as kept
+from quire.search import indexing as catching
+from quire.search.find import find
+from quire.search.index import Kept, LayeredIndex, MemoryIndex
+from quire.search.indexing import catch_up, index_of
+from quire.search.query import open_to_agents
 from quire.storage.base import Head
-from quire.storage.searching import Document, Phrase, SearchIndex, Standing
+from quire.storage.search_protocol import Document, Phrase, SearchIndex, Standing
 from tests.books import leaf, new_book
 from tests.search.shelves import BACKENDS, found, storage_of
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import quire
 from quire import InvalidValue, Permission, Segment
-from quire.search.gathering import MOST_WHOLE, likeness_of, memories, words_of
-from quire.search.recalling import GAP, Memory, Recalled, Words, ranked
-from quire.search.scope import everything, open_to_agents
+from quire.search.query import everything, open_to_agents
+from quire.search.recall_candidates import MOST_WHOLE, likeness_of, memories, words_of
+from quire.search.recall_ranking import GAP, Memory, Recalled, Words, ranked
 from quire.search.vectors import vectors_and
 
 DAY = 86_400_000

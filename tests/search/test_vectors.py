@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire import InvalidValue, MemoryStorage, StorageFailure
-from quire.records import VECTORS_STAND
+from quire.core.records import VECTORS_STAND
 from quire.search import vectors
 from quire.storage.base import VECTOR, Commit
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from quire.search.query import LONGEST_QUERY, parse
 from quire.search.snippets import CLOSE, OPEN, snippet
-from quire.search.stems import stem
-from quire.search.words import APART, LONGEST, cut, terms
-from quire.storage.searching import Phrase
+from quire.search.tokenizer import APART, LONGEST, cut, stem, terms
+from quire.storage.search_protocol import Phrase
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.plan import Plan
+from quire.core.plan import Plan
 from quire.server.desk import Asked, Desk
 from quire.server.handlers import contexts, history, messages, pages
 from quire.server.routes import ROUTES

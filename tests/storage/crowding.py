@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 import quire
 from quire import Busy, Conflict, EstimateCounter, Storage, open_storage
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Family, Head, Put
-from quire.storage.searching import Document, Standing
+from quire.storage.search_protocol import Document, Standing
 
 HEAD = b"head"
 FAMILIES: tuple[Family, ...] = (PAGE, BODY)

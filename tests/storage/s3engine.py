@@ -6,8 +6,10 @@ from contextlib import contextmanager
 import pytest
 from obstore.store import MemoryStore
 
-from quire.storage.s3 import S3Storage, chunks, runs, sealing
-from quire.storage.s3.objects import Objects
+from quire.storage.s3 import S3Storage, chunks
+from quire.storage.s3 import chunks as runs
+from quire.storage.s3 import flush as sealing
+from quire.storage.s3.client import Objects
 
 
 class Watched(Objects):

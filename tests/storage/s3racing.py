@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 
 import quire
 from quire import Busy, Conflict, EstimateCounter
-from quire.storage.s3 import S3Storage, sealing
+from quire.storage.s3 import S3Storage
+from quire.storage.s3 import flush as sealing
 
 
 def open_book(place: dict[str, Any]) -> quire.Context:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import quire
 from quire.cli import main
 from quire.errors import InvalidValue, QuireError
-from quire.storage.addresses import is_no_path, veiled
-from quire.storage.opening import masked, open_storage
-from quire.storage.postgres.address import parse
+from quire.storage.base import is_no_path, veiled
+from quire.storage.postgres.connection import parse
+from quire.storage.urls import masked, open_storage
 
 PIECES = ("hUntErA", "hUntErB", "hUntErC")
 FORMS = (

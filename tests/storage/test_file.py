@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from quire import Busy, Conflict, ContextSystem, Corrupt, FileStorage, Segment, StorageFailure
-from quire.storage import file, folderlog
 from quire.storage.base import PAGE, Commit, Durability, Head
-from quire.storage.log import encode_frame
+from quire.storage.file import log as folderlog
+from quire.storage.file import storage as file
+from quire.storage.file.log import encode_frame
 from quire.testing.case import HEAD, contents, keys_of, pages, write
-from quire.testing.names import ACCEPTED
+from quire.testing.contexts import ACCEPTED
 from tests.storage.folders import abandon, agrees, context_in, filled
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from quire import SQLiteStorage
-from quire.search.words import cut
+from quire.search.tokenizer import cut
 from quire.storage.base import Commit
-from quire.storage.ftscheck import unlike_itself
-from quire.storage.searching import Document, Standing
+from quire.storage.search_protocol import Document, Standing
+from quire.storage.sqlite.maintenance import unlike_itself
 
 IDENTITY = b"i"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire import FileStorage, Segment
-from quire.storage import mirror
+from quire.storage.file import mirror
 from tests.storage.folders import abandon, agrees, context_in, filled, readable
 
 Tamper = Callable[[Path], object]

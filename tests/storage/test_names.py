@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quire.storage.names import file_name, plain_name
-from quire.testing.names import ACCEPTED
+from quire.storage.base import file_name, plain_name
+from quire.testing.contexts import ACCEPTED
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 NEAR = st.text(st.sampled_from("aA%2fF.-_/ é"), max_size=6)

@@ -8,7 +8,7 @@ import pytest
 import quire
 from quire import MemoryStorage
 from quire.storage.base import FAMILIES, MAX_KEY, Head, Record
-from quire.storage.nearby import SMALL, Nearby, Opened
+from quire.storage.overlay import SMALL, Nearby, Opened
 
 
 class Looking(MemoryStorage):

@@ -27,8 +27,8 @@ from quire.storage.base import (
     Write,
     check_storage,
 )
+from quire.storage.memory import Row
 from quire.storage.overlay import OverlayStorage
-from quire.storage.table import Row
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import HEAD, contents, grouped, keys_of, pages, version_of, write
 
@@ -124,13 +124,13 @@ def test_writing_does_not_disturb_a_reading_that_is_running(reverse: bool, listi
 def test_a_neighbour_is_found_without_reading_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     overlay = over(filled(), *pages(range(100, 5_000), group=1))
     read: list[int] = []
-    make = overlays._record
+    make = overlays._record_overlay
 
     def noted(key: int, row: Row[bytes]) -> Record:
         read.append(key)
         return make(key, row)
 
-    monkeypatch.setattr(overlays, "_record", noted)
+    monkeypatch.setattr(overlays, "_record_overlay", noted)
     assert next(overlay.members("c", PAGE, 1, reverse=True)).key == 4_999
     assert next(overlay.scan("c", PAGE, 101)).key == 101
     assert read == [4_999, 101]

@@ -26,10 +26,11 @@ from quire import (
     StorageFailure,
 )
 from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Head, Put, at_rest
-from quire.storage.postgres import migrating, schema
-from quire.storage.postgres.address import parse
-from quire.storage.postgres.writing import Writer, changes_of
-from quire.storage.searching import Standing
+from quire.storage.postgres import migrations as migrating
+from quire.storage.postgres import schema
+from quire.storage.postgres.commit import Writer, changes_of
+from quire.storage.postgres.connection import parse
+from quire.storage.search_protocol import Standing
 from quire.testing import StorageContract
 from tests.servers.postgres import postgres_url
 
@@ -455,7 +456,7 @@ def test_a_snapshot_stays_as_it_was_and_cannot_be_written(storage: PostgresStora
 def test_a_commit_too_large_for_one_statement_is_still_one_commit(
     storage: PostgresStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quire.storage.postgres.writing._MOST_BYTES", 1_000)
+    monkeypatch.setattr("quire.storage.postgres.commit._MOST_BYTES", 1_000)
     writes = [Put(BODY, key, bytes(300)) for key in range(20)]
     commit = Commit(0, 1, HEAD, [*writes, Put(PAGE, 1, b"1")])
     assert len(list(Writer("q", "", 1, full=False).statements("c", commit, b"id", changes_of(commit.writes)))) > 5

@@ -10,8 +10,8 @@ import pytest
 import quire
 from quire import Conflict, Corrupt, Library, NewerFormat, QuireError
 from quire.storage.base import BODY, JOURNAL, Put
-from quire.storage.s3 import heads
-from quire.storage.s3.names import key_of
+from quire.storage.s3 import head as heads
+from quire.storage.s3.client import key_of
 from quire.testing.case import contents, write
 from tests.storage.s3engine import Watched, objects, opened, tiny
 from tests.talks import full_talk

@@ -14,7 +14,9 @@ import pytest
 import quire
 from quire import Busy, Conflict, Context, EstimateCounter, InvalidValue, OutcomeUnknown, QuireError, StorageFailure
 from quire.storage.base import BODY, JOURNAL, Commit, Head, Put
-from quire.storage.s3 import S3Storage, books, objects
+from quire.storage.s3 import S3Storage
+from quire.storage.s3 import client as objects
+from quire.storage.s3 import contexts as books
 from quire.testing.case import HEAD, keys_of
 from tests.servers.proxy import FAULTS, Careless, Fault, Proxy, serving
 from tests.servers.s3 import fresh_prefix, open_s3, server

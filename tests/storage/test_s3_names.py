@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire import InvalidValue
-from quire.storage.s3.names import check_key, key_of, name_of
-from quire.testing.names import ACCEPTED
+from quire.storage.s3.client import check_key, key_of, name_of
+from quire.testing.contexts import ACCEPTED
 
 SAFE = set(string.ascii_letters + string.digits + "-_!/")
 names = st.text(st.characters(min_codepoint=0x20, exclude_categories=["Cs"]), max_size=30)

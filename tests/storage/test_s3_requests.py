@@ -8,7 +8,7 @@ import quire
 from quire import Context, EstimateCounter, ToolCall
 from quire.storage.base import BODY, CALL, JOURNAL, MAX_KEY, MESSAGE, PAGE, SEGMENT, Commit, Put
 from quire.storage.s3 import S3Storage
-from quire.storage.s3.names import key_of
+from quire.storage.s3.client import key_of
 from quire.testing.case import HEAD, keys_of, pages, write
 from tests.storage.s3engine import Watched, objects, opened
 

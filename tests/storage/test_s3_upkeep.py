@@ -9,13 +9,12 @@ import pytest
 
 from quire import Busy, Conflict, StorageFailure
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage
-from quire.storage.s3 import books
-from quire.storage.s3.chunks import ChunkRef
-from quire.storage.s3.heads import HeadObject
-from quire.storage.s3.objects import Listed, Objects
-from quire.storage.s3.runs import Run
-from quire.storage.s3.sealing import mergeable
-from quire.storage.s3.upkeep import _is_over
+from quire.storage.s3 import contexts as books
+from quire.storage.s3.chunks import ChunkRef, Run
+from quire.storage.s3.client import Listed, Objects
+from quire.storage.s3.compaction import _is_over
+from quire.storage.s3.flush import mergeable
+from quire.storage.s3.head import HeadObject
 from quire.testing.case import contents, keys_of, pages, write
 from tests.storage.s3engine import Watched, objects, opened, tiny
 

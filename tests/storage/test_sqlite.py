@@ -19,8 +19,9 @@ from quire import (
     SQLiteStorage,
     StorageFailure,
 )
-from quire.storage import schema, sqlite
 from quire.storage.base import BODY, PAGE, Commit, Durability, Put
+from quire.storage.sqlite import schema
+from quire.storage.sqlite import storage as sqlite
 from quire.testing.case import contents, keys_of, pages, write
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.storage.base import PAGE, TALLY
-from quire.storage.table import Row, Table
+from quire.storage.memory import Row, Table
 
 KEYS = st.integers(0, 12)
 GROUPS = st.none() | st.integers(0, 2)

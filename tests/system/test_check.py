@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from quire import ContextSystem, Corrupt, Lifecycle, MemoryStorage, Problem, QuireError, Visibility
-from quire.records import (
+from quire.core.records import (
     COLD_GROUP,
     Gone,
     PageRecord,

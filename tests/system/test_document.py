@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from quire import (
-    ContextSystem,
-    InvalidValue,
-    Lifecycle,
-    Permission,
-    Segment,
-    SegmentType,
-    StorageFailure,
-    Visibility,
-)
+from quire import ContextSystem, InvalidValue, Lifecycle, Permission, Segment, SegmentType, StorageFailure, Visibility
 from tests.books import folder, leaf, leaves, listed, new_book, new_system, refused
 
 Document = dict[str, Any]

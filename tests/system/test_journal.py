@@ -18,7 +18,7 @@ from quire import (
     SegmentType,
     Visibility,
 )
-from quire.records import PAGE_CODE, decode_entry
+from quire.core.records import PAGE_CODE, decode_entry
 from quire.storage.base import JOURNAL, PAGE, SEGMENT
 from tests.books import folder, leaf, leaves, listed, new_book, new_system, refused
 

@@ -9,15 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from quire import Context, FileStorage, InvalidValue, Mark, MemoryStorage, Problem, QuireError, Storage
-from quire.records import (
-    BATCHES,
-    Batch,
-    NoteRecord,
-    PageRecord,
-    decode_page,
-    encode_record,
-    page_key,
-)
+from quire.core.records import BATCHES, Batch, NoteRecord, PageRecord, decode_page, encode_record, page_key
 from quire.storage.base import CALL, MESSAGE, NOTE, PAGE, Commit, Delete, Put, Write
 from tests.books import refused
 from tests.storage.folders import agrees, readable

@@ -3,7 +3,7 @@
 import pytest
 
 import quire
-from quire.messages import Provider
+from quire.model.messages import Provider
 from tests.books import WordCounter
 
 

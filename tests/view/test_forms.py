@@ -6,7 +6,7 @@ import pytest
 
 import quire
 from quire import check_legal
-from quire.messages import Provider
+from quire.model.messages import Provider
 from quire.providers import format_messages
 from tests.providers.histories import ALL, CASES
 from tests.providers.test_sdk import BEYOND_THE_TYPES, check_types

@@ -8,8 +8,8 @@ import pytest
 
 import quire
 from quire import Context, Lifecycle, ToolCall, Visibility, check_legal
-from quire.messages import PER_MESSAGE, counted_texts
-from quire.tokens import VocabularyCounter
+from quire.model.messages import PER_MESSAGE, counted_texts
+from quire.model.tokens import VocabularyCounter
 from tests.view.laws import check_walk
 
 COUNT = VocabularyCounter().count

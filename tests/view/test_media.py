@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire.messages import Message, ToolCall, message_tokens
-from quire.tokens import VocabularyCounter
+from quire.model.messages import Message, ToolCall, message_tokens
+from quire.model.tokens import VocabularyCounter
 from quire.view.clip import clip_exchange
 from tests.pictures import anthropic_image, coded, openai_image, pdf, png
 

@@ -1,10 +1,9 @@
 """The preamble and the key: short, and of a size that is known beforehand."""
 
 import quire
-from quire.tokens import VocabularyCounter
+from quire.model.tokens import VocabularyCounter
 from quire.view.draw import OPENING
-from quire.view.lines import FOLDED, block_head
-from quire.view.maker import NO_RESULT
+from quire.view.part_builder import FOLDED, NO_RESULT, block_head
 from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,

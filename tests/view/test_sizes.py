@@ -9,7 +9,7 @@ import pytest
 import quire
 from quire import Context, IrreducibleFloor, Message, ToolCall
 from quire.view.clip import clip_exchange
-from quire.view.sizes import Sizes
+from quire.view.part_builder import Sizes
 from tests.view.laws import Forms, check_legality, check_size
 
 BUDGET = 2_000

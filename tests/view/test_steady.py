@@ -6,7 +6,7 @@ import pytest
 
 import quire
 from quire import Context, Permission, Visibility
-from quire.plan import Plan
+from quire.core.plan import Plan
 from quire.system.lifecycle import archive, expand, hide
 from quire.system.tree import create_detail_page, move_page, remove_page, update_page
 from tests.view.test_laws import check

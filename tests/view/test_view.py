@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire import CompressionConfig, InvalidValue, Price, RenderOptions, ToolCall
-from quire.tokens import VocabularyCounter
+from quire.model.tokens import VocabularyCounter
 from quire.view.clip import clip_text
 from tests.view.counting import anthropic_tokens, openai_tokens, responses_tokens
 

@@ -8,7 +8,7 @@ import pytest
 from quire.errors import InvalidValue, NoSuchAction
 from quire.windows.actions import action, actions_of, describe, named
 from quire.windows.app import App, app_actions, app_opening
-from quire.windows.frames import Frame, frame_text
+from quire.windows.render import Frame, frame_text
 
 
 class Desk(App):

@@ -9,17 +9,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import (
-    App,
-    Close,
-    Context,
-    InvalidOperation,
-    InvalidValue,
-    NoSuchApp,
-    Refresh,
-    WindowEvent,
-    action,
-)
+from quire import App, Close, Context, InvalidOperation, InvalidValue, NoSuchApp, Refresh, WindowEvent, action
 from quire.windows.box import Scratch, Todo
 from tests.windows.scenes import frames, numbers, opened
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quire.windows.actions import Action, Parameter
 from quire.windows.app import Contents
-from quire.windows.frames import MOST_CHARACTERS, Frame, frame_line, frame_text
+from quire.windows.render import MOST_CHARACTERS, Frame, frame_line, frame_text
 
 TEXT = Parameter(name="text", kind="string")
 INDEX = Parameter(name="index", kind="int")

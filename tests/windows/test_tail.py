@@ -6,8 +6,8 @@ import pytest
 
 import quire
 from quire import Context, Message
-from quire.tokens import EstimateCounter
-from quire.view.sizes import Sizes
+from quire.model.tokens import EstimateCounter
+from quire.view.part_builder import Sizes
 from quire.view.tail import Standing, Tail, Volatile
 from tests.windows.apps import Counter
 
@@ -185,8 +185,8 @@ def test_what_is_obsolete_goes_alone_if_asked_to() -> None:
 
 
 def test_a_piece_that_no_longer_holds_is_not_drawn(ctx: Context) -> None:
-    from quire.rendering.renderer import Renderer
     from quire.view.options import CompressionConfig, RenderOptions
+    from quire.view.renderer import Renderer
 
     renderer = Renderer(ctx.pages._engine, CompressionConfig(), lambda folded: None)
     holds = Volatile("window", 1, "win-1", "holds", holds=lambda state: True)

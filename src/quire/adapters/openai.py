@@ -15,7 +15,7 @@ from quire.adapters.shared.opening import installed
 from quire.adapters.shared.turns import Functions, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
 from quire.context import Context
-from quire.rendering import View
+from quire.view.view import View
 
 with installed("openai"):
     from openai.lib.streaming.chat import ChatCompletionStreamState

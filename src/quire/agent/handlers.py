@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from quire.agent.desk import Desk
-from quire.agent.facade import READ_LENGTH
-from quire.agent.outline import entry, found, listing
+from quire.agent.agent import READ_LENGTH, Desk
+from quire.agent.listing import entry, found, listing
 from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
-from quire.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
-from quire.search.echoes import NOTHING
+from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
+from quire.model.text import MAX_DESCRIPTION, in_one_line
 from quire.search.query import Query, parse
-from quire.search.words import is_unspaced
-from quire.text import MAX_DESCRIPTION, in_one_line
+from quire.search.self_search_filter import NOTHING
+from quire.search.tokenizer import is_unspaced
 
 _LISTED = 40
 _HITS = 5

@@ -15,12 +15,7 @@ made from the faces themselves.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quire.aio.entrance import (
-    Library,
-    Opening,
-    loads,
-    open,  # noqa: A004 - as quire.open
-)
+from quire.aio.entrance import Library, Opening, loads, open  # noqa: A004 - as quire.open
 from quire.aio.faces import Block, Stream
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from quire.agent import Quota
-from quire.agent.opening import Room
+from quire.agent.listing import Room
 from quire.agent.tools import Answer
 from quire.aio.entrance import Closed
 from quire.aio.entrance import Opening as Opening
@@ -16,29 +16,29 @@ from quire.aio.faces import Block as Block
 from quire.aio.faces import Faced
 from quire.aio.faces import Stream as Stream
 from quire.context import Options
-from quire.conversation.items import Item
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
-from quire.messages import Message, ToolCall
-from quire.operations.retention import Action, Expired
-from quire.operations.usage import ContextInfo, ContextUsage
-from quire.pages import Lifecycle, Mark, Page, PageIndex, Permission, Segment
-from quire.plan import Plan
-from quire.rendering import Stats, Usage, View, Why
-from quire.rendering.outlook import Outlook
-from quire.rendering.summarising import Summarising
-from quire.search.finding import Hit
+from quire.conversation.sequence import Item
+from quire.core.plan import Plan
+from quire.maintenance.context_usage import ContextInfo, ContextUsage
+from quire.maintenance.retention import Action, Expired
+from quire.model.messages import Message, ToolCall
+from quire.model.pages import Lifecycle, Mark, Page, PageIndex, Permission, Segment
+from quire.model.tokens import TokenCounter
+from quire.search.find import Hit
 from quire.storage.base import Durability, Storage
 from quire.storage.migrate import Progress, Report
 from quire.system.check import Problem
-from quire.system.forgetting import Purged
 from quire.system.journal import Entry
-from quire.tokens import TokenCounter
-from quire.view.folded import Folded
+from quire.system.purge import Purged
+from quire.view.billing_factor import Usage
+from quire.view.explain import Stats, Why
 from quire.view.options import RenderOptions
+from quire.view.parts import Folded
+from quire.view.renderer import Outlook
+from quire.view.summariser import Summarising
 from quire.view.tail import Volatile
-from quire.windows.app import App
-from quire.windows.launcher import Listed
-from quire.windows.window import Happening, Window, WindowEvent
+from quire.view.view import View
+from quire.windows.app import App, Happening, Listed, Window, WindowEvent
 
 __all__ = [
     "AgentContext",

@@ -8,7 +8,7 @@ from quire.aio.entrance import Closed, Library
 from quire.aio.faces import Faced, awaited
 from quire.conversation import Conversation as PlainConversation
 from quire.system import ContextSystem as PlainContextSystem
-from quire.windows.facade import Windows as PlainWindows
+from quire.windows.windows import Windows as PlainWindows
 
 
 @awaited(PlainContextSystem)

@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_intermixed_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        from quire.storage.opening import masked
+        from quire.storage.urls import masked
 
         for word in self._words:
             for part in (word, word.partition("=")[2]):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import quire
-from quire.storage.absence import no_such_context
-from quire.storage.opening import masked
+from quire.storage.base import no_such_context
+from quire.storage.urls import masked
 
 WHERE = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT = "default"

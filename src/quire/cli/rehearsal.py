@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from quire import Context, ContextSystem
 from quire.errors import NoSuchPage
-from quire.pages import DetailPage, Mark, PageIndex
-from quire.values import STATES
+from quire.model.page_json import STATES
+from quire.model.pages import DetailPage, Mark, PageIndex
 
 
 class Turned(Struct, frozen=True):

@@ -46,7 +46,7 @@ def spoken(text: str, options: argparse.Namespace | None = None) -> str:
 
 def _place(options: argparse.Namespace | None) -> tuple[str, str]:
     """The store as it was typed, without its password, and the option that names the context, if that was."""
-    from quire.storage.opening import masked
+    from quire.storage.urls import masked
 
     where, context = getattr(options, "where", None), getattr(options, "context", None)
     return shlex.quote(masked(where)) if where else "WHERE", f" --context {shlex.quote(context)}" if context else ""

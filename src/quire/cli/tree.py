@@ -8,10 +8,10 @@ from quire.cli.paint import Paint
 from quire.cli.visible import visible
 from quire.cli.width import DEFAULT_WIDTH, cut, width
 from quire.cli.words import counted
-from quire.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
-from quire.rendering.renderer import ACTOR
+from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
 from quire.system import ContextSystem
 from quire.system.rules import whole_number
+from quire.view.renderer import ACTOR
 
 DEPTH = 40
 """As deep as a tree is drawn where nobody says how deep."""

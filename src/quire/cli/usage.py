@@ -34,7 +34,7 @@ def refuse(word: str) -> NoReturn:
     """End with what is wrong with a word that is no command, and what was perhaps meant."""
     from difflib import get_close_matches
 
-    from quire.storage.opening import masked
+    from quire.storage.urls import masked
 
     near = get_close_matches(word, ROWS, n=3, cutoff=0.5)
     word = masked(word)  # somebody may have left the command out

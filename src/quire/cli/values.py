@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from quire.pages import Segment
-from quire.search.finding import Hit
+from quire.model.page_json import STATES
+from quire.model.pages import Segment
+from quire.search.find import Hit
 from quire.system import Entry
-from quire.values import STATES
 from quire.view.view import View
 
 Values = dict[str, Any]

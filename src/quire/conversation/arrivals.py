@@ -4,16 +4,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from quire.core.exchanges import FORMS, exchange_fields, label
+from quire.core.plan import Plan
+from quire.core.reader import Reader, slot
+from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.exchanges import FORMS, exchange_fields, label
-from quire.messages import Message, ToolCall, message_tokens
-from quire.pages import Form, Lifecycle, Mark, SegmentType
-from quire.plan import Plan
+from quire.model.messages import Message, ToolCall, message_tokens
+from quire.model.pages import Form, Lifecycle, Mark, SegmentType
+from quire.model.text import MAX_NAME, in_one_line
 from quire.providers import format_messages, parse
-from quire.reader import Reader, slot
-from quire.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
-from quire.standins import remake_summary
-from quire.text import MAX_NAME, in_one_line
+from quire.system.compressed_summaries import remake_summary
 
 PROMPT = "System prompt"
 

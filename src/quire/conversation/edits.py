@@ -1,18 +1,28 @@
-"""Planning modifications of the record: insert, delete, replace, compress."""
+"""Planning modifications of the record: insert, delete, replace, compress.
 
-from collections.abc import Iterable, Iterator, Sequence
+Planning a cleanup: what was marked is destroyed, and the messages that are left are numbered anew.
 
+Modifications given as data: the dicts of the design document.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from quire.conversation import batches
 from quire.conversation.arrivals import Place, place_before, put_in_place, receive, tail
-from quire.conversation.results import Modification
+from quire.conversation.results import Cleanup, Modification
+from quire.core.numbering import Numbering, merge_gaps
+from quire.core.plan import Plan
+from quire.core.reader import Reader, slot
+from quire.core.records import GAPS, PageRecord, segment_number
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.messages import Message
-from quire.pages import Lifecycle, Mark, PageIndex, SegmentType
-from quire.plan import Plan
-from quire.reader import Reader, slot
-from quire.records import PageRecord, segment_number
-from quire.standins import add_summary, remake_summary
+from quire.model.messages import Message
+from quire.model.pages import Lifecycle, Mark, PageIndex, SegmentType
+from quire.model.text import body_text
+from quire.providers import parse
+from quire.storage.base import MESSAGE
+from quire.system.compressed_summaries import add_summary, remake_summary
 from quire.system.rules import settled, unpinned
-from quire.text import body_text
 
 
 def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
@@ -241,3 +251,106 @@ def _indices(plan: Plan, numbers: Iterable[int]) -> tuple[int, ...]:
 
 def _pages(plan: Plan, pages: Iterable[PageRecord]) -> tuple[PageIndex, ...]:
     return tuple(dict.fromkeys(plan.index(page.key) for page in pages))
+
+
+def cleanup(plan: Plan) -> Cleanup:
+    """Destroy the messages that are out of the conversation for good. Nothing before it can be undone afterwards."""
+    if plan.batches():
+        raise InvalidOperation(f"Batch {len(plan.batches())} is open: end or commit it, then clean up.")
+    numbering = plan.numbering()
+    kept: set[int] = set()
+    marked = []
+    for page in plan.segment_pages():
+        if page.header.mark is Mark.NONE:
+            kept.update(page.header.numbers)
+        else:
+            marked.append(page)
+    gone = [number for number in numbering.numbers() if number not in kept]
+    if not gone:
+        return Cleanup(renumbered={index: index for index in range(numbering.length)})
+    for page in marked:
+        plan.remove(page.key)
+    old = plan.note(GAPS)
+    gaps = merge_gaps(old.gaps if old else (), gone)
+    plan.put_note(GAPS, gaps=gaps)
+    plan.destroyed.update(gone)
+    plan.horizon = plan.seq
+    plan.settle()
+    fresh = Numbering(gaps, plan.next_message)
+    left = (number for number in numbering.numbers() if number in kept)
+    pairs = ((numbering.index(number), fresh.index(number)) for number in left)
+    return Cleanup(
+        renumbered={was: now for was, now in pairs if was is not None and now is not None},
+        messages=len(gone),
+        pages=len(marked),
+        bytes=sum(_size(plan, number) for number in gone),
+    )
+
+
+def _size(plan: Plan, number: int) -> int:
+    record = plan.state.storage.get(plan.state.context, MESSAGE, number)
+    return len(record.value) if record else 0
+
+
+Planner = Callable[[Plan], Modification]
+_FIELDS = ("operation", "indices", "data", "batch")
+_OPERATIONS = ("insert", "delete", "replace", "compress", "batch_start", "batch_end", "batch_commit")
+
+
+def planner_of(value: object, place: str) -> tuple[str, Planner]:
+    """The operation a dict asks for, and what plans it. Raises `InvalidValue` naming what is wrong with it."""
+    if not isinstance(value, Mapping):
+        raise InvalidValue(f"{place} is {shown(value)}; a dict with operation, indices, data and batch is needed.")
+    unknown = [key for key in value if key not in _FIELDS]
+    if unknown:
+        raise InvalidValue(f"{place} has the field {shown(unknown[0])}; fields are {', '.join(_FIELDS)}.")
+    operation = value.get("operation")
+    if operation not in _OPERATIONS:
+        raise InvalidValue(f"{place}.operation is {shown(operation)}; use {', '.join(_OPERATIONS)}.")
+    indices, data, batch = value.get("indices", []), value.get("data"), value.get("batch")
+    if isinstance(indices, str | bytes) or not isinstance(indices, Sequence):
+        raise InvalidValue(f"{place}.indices is {shown(indices)}; a list of message indices is needed.")
+    return operation, _planner(operation, indices, data, batch, place)
+
+
+def _planner(operation: str, indices: Sequence[Any], data: object, batch: Any, place: str) -> Planner:
+    match operation:
+        case "insert":
+            messages = messages_of(data, f"{place}.data")
+            if len(indices) > 1:
+                raise InvalidValue(f"{place}.indices has {len(indices)} entries; an insert goes to one place.")
+            at = indices[0] if indices else None
+            return lambda plan: insert(plan, messages, at)
+        case "delete":
+            return lambda plan: delete(plan, indices)
+        case "replace":
+            messages = messages_of(data, f"{place}.data")
+            return lambda plan: replace(plan, indices, messages)
+        case "compress":
+            if data is not None and not isinstance(data, str):
+                raise InvalidValue(f"{place}.data is {shown(data)}; a compression takes a summary as text, or nothing.")
+            return lambda plan: compress(plan, indices, data)
+        case "batch_start":
+            boundary = _single(indices, None, place) if indices else None
+            return lambda plan: batches.batch_start(plan, boundary)
+        case "batch_end":
+            target = _single(indices, batch, place)
+            return lambda plan: batches.batch_end(plan, target)
+        case _:
+            return batches.batch_commit
+
+
+def messages_of(data: object, place: str = "data") -> list[Message]:
+    """One message or a list of them, in any provider's shape. Raises `InvalidValue` if there is none."""
+    messages = [] if data is None else parse(data)
+    if not messages:
+        raise InvalidValue(f"{place} is {shown(data)}; a message or a list of messages is needed.")
+    return messages
+
+
+def _single(indices: Sequence[Any], batch: Any, place: str) -> Any:
+    if batch is not None and not indices:
+        return batch
+    if len(indices) != 1 or (batch is not None and batch != indices[0]):
+        raise InvalidValue(f"{place} names {shown(list(indices))} and batch {shown(batch)}; exactly one is needed.")
+    return indices[0]

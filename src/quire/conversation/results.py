@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from quire.pages import PageIndex
+from quire.model.pages import PageIndex
 
 
 class Modification(Struct, frozen=True, kw_only=True):

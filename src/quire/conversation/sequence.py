@@ -1,19 +1,24 @@
-"""The messages of a conversation as a sequence that reads them when they are looked at."""
+"""The messages of a conversation as a sequence that reads them when they are looked at.
+
+The context as a list of items in order of their seq: what was said, and whether it still counts.
+"""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar, overload
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.core.numbering import Numbering
+from quire.core.reader import Reader
+from quire.core.records import PageRecord, page_key, segment_number
+from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, QuireError
-from quire.messages import Message
-from quire.numbering import Numbering
-from quire.pages import Form, Mark, SegmentType
-from quire.reader import Reader
-from quire.records import PageRecord, page_key, segment_number
-from quire.state import State
+from quire.model.messages import Message
+from quire.model.pages import Form, Mark, PageIndex, SegmentType
+from quire.system.window_pages import StoredWindow, window_pages
 
 T = TypeVar("T")
 Read = Callable[[Callable[[State], T]], T]
@@ -155,3 +160,64 @@ def all_numbers(reader: Reader) -> Sequence[int]:
     """The numbers of all messages that were not destroyed, in order of arrival."""
     numbering = reader.numbering()
     return range(numbering.end) if numbering.length == numbering.end else array("q", numbering.numbers())
+
+
+_TYPES = {
+    Form.TEXT: "System",
+    Form.SUMMARY: "Summary",
+    Form.USER: "User",
+    Form.ASSISTANT: "Assistant",
+    Form.SYSTEM: "System",
+    Form.TOOL: "Tool",
+    Form.WINDOW: "Window",
+}
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """One exchange, prompt, summary or window: its page, its type, what it says, and the journal entry that brought it.
+
+    Of a window the content is its id, for what it shows changes. What an edit took out of the conversation and a
+    window that was closed are `obsolete`.
+    """
+
+    id: PageIndex
+    type: str
+    content: str
+    seq: int
+    obsolete: bool = False
+
+
+def items(state: State, *, active: bool = False, content: bool = True) -> Iterator[Item]:
+    """The items by seq; with `active` only those that are not obsolete. Bodies are read as they are looked at.
+
+    Without `content` no body is read, to count them.
+    """
+    found: list[tuple[int, PageRecord, StoredWindow | None]] = [
+        (page.header.born, page, None) for page in _pages(state)
+    ]
+    found += [(window.meta.at, window.page, window) for window in window_pages(state)]
+    for seq, page, window in sorted(found, key=lambda item: (item[0], item[1].key)):
+        obsolete = page.header.mark is not Mark.NONE if window is None else window.obsolete
+        if not (active and obsolete):
+            yield Item(
+                id=state.index(page.key),
+                type=_TYPES[page.header.form],
+                content=window.id if window is not None else _content(state, page) if content else "",
+                seq=seq,
+                obsolete=obsolete,
+            )
+
+
+def _pages(state: State) -> Iterator[PageRecord]:
+    """The leaves of the prompt and of the conversation."""
+    for number, segment in state.live_segments():
+        is_prompt = segment.type is SegmentType.SYSTEM
+        if is_prompt or number == state.conversation():
+            for page in state.segment_pages(number):
+                if not page.header.folder and (is_prompt or page.header.form is not Form.TEXT):
+                    yield page
+
+
+def _content(state: State, page: PageRecord) -> str:
+    numbers = page.header.numbers
+    return state.message(numbers[0]).message.text if numbers else state.body(page.header.body)

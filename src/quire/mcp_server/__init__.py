@@ -106,7 +106,7 @@ def _made(
 
         package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK has its types apart
         raise NotInstalled(f"The MCP server needs {package}: pip install 'quire[mcp]'.", name=package) from None
-    from quire.agent.quota import Quota
+    from quire.agent.gate import Quota
     from quire.mcp_server.book import Book, chosen
 
     if not isinstance(context, Context):

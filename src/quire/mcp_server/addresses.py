@@ -4,7 +4,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from quire.errors import InvalidValue, NoSuchPage, shown
-from quire.pages import PageIndex
+from quire.model.pages import PageIndex
 
 SCHEME = "quire"
 CONTENTS = "contents"

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from quire.agent.facade import AgentContext
-from quire.agent.outline import entry
+from quire.agent.agent import AgentContext
+from quire.agent.listing import entry
 from quire.agent.tools import Answer, Tools
 from quire.context import Context
 from quire.errors import InvalidValue, NoSuchContext, QuireError, shown
 from quire.mcp_server.addresses import CONTENTS, VIEW, Addresses, Place
-from quire.pages import ContentsPage, Page, PageIndex
+from quire.model.pages import ContentsPage, Page, PageIndex
 from quire.view.view import View
 
 LISTED = 100

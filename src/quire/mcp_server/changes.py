@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from quire.errors import QuireError
 from quire.mcp_server.book import Book
-from quire.pages import PageIndex, parse_index
+from quire.model.pages import PageIndex, parse_index
 from quire.system import Entry
 
 _MOST = 200

@@ -11,12 +11,11 @@ from typing import Any
 
 from msgspec import structs
 
-from quire.messages import Message, Provider
-from quire.providers import anthropic, openai, own, responses
-from quire.providers.envelopes import Entry, opened
-from quire.providers.items import runs
-from quire.providers.plain import plain, refused
-from quire.providers.shapes import provider_of
+from quire.model.messages import Message, Provider
+from quire.providers import anthropic, openai, responses
+from quire.providers import parts as own
+from quire.providers.common import Entry, opened, plain, provider_of, refused
+from quire.providers.responses import runs
 
 __all__ = ["format_messages", "parse", "parse_each"]
 

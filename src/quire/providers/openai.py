@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from quire.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.originals import exact, give_back
+from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.providers.common import refused
 from quire.providers.parts import (
     Reader,
     arguments_field,
     data_url,
+    exact,
+    give_back,
     id_field,
     in_words,
     name_field,
@@ -20,7 +22,6 @@ from quire.providers.parts import (
     read_content,
     text_field,
 )
-from quire.providers.plain import refused
 
 Values = dict[str, Any]
 

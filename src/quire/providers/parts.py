@@ -1,16 +1,205 @@
-"""Content parts: what the three providers' readers and writers share.
+"""How `raw` keeps an original: as JSON text, without what already stands in the message's own fields.
+
+A message is stored once, not twice: where the original repeats a long text of the message, the data of an image or the
+arguments of a call, `raw` has a note saying where to find it. Nothing in `raw` depends on how messages are parsed or
+formatted, so any later version can read it.
+
+Messages in quire's own shape, given back by a caller or read from a document: checked field by field.
+
+Thinking goes back only to the model that thought it: another one refuses its signature or cannot open it.
+
+Content parts: what the three providers' readers and writers share.
 
 A part that a provider cannot take in some place is written as text: the text it holds, or a short mark like `[image]`.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from quire.messages import Message, Part
-from quire.providers.originals import dumps
-from quire.providers.plain import plain, refused
+import msgspec
+from msgspec import structs
+
+from quire.errors import InvalidValue
+from quire.model.messages import Message, Part, Provider
+from quire.providers.common import plain, refused
+from quire.providers.usage import same_model
+
+_WORTH_A_NOTE = 64
+_DEPTH = 3  # how deep items, parts and arguments stand in an original
+Path = tuple[Any, ...]
+
+
+def dumps(value: object) -> str:
+    """The value as compact JSON text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def exact(message: Message, original: object, formatted: object) -> Message:
+    """The message, with the original in `raw` if what is formatted without it is something else."""
+    return message if formatted == original else structs.replace(message, raw=_Keeper(message).keep(original))
+
+
+def give_back(message: Message) -> Any:
+    """The original that `exact` kept, as a fresh value."""
+    kept = json.loads(message.raw or "")
+    for target, source in kept["texts"]:
+        _put(kept["original"], target, _text_at(message, source))
+    for target, source in kept["values"]:
+        _put(kept["original"], target, json.loads(_text_at(message, source)))
+    return kept["original"]
+
+
+class _Keeper:
+    """Writes the `raw` of one message."""
+
+    def __init__(self, message: Message) -> None:
+        self._known = {text: path for path, text in _texts(message) if len(text) >= _WORTH_A_NOTE}
+        self._texts: list[tuple[Path, Path]] = []
+        self._values: list[tuple[Path, Path]] = []
+
+    def keep(self, original: object) -> str:
+        hollow = self._hollow(original, ())
+        return dumps({"original": hollow, "texts": self._texts, "values": self._values})
+
+    def _hollow(self, value: object, path: Path) -> object:
+        """The value with None for all that is known, and a note where it is found."""
+        if isinstance(value, str) and value in self._known:
+            self._texts.append((path, self._known[value]))
+            return None
+        if isinstance(value, list):
+            return [self._hollow(inner, (*path, n)) for n, inner in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        if self._known and 0 < len(path) <= _DEPTH and (text := dumps(value)) in self._known:
+            self._values.append((path, self._known[text]))
+            return None
+        return {key: self._hollow(inner, (*path, key)) for key, inner in value.items()}
+
+
+def _texts(message: Message) -> Iterator[tuple[Path, str]]:
+    if isinstance(message.content, str):
+        yield ("content",), message.content
+    for n, part in enumerate(message.content if isinstance(message.content, list) else ()):
+        yield from ((("content", n, key), value) for key, value in part.items() if isinstance(value, str))
+    yield from ((("tool_calls", n), call.arguments) for n, call in enumerate(message.tool_calls))
+
+
+def _text_at(message: Message, path: list[Any]) -> str:
+    text: str = message.tool_calls[path[1]].arguments if path[0] == "tool_calls" else _at(message.content, path[1:])
+    return text
+
+
+def _put(value: Any, path: list[Any], inner: object) -> None:
+    _at(value, path[:-1])[path[-1]] = inner
+
+
+def _at(value: Any, path: list[Any]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+_TYPES = ("text", "image", "file", "audio", "thinking", "other")
+_TEXTS = frozenset(
+    {"text", "transcript", "url", "data", "media_type", "file_id", "name", "detail", "format", "id", "signature"}
+)
+_ORIGINALS = frozenset({"part", "item"})
+
+
+def read(value: object, place: str) -> Message:
+    """The message as a copy of our own. Raises `InvalidValue` naming what is wrong with it."""
+    fields = plain(structs.asdict(value) if isinstance(value, Message) else value, place)
+    try:
+        message = msgspec.convert(fields, Message)
+        msgspec.msgpack.encode(message)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(f"{place} is no message: {error}.") from None
+    except OverflowError:
+        raise InvalidValue(f"{place} holds a number that is too large to be kept.") from None
+    for n, part in enumerate(message.content if isinstance(message.content, list) else ()):
+        _check_part(part, f"{place}.content[{n}]")
+    if message.tool_calls and message.role != "assistant":
+        raise refused(f"{place}.tool_calls", fields["tool_calls"], "only the assistant calls tools")
+    if (message.tool_call_id is not None) is not (message.role == "tool"):
+        raise refused(f"{place}.tool_call_id", message.tool_call_id, "a tool's result has one, no other message does")
+    if message.raw is not None:
+        _check_raw(message, f"{place}.raw")
+    return message
+
+
+def _check_part(part: Part, place: str) -> None:
+    kind = part.get("type")
+    if kind not in _TYPES:
+        raise refused(f"{place}.type", kind, f"a part is one of {', '.join(_TYPES)}")
+    for key in _TEXTS & part.keys() | ({"text"} if kind == "text" else {"kind"} if kind == "other" else set()):
+        if not isinstance(part.get(key), str):
+            raise refused(f"{place}.{key}", part.get(key), "text is needed")
+    kept = sorted(_ORIGINALS & part.keys())
+    if kind == "other" and not kept:
+        raise refused(place, part, "a part of type 'other' has its original as `part` or `item`")
+    for key in kept:
+        try:
+            found = json.loads(part[key])
+        except (TypeError, ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise refused(f"{place}.{key}", part[key], "an object as JSON text is needed")
+
+
+def _check_raw(message: Message, place: str) -> None:
+    try:
+        give_back(message)
+    except (TypeError, ValueError, LookupError, RecursionError):
+        raise refused(place, message.raw, "an original as quire keeps it is needed") from None
+
+
+_THINKING = ("thinking", "redacted_thinking")
+
+
+def for_model(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
+    """The messages without the thinking of other models; with no model all of them, as they came.
+
+    Thinking of an unknown model stays. A message that was nothing but thinking is left out. Raises `InvalidValue`.
+    """
+    if model is not None and (not isinstance(model, str) or not model):
+        raise refused("model", model, "the name of a model is text")
+    if model is None or not any(_is_foreign(message, provider, model) for message in messages):
+        return messages
+    kept: list[Message] = []
+    anew: set[str] = set()
+    for message in messages:
+        if _is_foreign(message, provider, model):
+            anew.update(call.id for call in message.tool_calls)
+            message = _without_thinking(message, provider)
+            if not message.says_something:
+                continue
+        elif message.role == "tool" and message.tool_call_id in anew and provider == "responses":
+            message = structs.replace(message, raw=None)
+        kept.append(message)
+    return kept
+
+
+def _is_foreign(message: Message, provider: Provider, model: str) -> bool:
+    made_by = message.meta.get("model")
+    if message.origin != provider or not isinstance(made_by, str) or not isinstance(message.content, list):
+        return False
+    return any(part.get("type") == "thinking" for part in message.content) and not same_model(made_by, model)
+
+
+def _without_thinking(message: Message, provider: Provider) -> Message:
+    content = [part for part in message.content or () if isinstance(part, dict) and part.get("type") != "thinking"]
+    left = structs.replace(message, content=content or None, raw=None)
+    if provider == "responses":
+        # Items that came with reasoning are refused without it, by their ids: they are written as anybody else's.
+        return structs.replace(left, origin="openai")
+    if message.raw is None:
+        return left
+    original: dict[str, Any] = give_back(message)
+    blocks = [block for block in original["content"] if block.get("type") not in _THINKING]
+    return exact(left, {**original, "content": blocks}, None)
+
 
 Values = dict[str, Any]
 Reader = Callable[[Values], Part | None]
@@ -34,13 +223,13 @@ def read_part(block: object, place: str, readers: Mapping[str, Reader]) -> Part:
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         raise refused(place, block, 'a part of the content is a dict with a "type"')
     kind: str = block["type"]
-    if kind in _TEXTS:
+    if kind in _TEXTS_PARTS:
         return {"type": "text", "text": text_field(block, "text", place)}
     read = readers.get(kind)
     return (read(block) if read else None) or {"type": "other", "kind": kind, "part": dumps(block)}
 
 
-_TEXTS = frozenset({"text", "input_text", "output_text"})
+_TEXTS_PARTS = frozenset({"text", "input_text", "output_text"})
 
 
 def text_field(value: Values, key: str, place: str) -> str:

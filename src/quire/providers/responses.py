@@ -1,23 +1,26 @@
-"""OpenAI Responses: a history is a list of items.
+"""Items of the Responses API: who made them, and which of them are one message together.
+
+OpenAI Responses: a history is a list of items.
 
 What a model does in one go is several items (reasoning, a message, calls): they are one message here, so that parallel
 calls stay together and are answered together. An item that needs no answer from us is kept whole as an `other` part.
 """
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
 
-from quire.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.envelopes import Entry
-from quire.providers.items import answers, by_assistant, calls, is_message, kind_of
-from quire.providers.originals import dumps, exact, give_back
+from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.providers.common import Entry, refused
 from quire.providers.parts import (
     Reader,
     arguments_field,
     data_url,
+    dumps,
+    exact,
+    give_back,
     id_field,
     in_words,
     name_field,
@@ -26,9 +29,72 @@ from quire.providers.parts import (
     spoken,
     web_url,
 )
-from quire.providers.plain import refused
 
 Values = dict[str, Any]
+
+_CALLS = frozenset(
+    {
+        "apply_patch_call",
+        "computer_call",
+        "custom_tool_call",
+        "function_call",
+        "local_shell_call",
+        "shell_call",
+        "tool_search_call",
+    }
+)
+_OUTPUTS = frozenset({f"{call}_output" for call in _CALLS} | {"tool_search_output"})
+
+
+def runs(items: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """The items, those together that are one message."""
+    run: list[Entry] = []
+    spoke = called = False
+    for item in items:
+        apart = not by_assistant(item.value) or (spoke and not called and _speaks(item.value))
+        if run and (apart or not by_assistant(run[-1].value) or item.meta.get("id") != run[-1].meta.get("id")):
+            yield run
+            run, spoke, called = [], False, False
+        run.append(item)
+        spoke, called = spoke or is_message(item.value), called or calls(item.value)
+    if run:
+        yield run
+
+
+def kind_of(value: Values) -> str:
+    """The type of the item; "" if it has none."""
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def is_message(value: Values) -> bool:
+    """Whether the item is a message with a role."""
+    return "role" in value and value.get("type") in (None, "message")
+
+
+def calls(value: Values) -> bool:
+    """Whether the item is a call that needs an answer."""
+    return kind_of(value) in _CALLS and not _is_hosted(value)
+
+
+def answers(value: Values) -> bool:
+    """Whether the item is the answer to a call."""
+    return kind_of(value) in _OUTPUTS and not _is_hosted(value)
+
+
+def _is_hosted(value: Values) -> bool:
+    """Whether a search for tools ran at OpenAI: call and output have no id and need no answer."""
+    return kind_of(value).startswith("tool_search_") and value.get("call_id") is None
+
+
+def by_assistant(value: Values) -> bool:
+    """Whether the item is the model's doing."""
+    return value["role"] == "assistant" if is_message(value) else not answers(value)
+
+
+def _speaks(value: Values) -> bool:
+    return is_message(value) or kind_of(value) == "reasoning"
+
 
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 

@@ -1,4 +1,6 @@
-"""What a query asks for. Query text is data: there are no operators, columns or escapes in it.
+"""What a viewer may see, as a value that is passed down: nothing outside it is counted, ranked or found.
+
+What a query asks for. Query text is data: there are no operators, columns or escapes in it.
 
 | in the query       | means                                                                             |
 |--------------------|-----------------------------------------------------------------------------------|
@@ -10,12 +12,53 @@
 """
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
+from quire.core.reader import Reader
+from quire.core.records import page_key, segment_number
 from quire.errors import InvalidValue, shown
-from quire.search.words import LONGEST, is_unspaced, plain, runs, terms
-from quire.storage.searching import Phrase
+from quire.model.pages import MAX_NUMBER, Permission
+from quire.search.tokenizer import LONGEST, is_unspaced, plain, runs, terms
+from quire.storage.search_protocol import Phrase, Span
+
+
+class Scope(Struct, frozen=True):
+    """The numbers of the segments that a viewer may see."""
+
+    segments: frozenset[int]
+
+    def __contains__(self, key: int) -> bool:
+        return segment_number(key) in self.segments
+
+    def spans(self) -> list[Span]:
+        """The stretches of page keys in it, in order, as few as can be."""
+        found: list[Span] = []
+        for number in sorted(self.segments):
+            first, last = page_key(number, 0), page_key(number, MAX_NUMBER)
+            if found and found[-1][1] + 1 == first:
+                found[-1] = (found[-1][0], last)
+            else:
+                found.append((first, last))
+        return found
+
+
+def everything(reader: Reader) -> Scope:
+    """What a developer sees: all segments."""
+    return Scope(frozenset(number for number, _ in reader.live_segments()))
+
+
+def open_to_agents(reader: Reader) -> Scope:
+    """What an agent sees: all segments but the private ones."""
+    live = reader.live_segments()
+    return Scope(frozenset(number for number, segment in live if segment.permission is not Permission.PRIVATE))
+
+
+def narrowed(scope: Scope, segments: Iterable[int]) -> Scope:
+    """The part of a scope in these segments."""
+    return Scope(scope.segments.intersection(segments))
+
 
 LONGEST_QUERY = 10_000
 MOST_CLAUSES = 64

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from sys import maxsize
 from unicodedata import category, normalize
 
-from quire.search.words import BARE, are_one_word, is_unspaced, plain
-from quire.text import in_one_line
+from quire.model.text import in_one_line
+from quire.search.tokenizer import BARE, are_one_word, is_unspaced, plain
 
 LENGTH = 160
 OPEN, CLOSE = "«", "»"

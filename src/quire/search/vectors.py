@@ -12,10 +12,7 @@ from threading import RLock
 from typing import Any
 from zlib import crc32
 
-from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
-from quire.messages import Message
-from quire.pages import Form
-from quire.records import (
+from quire.core.records import (
     VECTORS_STAND,
     Header,
     PageRecord,
@@ -27,11 +24,14 @@ from quire.records import (
     encode_record,
     page_number,
 )
-from quire.search.catching import changed, page_at, pages_from
-from quire.search.kept import Kept
-from quire.search.texts import body_of, is_found
+from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
+from quire.model.messages import Message
+from quire.model.pages import Form
+from quire.search.index import Kept
+from quire.search.indexing import changed, page_at, pages_from
+from quire.search.page_text import body_of, is_found
 from quire.storage.base import MESSAGE, VECTOR, Commit, Delete, Put, Storage, Write
-from quire.storage.searching import Found, Span
+from quire.storage.search_protocol import Found, Span
 
 Embedder = Callable[[list[str]], Any]
 """From texts to vectors, one for each: lists of numbers or rows of an array."""

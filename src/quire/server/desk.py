@@ -5,8 +5,8 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from quire.library import Library
-from quire.rendering import Stats
 from quire.server.shelf import Shelf
+from quire.view.explain import Stats
 
 _COUNTED = 1_000
 

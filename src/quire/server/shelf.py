@@ -15,7 +15,7 @@ from msgspec import Raw
 from quire.context import Context
 from quire.errors import Busy, NoSuchContext, shown
 from quire.library import Library
-from quire.pages import PageIndex
+from quire.model.pages import PageIndex
 from quire.server.calls import Calls
 from quire.server.undone import Undone
 from quire.storage.base import check_context_name

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from quire.pages import PageIndex
-from quire.values import State
+from quire.model.page_json import State
+from quire.model.pages import PageIndex
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -1,19 +1,123 @@
-"""The storage seam: opaque records in a few families, and one atomic, version-checked write.
+"""What of a store's address may be shown.
+
+Addresses hold passwords, and people mistype them: one that is not understood is quoted up to where a secret may begin.
+
+File names for anything: no name, however hostile, leaves its folder or meets another on any file system.
+
+What an examination finds, in words: what it is, how bad it is, and what would repair it.
+
+The storage seam: opaque records in a few families, and one atomic, version-checked write.
 
 A backend knows bytes and nothing of pages, so a new page type needs no migration. What a backend cannot do atomically
 is not in the protocol. `quire.testing.StorageContract` is the suite that any backend can run.
+
+A context that is not there: what was perhaps meant, and what is there, at the cost of a few names.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
-from quire.errors import Conflict, InvalidValue, shown
-from quire.storage.addresses import is_no_path, veiled
+from quire.errors import Conflict, InvalidValue, NoSuchContext, shown
+
+_SECRET: Final = re.compile("pass|pwd|secret|token|credential|signature|key", re.IGNORECASE)
+_SETTING: Final = re.compile(rf"[\w.-]*(?:{_SECRET.pattern})[\w.-]*\s*[=:]\s*", re.IGNORECASE)
+_URL: Final = re.compile(r"(?is)(?<![a-z0-9])(?!file:|sqlite:|memory:)([a-z][a-z0-9+.-]+):(?:/|(?=.*@))")
+_SETTINGS: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=")
+_LONGEST: Final = 500
+"""No address is longer; of what is, the rest is not looked at and not shown."""
+_URL_AS_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def veiled(text: str) -> str:
+    """A text that may be an address, up to where a secret may begin."""
+    if len(text) > _LONGEST:
+        return f"{veiled(text[:_LONGEST])}…"
+    url, setting = _URL.search(text), _SETTING.search(text)
+    if url and (not setting or url.start() < setting.start()):
+        return f"{text[: url.end(1)]}://…"
+    return f"{text[: setting.end()]}…" if setting else text
+
+
+def is_no_path(text: str) -> bool:
+    """Whether a text is plainly an address or settings (`host=… password=…`), and no path of a file."""
+    return bool(_URL_AS_PATH.match(text) or (_SETTINGS.match(text) and veiled(text[:_LONGEST]) != text[:_LONGEST]))
+
+
+def is_secret(setting: str) -> bool:
+    """Whether the value of a setting of this name is a secret."""
+    return bool(_SECRET.search(setting))
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+_RESERVED = frozenset(
+    {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
+)
+_MAX = 120
+
+
+def file_name(name: str) -> str:
+    """A safe name that is the text itself when it is plain: lower-case letters, digits, `_` and `-`.
+
+    Everything else is written as `%` and two hex digits a byte, capitals too, so that names stay apart where case does
+    not count. A long one is cut and closed by a hash.
+    """
+    parts = [char if char in _PLAIN else "".join(f"%{byte:02x}" for byte in char.encode()) for char in name]
+    if name in _RESERVED or not name:
+        parts.insert(0, "%")
+    text = "".join(parts)
+    if len(text) > _MAX:
+        from hashlib import sha256  # here, because few names are so long and importing it is slow
+
+        text = f"{text[: _MAX - 34]}%-{sha256(name.encode()).hexdigest()[:32]}"
+    return text
+
+
+def plain_name(file: str) -> str | None:
+    """The text whose file name this is; None if it is that of none, or of one that was cut."""
+    if _PLAIN.issuperset(file) and 0 < len(file) <= _MAX and file not in _RESERVED:
+        return file
+    first, *others = file.split("%")
+    if not first and others and (others[0] in _RESERVED or others == [""]):
+        return others[0]
+    try:
+        parts = (bytes.fromhex(part[:2]) + part[2:].encode() for part in others)
+        name = (first.encode() + b"".join(parts)).decode()
+    except ValueError:
+        return None
+    return name if file_name(name) == file else None
+
+
+Severity = Literal["note", "warning", "error"]
+"""`note`: good to know. `warning`: nothing is lost, something should be done. `error`: something is damaged."""
+
+
+class Symptom(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong: a stable `code`, where it is, what it means, what would repair it, and whether it was.
+
+    `context` is empty if it is about the store as a whole.
+    """
+
+    code: str
+    severity: Severity
+    where: str
+    text: str
+    remedy: str = ""
+    context: str = ""
+    repaired: bool = False
+
+    def __str__(self) -> str:
+        place = f"{self.context}: {self.where}" if self.context else self.where
+        after = " Repaired." if self.repaired else f" {self.remedy}" if self.remedy else ""
+        stop = "" if self.text.endswith((".", "!", "?", "。")) else "."
+        return f"{self.severity} [{self.code}] {place}: {self.text}{stop}{after}"
+
 
 Family = Literal["segment", "page", "body", "journal", "tally", "pin", "message", "call", "note", "anchor", "vector"]
 SEGMENT: Final = "segment"
@@ -246,3 +350,22 @@ def check_context_name(name: object) -> str:
     raise InvalidValue(
         f"Context name {shown(name)} is not allowed; use 1 to 200 printable characters without outer spaces."
     )
+
+
+_MOST_NAMES: Final = 12
+_MOST_COMPARED: Final = 1_000
+"""Names that a misspelt one is compared with; more would take too long for a word of help."""
+
+
+def no_such_context(storage: Storage, name: str, where: str = "this store") -> NoSuchContext:
+    """The error for a name that names no context; it tells names that are near, and the first ones there are."""
+    from difflib import get_close_matches
+
+    names = list(islice(storage.contexts(), _MOST_COMPARED))
+    is_all = len(names) < _MOST_COMPARED
+    beside = () if is_all else islice(storage.contexts(name[: max(len(name) // 2, len(name) - 3)]), _MOST_COMPARED)
+    near = get_close_matches(name, dict.fromkeys((*names, *beside)), n=3)
+    meant = f"Did you mean {' or '.join(map(shown, near))}? " if near else ""
+    listed = ", ".join(map(shown, names[:_MOST_NAMES])) or "none"
+    more = f" and {f'{len(names) - _MOST_NAMES:,} ' if is_all else ''}more" if len(names) > _MOST_NAMES else ""
+    return NoSuchContext(f"No context {shown(name)} in {where}. {meant}Contexts there: {listed}{more}.")

@@ -13,11 +13,11 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from quire.core.records import decode_entry
 from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, QuireError, shown
-from quire.records import decode_entry
 from quire.storage.base import FAMILIES, JOURNAL, Commit, Family, Head, Put, Record, Storage, check_storage
-from quire.storage.opening import storage_at
-from quire.storage.soundness import Soundness
+from quire.storage.integrity import Soundness
+from quire.storage.urls import storage_at
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20

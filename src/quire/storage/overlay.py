@@ -1,19 +1,27 @@
-"""A storage that keeps its commits to itself: several operations that reach the storage below as one, or never.
+"""A small context that was read along with its head: one look instead of many, for what stands behind a network.
+
+A storage that keeps its commits to itself: several operations that reach the storage below as one, or never.
 
 Reads see the overlay's records over those below. `pour()` hands everything over in one commit; an overlay that is
 dropped leaves no trace, even when its process dies.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import groupby
 from threading import RLock
-from typing import Any
+from typing import Any, Final, NamedTuple, Protocol
 
 from quire.errors import InvalidOperation, InvalidValue, shown
 from quire.storage.base import (
+    ANCHOR,
     FAMILIES,
     MAX_KEY,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
     Commit,
     Delete,
     Family,
@@ -25,7 +33,65 @@ from quire.storage.base import (
     Write,
     conflict,
 )
-from quire.storage.table import Row, Table
+from quire.storage.memory import Row, Table
+
+SMALL: Final[tuple[Family, ...]] = (SEGMENT, PAGE, TALLY, PIN, NOTE, ANCHOR)
+"""The families of small records that opening and drawing a context look at."""
+
+
+class Reads(Protocol):
+    """The part of a storage that reads records."""
+
+    def get(self, context: str, family: Family, key: int) -> Record | None: ...
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]: ...
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]: ...
+
+
+class Opened(NamedTuple):
+    """Where a context stands, and what to read it from until it moves."""
+
+    head: Head | None
+    reads: Reads
+
+
+class Nearby:
+    """Reads one context as it was at one moment: small records from memory, the others from its storage."""
+
+    def __init__(self, storage: Storage, records: Iterable[tuple[Family, Record]]) -> None:
+        self._storage = storage
+        self._table: Table[bytes] = Table()
+        for family, record in records:
+            self._table.put(family, record.key, record.value, record.group, record.order)
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        if family not in SMALL:
+            return self._storage.get(context, family, key)
+        row = self._table.get(family, key)
+        return None if row is None else _record((key, row))
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        if family not in SMALL:
+            return self._storage.scan(context, family, start, stop, reverse=reverse)
+        return map(_record, self._table.scan(family, start, stop, reverse=reverse))
+
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        if family not in SMALL:
+            return self._storage.members(context, family, group, after=after, reverse=reverse)
+        return map(_record, self._table.members(family, group, after, reverse=reverse))
+
+
+def _record(item: tuple[int, Row[bytes]]) -> Record:
+    key, row = item
+    return Record(key, row.value, row.group, row.order)
+
 
 Rows = Iterator[tuple[int, Row[bytes]]]
 Mine = Callable[[Record | None], Rows]
@@ -58,7 +124,7 @@ class OverlayStorage:
             with self._lock:
                 row = self._table.get(family, key)
                 if row is not None:
-                    return _record(key, row)
+                    return _record_overlay(key, row)
                 if (family, key) in self._deleted:
                     return None
         return self.below.get(context, family, key)
@@ -180,7 +246,7 @@ class OverlayStorage:
             with self._lock:
                 row = self._table.get(family, record.key)
                 is_gone = (family, record.key) in self._deleted
-            own = record if row is None else _record(record.key, row)
+            own = record if row is None else _record_overlay(record.key, row)
             if not is_gone and place(own) == place(record):
                 yield own
             last = record
@@ -192,10 +258,10 @@ class OverlayStorage:
                 found = next(rows, None)
             if found is None:
                 return
-            yield _record(*found)
+            yield _record_overlay(*found)
 
 
-def _record(key: int, row: Row[bytes]) -> Record:
+def _record_overlay(key: int, row: Row[bytes]) -> Record:
     return Record(key, row.value, row.group, row.order)
 
 

@@ -1,8 +1,8 @@
 """The developer's face of a context: pages and segments with all their rules."""
 
 from quire.system.check import Problem
-from quire.system.facade import ContextSystem
+from quire.system.context_system import ContextSystem
 from quire.system.journal import Change, Entry
-from quire.system.pagestore import PageStorage
+from quire.system.page_storage import PageStorage
 
 __all__ = ["Change", "ContextSystem", "Entry", "PageStorage", "Problem"]

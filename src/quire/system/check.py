@@ -5,9 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quire.errors import QuireError
-from quire.pages import Lifecycle, Mark, Visibility
-from quire.records import (
+from quire.core.records import (
     CHECKPOINTS,
     NOTE_CODE,
     PAGE_CODE,
@@ -21,21 +19,11 @@ from quire.records import (
     page_number,
     segment_number,
 )
-from quire.state import State
-from quire.storage.base import (
-    BODY,
-    JOURNAL,
-    MESSAGE,
-    NOTE,
-    PAGE,
-    PIN,
-    TALLY,
-    VECTOR,
-    Family,
-    Record,
-    Storage,
-)
-from quire.storage.soundness import DECODERS
+from quire.core.state import State
+from quire.errors import QuireError
+from quire.model.pages import Lifecycle, Mark, Visibility
+from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, PIN, TALLY, VECTOR, Family, Record, Storage
+from quire.storage.integrity import DECODERS
 from quire.system.rules import showable_root
 
 _DERIVED: tuple[Family, ...] = (TALLY, VECTOR)

@@ -7,11 +7,8 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from quire.clock import as_datetime, as_milliseconds
-from quire.errors import InvalidValue, shown
-from quire.pages import PageIndex
-from quire.reader import Reader
-from quire.records import (
+from quire.core.reader import Reader
+from quire.core.records import (
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
@@ -23,9 +20,12 @@ from quire.records import (
     decode_page,
     decode_segment,
 )
-from quire.state import State
+from quire.core.state import State
+from quire.errors import InvalidValue, shown
+from quire.model.clock import as_datetime, as_milliseconds
+from quire.model.pages import PageIndex
+from quire.model.text import decode_meta
 from quire.storage.base import JOURNAL, Record
-from quire.text import decode_meta
 
 
 class Change(Struct, frozen=True, kw_only=True):

@@ -1,10 +1,10 @@
 """Planning what is shown: expand, hide, archive, restore, recall, pin."""
 
+from quire.core.plan import Plan
+from quire.core.reader import slot
+from quire.core.records import PageRecord
 from quire.errors import InvalidOperation
-from quire.pages import Lifecycle, Mark, PageIndex, Visibility
-from quire.plan import Plan
-from quire.reader import slot
-from quire.records import PageRecord
+from quire.model.pages import Lifecycle, Mark, PageIndex, Visibility
 from quire.system.rules import attached, loose, marked, settled, showable_root, unpinned, yes_or_no
 
 

@@ -3,11 +3,11 @@
 from enum import IntEnum
 from typing import TypeVar
 
+from quire.core.plan import Plan
+from quire.core.reader import Reader
+from quire.core.records import Gone, PageRecord, page_number, segment_number
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.pages import Lifecycle, Mark, SegmentType, Visibility
-from quire.plan import Plan
-from quire.reader import Reader
-from quire.records import Gone, PageRecord, page_number, segment_number
+from quire.model.pages import Lifecycle, Mark, SegmentType, Visibility
 
 Choice = TypeVar("Choice", bound=IntEnum)
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from quire.core.plan import Plan
+from quire.core.records import Header, SegmentRecord, page_key
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.pages import Permission, Segment, SegmentType, check_segment_id, format_index
-from quire.plan import Plan
-from quire.records import Header, SegmentRecord, page_key
+from quire.model.pages import Permission, Segment, SegmentType, check_segment_id, format_index
+from quire.model.text import MAX_DESCRIPTION, MAX_NAME, one_line
 from quire.system.rules import choice, whole_number
-from quire.text import MAX_DESCRIPTION, MAX_NAME, one_line
 
 
 def add_segment(plan: Plan, segment: Segment) -> None:

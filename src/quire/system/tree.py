@@ -5,8 +5,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from quire.core.plan import Plan
+from quire.core.reader import slot
+from quire.core.records import Header, PageRecord, page_key, segment_number
 from quire.errors import InvalidOperation, InvalidValue, NoSuchSegment, shown
-from quire.pages import (
+from quire.model.pages import (
     ContentsPage,
     DetailPage,
     Form,
@@ -18,12 +21,9 @@ from quire.pages import (
     Visibility,
     parse_index,
 )
-from quire.plan import Plan
-from quire.reader import slot
-from quire.records import Header, PageRecord, page_key, segment_number
+from quire.model.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_line
 from quire.system.lifecycle import open_chain
 from quire.system.rules import attached, child_of, choice, folder, loose
-from quire.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_line
 
 
 def create_detail_page(

@@ -1,9 +1,16 @@
-"""The contract of contexts: kept apart, listed in order, dropped whole."""
+"""The contract of contexts: kept apart, listed in order, dropped whole.
+
+The contract of names: any printable name is a context of its own, and no name gets out of the store.
+
+The contract of copying: a context goes to another store and back unchanged.
+"""
 
 from itertools import islice
 
-from quire.errors import Conflict
-from quire.storage.base import FAMILIES, JOURNAL, PAGE, Commit, Head, Put, Record
+from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchContext
+from quire.storage.base import BODY, FAMILIES, JOURNAL, PAGE, Commit, Head, Put, Record, Storage
+from quire.storage.memory import MemoryStorage
+from quire.storage.migrate import Progress, copy_contexts
 from quire.testing.case import HEAD, StorageCase, contents, grouped, keys_of, pages, refused, write
 
 
@@ -134,3 +141,160 @@ class ContextRules(StorageCase):
         second.commit("c", Commit(1, 2, HEAD, pages([3])))
         assert first.head("c") == Head(2, HEAD)
         assert keys_of(first.scan("c", PAGE)) == [2, 3]
+
+
+_SHORT = """
+    a A aa aA Aa AA a-b a_b a+b a.b a%b a%2fb a/b a\\b a:b % %25 . .. ... .a a. ../x ../../x /etc/passwd ~ ~/x
+    - -- --help -rf * ? | con CON Con nul aux.txt com1 lpt9 log lock stamp.json pages .dropped-00 'x' `x` $HOME $(id)
+    {} <a> & # 0 -1 1e9 None null é e\u0301 ß SS ss İ i ı \u212a K ﬁ fi 中文 中文的名字 日本 עברית 🙂 🙂🙂
+"""
+ACCEPTED = (
+    *_SHORT.split(),
+    *("a b", '"', "'; DROP TABLE page; --", "x" * 200, "X" * 200, "x" * 199, "x" * 199 + "y", "A" + "x" * 199),
+    *(character * 200 for character in "中🙂é."),
+)
+REFUSED = (
+    *("", " ", " a", "a ", "\ta", "a\n", "\u00a0", "\u3000a", "x" * 201, "中" * 201, "a" * 10_000_000),
+    *("\x00", "a\x00b", "a\nb", "a\rb", "a\tb", "\x1b[31m", "a\x7fb", "\x85", "a\u2028b", "a\u202eb", "a\u200bb"),
+    *("\ud800", "a\udfffb", "\udc80", "\ufeffa"),
+)
+
+
+class NameRules(StorageCase):
+    """Names of contexts, friendly and hostile."""
+
+    def test_every_accepted_name_is_a_context_of_its_own(self) -> None:
+        storage = self.open()
+        for number, name in enumerate(ACCEPTED):
+            write(storage, name, Put(PAGE, 1, name.encode(), 1, b"o"), Put(PAGE, 2 + number, b""))
+        self._keeps_all(storage)
+        if self.persistent:
+            storage.close()
+            self._keeps_all(self.open())
+
+    def _keeps_all(self, storage: Storage) -> None:
+        assert list(storage.contexts()) == sorted(ACCEPTED)
+        for number, name in enumerate(ACCEPTED):
+            assert storage.get(name, PAGE, 1) == Record(1, name.encode(), 1, b"o"), name
+            assert keys_of(storage.scan(name, PAGE)) == [1, 2 + number], name
+
+    def test_dropping_one_name_leaves_its_look_alikes(self) -> None:
+        storage = self.open()
+        alike = ("a", "A", "é", "e\u0301", "..", "../x", "con", "CON", "x" * 200, "X" * 200)
+        for name in alike:
+            write(storage, name, *pages([1]))
+        left = set(alike)
+        for name in alike:
+            storage.drop(name)
+            left.discard(name)
+            assert list(storage.contexts()) == sorted(left)
+
+    def test_a_refused_name_makes_no_context(self) -> None:
+        storage = self.open()
+        write(storage, "a", *pages([1]))
+        for name in REFUSED:
+            with refused(InvalidValue):
+                storage.commit(name, Commit(0, 1, HEAD, pages([2])))
+        assert list(storage.contexts()) == ["a"]
+        assert keys_of(storage.scan("a", PAGE)) == [1]
+
+    def test_a_refused_name_can_be_asked_for(self) -> None:
+        storage = self.open()
+        write(storage, "a", *pages([1]))
+        for name in REFUSED:
+            for ask in (self._head, self._get, self._scan, self._members, self._drop):
+                try:
+                    found = ask(storage, name)
+                except InvalidValue:
+                    continue
+                assert not found, (ask.__name__, name[:20])
+        assert list(storage.contexts()) == ["a"]
+
+    def _head(self, storage: Storage, name: str) -> object:
+        return storage.head(name)
+
+    def _get(self, storage: Storage, name: str) -> object:
+        return storage.get(name, PAGE, 1)
+
+    def _scan(self, storage: Storage, name: str) -> object:
+        return list(storage.scan(name, PAGE))
+
+    def _members(self, storage: Storage, name: str) -> object:
+        return list(storage.members(name, PAGE, 1))
+
+    def _drop(self, storage: Storage, name: str) -> None:
+        storage.drop(name)
+
+
+_GROUPS = [0, 1, 2]
+
+
+class CopyRules(StorageCase):
+    """`migrate` from and to the memory backend, which is the reference."""
+
+    def test_a_context_is_copied_from_memory(self) -> None:
+        source, target = MemoryStorage(), self.open()
+        _fill(source)
+        copy_contexts(source, target, sound=False)
+        assert _everything(target) == _everything(source)
+        write(target, "c", *pages([9_999], group=1))
+        assert grouped(target, "c", [1])[1][-1] == 9_999
+
+    def test_a_context_is_copied_to_memory_and_back(self) -> None:
+        source, between, target = self.open(), MemoryStorage(), self.open("another")
+        _fill(source)
+        before = _everything(source)
+        copy_contexts(source, between, sound=False)
+        copy_contexts(between, target, sound=False)
+        assert _everything(between) == before
+        assert _everything(target) == before
+        assert _everything(source) == before
+
+    def test_a_copy_tells_how_far_it_is(self) -> None:
+        source, target = self.open(), MemoryStorage()
+        _fill(source)
+        told: list[Progress] = []
+        total = copy_contexts(source, target, "c", progress=told.append, sound=False)
+        records = [record for found in contents(source, "c")[1].values() for record in found]
+        assert (total.records, total.bytes) == (len(records), sum(len(record.value) for record in records))
+        assert {progress.context for progress in told} == {"c"}
+        assert told[-1].phase == "done"
+        copied = [progress.records for progress in told if progress.phase == "copy"]
+        assert copied == sorted(copied)
+        assert copied[-1] == len(records)
+        assert list(target.contexts()) == ["c"]
+
+    def test_a_copy_that_is_made_already_is_left_alone(self) -> None:
+        source, target = MemoryStorage(), self.open()
+        _fill(source)
+        copy_contexts(source, target, sound=False)
+        copy_contexts(source, target, sound=False)
+        assert _everything(target) == _everything(source)
+
+    def test_another_context_is_not_overwritten_by_a_copy(self) -> None:
+        source, target = MemoryStorage(), self.open()
+        _fill(source)
+        write(target, "c", *pages([1]))
+        before = contents(target, "c")
+        with refused(InvalidOperation):
+            copy_contexts(source, target, "c", sound=False)
+        assert contents(target, "c") == before
+        with refused(NoSuchContext):
+            copy_contexts(source, target, "never there", sound=False)
+
+    def test_a_context_without_records_is_copied(self) -> None:
+        source, target = MemoryStorage(), self.open()
+        source.commit("c", Commit(0, 4, b"only a head", ()))
+        copy_contexts(source, target, sound=False)
+        assert _everything(target) == _everything(source)
+
+
+def _fill(storage: Storage) -> None:
+    write(storage, "c", *(Put(family, key, b"%d" % key) for family in FAMILIES for key in range(3)))
+    write(storage, "c", *pages(range(10, 1_300), group=1), *pages(range(2_000, 2_010), group=2), *pages([3_000]))
+    write(storage, "c", Put(BODY, 77, bytes(2_500_000)), Put(BODY, 78, b""), Put(JOURNAL, 1 << 30, b"far"))
+    write(storage, "另一个", *pages([1], group=0))
+
+
+def _everything(storage: Storage) -> dict[str, object]:
+    return {name: (contents(storage, name), grouped(storage, name, _GROUPS)) for name in storage.contexts()}

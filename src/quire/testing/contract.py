@@ -1,12 +1,9 @@
 """The whole contract of a backend, topic by topic."""
 
-from quire.testing.contexts import ContextRules
-from quire.testing.copying import CopyRules
-from quire.testing.forking import ForkRules
-from quire.testing.names import NameRules
-from quire.testing.order import OrderRules
-from quire.testing.records import RecordRules
-from quire.testing.sharing import SharingRules
+from quire.testing.contexts import ContextRules, CopyRules, NameRules
+from quire.testing.forks import ForkRules
+from quire.testing.handles import SharingRules
+from quire.testing.records import OrderRules, RecordRules
 
 
 class StorageContract(RecordRules, OrderRules, NameRules, ContextRules, SharingRules, CopyRules, ForkRules):

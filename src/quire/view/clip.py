@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from quire.media import media_tokens
-from quire.messages import Message, Part, ToolCall, message_tokens, part_texts
-from quire.pages import PageIndex
+from quire.model.media import media_tokens
+from quire.model.messages import Message, Part, ToolCall, message_tokens, part_texts
+from quire.model.pages import PageIndex
 
 Count = Callable[[str], int]
 _HEAD_SHARE = 0.6

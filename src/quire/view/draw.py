@@ -6,14 +6,13 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from quire.messages import PER_MESSAGE, Message, as_text
-from quire.pages import Form, Lifecycle, Permission, SegmentType, Visibility
-from quire.reader import Reader
-from quire.records import Anchor, PageRecord, SegmentRecord, page_key, segment_number
-from quire.view.lines import block_head
-from quire.view.maker import Maker
+from quire.core.reader import Reader
+from quire.core.records import Anchor, PageRecord, SegmentRecord, page_key, segment_number
+from quire.model.messages import PER_MESSAGE, Message, as_text
+from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
+from quire.view.deferred import opened_pages
+from quire.view.part_builder import Maker, block_head
 from quire.view.parts import Granularity, Part, Shown
-from quire.view.steady import opened_pages
 
 OPENING = "[The conversation begins here.]"
 _LATER = "(stands here from the next fold on)"

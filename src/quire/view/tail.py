@@ -6,12 +6,12 @@ What stands there gives way when space is short, each after its standing: obsole
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
-from quire.messages import PER_MESSAGE, Message
-from quire.pages import PageIndex
-from quire.records import segment_number
-from quire.state import State
+from quire.core.records import segment_number
+from quire.core.state import State
+from quire.model.messages import PER_MESSAGE, Message
+from quire.model.pages import PageIndex
+from quire.view.part_builder import Sizes
 from quire.view.parts import Granularity, Kind, Part, Shown
-from quire.view.sizes import Sizes
 
 _LEAST_CLIP = 160
 """Fewer tokens of something are not worth showing: it goes down to its line."""

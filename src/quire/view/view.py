@@ -5,16 +5,15 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from quire.messages import Message, Provider
-from quire.pages import PageIndex
+from quire.model.messages import Message, Provider
+from quire.model.pages import PageIndex
 from quire.providers import format_messages
 from quire.providers.anthropic import system
-from quire.providers.distinct import with_distinct_calls
-from quire.providers.thoughts import for_model
-from quire.view.bill import Bill, Price, why_not_cached
-from quire.view.folded import Folded
-from quire.view.parts import Part, Shown, total_tokens
-from quire.view.scene import shared_tokens
+from quire.providers.common import with_distinct_calls
+from quire.providers.parts import for_model
+from quire.view.cost import Bill, Price, why_not_cached
+from quire.view.parts import Folded, Part, Shown, total_tokens
+from quire.view.view_cache import shared_tokens
 
 _MARKS = 4  # as many cache marks as Anthropic takes
 

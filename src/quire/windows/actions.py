@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from msgspec import Struct
 
 from quire.errors import InvalidValue, NoSuchAction, shown
-from quire.text import in_one_line
+from quire.model.text import in_one_line
 
 Kind = Literal["string", "int", "float", "bool"]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,7 +6,7 @@ import pytest
 
 import quire
 from quire.adapters.shared.following import Follower
-from quire.messages import Message, ToolCall
+from quire.model.messages import Message, ToolCall
 
 Item = tuple[str, ...]
 """Who said what; several texts of one item are several messages."""

@@ -13,7 +13,7 @@ from quire.agent.tools import Tools
 from quire.context import Context
 from quire.errors import shown
 from quire.providers import parse
-from quire.rendering import View
+from quire.view.view import View
 
 with installed("anthropic"):
     from anthropic.lib.tools import ToolError

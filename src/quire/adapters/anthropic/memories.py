@@ -10,10 +10,10 @@ from posixpath import normpath
 from typing import NamedTuple
 
 from quire.adapters.shared.shelf import patiently
-from quire.agent.facade import AgentContext
+from quire.agent.agent import AgentContext
 from quire.context import Context
 from quire.errors import InvalidOperation, QuireError, shown
-from quire.pages import ContentsPage, Page, PageIndex
+from quire.model.pages import ContentsPage, Page, PageIndex
 
 ROOT = "/memories"
 ACTOR = "memory"

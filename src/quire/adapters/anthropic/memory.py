@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.adapters.anthropic.memories import Memories, Refused
 from quire.adapters.shared.opening import installed
-from quire.agent.facade import AgentContext
+from quire.agent.agent import AgentContext
 from quire.aio.lanes import Lane
 from quire.context import Context
-from quire.pages import PageIndex
+from quire.model.pages import PageIndex
 
 with installed("anthropic"):
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError

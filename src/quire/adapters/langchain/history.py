@@ -12,10 +12,10 @@ from quire.aio.lanes import Lane
 from quire.context import Context, Options
 from quire.conversation.arrivals import close_calls
 from quire.conversation.edits import delete
+from quire.core.plan import Plan
 from quire.errors import InvalidOperation
-from quire.messages import Message
-from quire.pages import Form, Mark, PageIndex
-from quire.plan import Plan
+from quire.model.messages import Message
+from quire.model.pages import Form, Mark, PageIndex
 from quire.system.lifecycle import unpin
 from quire.system.tree import remove_page
 

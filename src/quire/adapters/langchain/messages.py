@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from quire.adapters.shared.opening import installed
-from quire.messages import Message, Part, Role, ToolCall
+from quire.model.messages import Message, Part, Role, ToolCall
 from quire.providers import format_messages
 
 with installed("langchain"):

@@ -14,9 +14,10 @@ from quire.aio.lanes import Lane
 from quire.context import Context, Options
 from quire.context import open as open_context
 from quire.errors import Conflict, InvalidOperation, InvalidValue
-from quire.rendering import RenderOptions, View
-from quire.schemas import count_tools
+from quire.providers.tool_schemas import count_tools
 from quire.storage.memory import MemoryStorage
+from quire.view.options import RenderOptions
+from quire.view.view import View
 
 with installed("langchain"):
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from quire.adapters.langchain.messages import built, parse
 from quire.adapters.shared.opening import installed
 from quire.errors import InvalidValue, shown
-from quire.messages import Message
+from quire.model.messages import Message
 
 with installed("langchain"):
     from langchain_core.load import dumpd, load

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from quire.adapters.langgraph.matching import Namespace
 from quire.context import Context
 from quire.errors import NoSuchPage
-from quire.pages import ContentsPage, Page, PageIndex
+from quire.model.pages import ContentsPage, Page, PageIndex
 
 Place = tuple[Namespace, str]
 """Where an item is: its namespace and its key."""

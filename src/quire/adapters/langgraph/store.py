@@ -13,14 +13,14 @@ from quire.adapters.shared.opening import Where, context_at, installed
 from quire.adapters.shared.shelf import patiently
 from quire.aio.lanes import Lane
 from quire.context import Context, Options
+from quire.core.plan import Plan
 from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, shown
-from quire.pages import PageIndex, Permission, Segment
-from quire.plan import Plan
-from quire.search.words import terms
+from quire.model.pages import PageIndex, Permission, Segment
+from quire.model.text import MAX_NAME, in_one_line
+from quire.search.tokenizer import terms
 from quire.system.lifecycle import hide
 from quire.system.rules import whole_number
 from quire.system.tree import create_contents_page, create_detail_page, remove_page, set_detail, update_page
-from quire.text import MAX_NAME, in_one_line
 
 with installed("langgraph"):
     from langgraph.store.base import (

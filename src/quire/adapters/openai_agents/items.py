@@ -8,17 +8,16 @@ from msgspec.structs import replace
 
 from quire.context import Context
 from quire.conversation import arrivals, edits
+from quire.core.plan import Plan
 from quire.errors import InvalidOperation
-from quire.messages import Message
-from quire.pages import SegmentType
-from quire.plan import Plan
+from quire.model.messages import Message
+from quire.model.pages import SegmentType
 from quire.providers import format_messages
-from quire.providers.envelopes import Entry
-from quire.providers.items import runs
-from quire.providers.plain import plain, refused
-from quire.providers.responses import parse_run
-from quire.rendering import RenderOptions, View
+from quire.providers.common import Entry, plain, refused
+from quire.providers.responses import parse_run, runs
 from quire.system import lifecycle, tree
+from quire.view.options import RenderOptions
+from quire.view.view import View
 
 Item = dict[str, Any]
 

@@ -26,8 +26,8 @@ from quire.adapters.shared.shelf import patiently
 from quire.aio.lanes import Lane
 from quire.context import Context, Options, open_in, setup_of
 from quire.errors import InvalidOperation, InvalidValue, shown
-from quire.rendering import RenderOptions
 from quire.storage.base import check_context_name
+from quire.view.options import RenderOptions
 
 with installed("openai-agents"):
     from agents import FunctionTool, RunConfig, Tool

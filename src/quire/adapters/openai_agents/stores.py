@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Lock
 
 from quire.storage.base import Storage
-from quire.storage.opening import storage_at
+from quire.storage.urls import storage_at
 
 
 class _Shared:

@@ -14,8 +14,9 @@ from quire.adapters.shared.opening import Where, installed
 from quire.adapters.shared.shelf import Followed, Shelf
 from quire.context import Context, Options
 from quire.errors import Conflict, InvalidOperation, InvalidValue
-from quire.rendering import RenderOptions, View
-from quire.schemas import count_tools
+from quire.providers.tool_schemas import count_tools
+from quire.view.options import RenderOptions
+from quire.view.view import View
 
 with installed("pydantic-ai"):
     from pydantic_ai import RunContext

@@ -13,7 +13,7 @@ import msgspec
 
 from quire.adapters.shared.following import Follower
 from quire.adapters.shared.opening import installed
-from quire.messages import Message, Part, ToolCall
+from quire.model.messages import Message, Part, ToolCall
 from quire.view.view import View
 
 with installed("pydantic-ai"):

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from quire.context import Context
 from quire.errors import Conflict, InvalidOperation
-from quire.messages import Message
-from quire.pages import Mark, SegmentType
+from quire.model.messages import Message
+from quire.model.pages import Mark, SegmentType
 from quire.view.view import View
 
 _ITEM = "item"

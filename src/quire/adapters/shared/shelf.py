@@ -11,8 +11,9 @@ from quire.aio.lanes import Lane
 from quire.context import Context, Options, setup_of
 from quire.errors import Conflict
 from quire.library import Library
-from quire.messages import Message
-from quire.rendering import RenderOptions, View
+from quire.model.messages import Message
+from quire.view.options import RenderOptions
+from quire.view.view import View
 
 _OPEN = 128
 _TRIES = 5

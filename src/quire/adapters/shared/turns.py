@@ -24,9 +24,10 @@ from quire.agent.tools import Tools
 from quire.aio.lanes import Lane
 from quire.context import Context
 from quire.errors import InvalidOperation, InvalidValue, QuotaExceeded, shown
-from quire.messages import ToolCall
-from quire.rendering import RenderOptions, View
-from quire.schemas import count_tools
+from quire.model.messages import ToolCall
+from quire.providers.tool_schemas import count_tools
+from quire.view.options import RenderOptions
+from quire.view.view import View
 
 Answer = TypeVar("Answer")
 Functions = Mapping[str, Callable[..., Any]]

@@ -15,8 +15,8 @@ from quire.cli.speech import spoken
 from quire.cli.visible import visible
 from quire.cli.words import counted
 from quire.errors import InvalidOperation, NoSuchContext, shown
-from quire.pages import ContentsPage
-from quire.storage.opening import masked
+from quire.model.pages import ContentsPage
+from quire.storage.urls import masked
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 
@@ -28,7 +28,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(options: argparse.Namespace, out: Out) -> int | None:
-    from quire.operations.doctor import doctor
+    from quire.maintenance.doctor import doctor
 
     contexts = None if options.context is None else [options.context]
     with Progress("Examining") as progress:

@@ -10,7 +10,7 @@ from quire.cli.progress import Progress
 from quire.cli.speech import spoken
 from quire.cli.values import Values
 from quire.errors import QuireError
-from quire.storage.opening import masked
+from quire.storage.urls import masked
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from quire.cli.progress import Progress
 from quire.cli.words import counted
 from quire.conversation import ImportReport
 from quire.errors import InvalidValue, QuireError
-from quire.storage.opening import masked
+from quire.storage.urls import masked
 
 _EVERY = "all"
 _MOST_FINDINGS = 10

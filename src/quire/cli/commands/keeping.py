@@ -15,7 +15,7 @@ from quire.cli.progress import Progress
 from quire.cli.words import counted
 from quire.errors import InvalidOperation, StorageFailure
 from quire.providers import format_messages
-from quire.storage.opening import masked
+from quire.storage.urls import masked
 
 _STDOUT = "-"
 _FORMATS = ("quire", "json", "openai", "anthropic", "responses")
@@ -110,7 +110,7 @@ def _add_backup(parser: argparse.ArgumentParser) -> None:
 
 
 def _backup(options: argparse.Namespace, out: Out) -> int | None:
-    from quire.operations.backup import backup
+    from quire.maintenance.backup import backup
 
     with Progress("Copying") as progress:
         done = backup(

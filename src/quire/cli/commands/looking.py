@@ -12,8 +12,8 @@ from quire.cli.values import hit_values, segment_values
 from quire.cli.visible import visible
 from quire.cli.width import cut, cut_around, width
 from quire.errors import InvalidValue
-from quire.pages import ContentsPage, Lifecycle, Page
-from quire.values import STATES, page_values
+from quire.model.page_json import STATES, page_values
+from quire.model.pages import ContentsPage, Lifecycle, Page
 
 _LIFECYCLES: dict[str, Lifecycle] = {word: lifecycle for lifecycle, word in STATES.items()}
 

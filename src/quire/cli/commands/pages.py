@@ -7,9 +7,9 @@ from quire.cli.command import Command
 from quire.cli.opening import add_context, context_of
 from quire.cli.out import Out
 from quire.cli.visible import visible
-from quire.pages import Lifecycle, Page
+from quire.model.page_json import page_values
+from quire.model.pages import Lifecycle, Page
 from quire.system import ContextSystem
-from quire.values import page_values
 
 _Operation = Callable[[ContextSystem, argparse.Namespace], object]
 _Words = Callable[[Page], str]

@@ -9,7 +9,7 @@ from quire.cli.replaying.counting import Counted
 from quire.cli.replaying.sliding import SlidingWindow, Window
 from quire.cli.replaying.stage import Stage
 from quire.cli.width import cut
-from quire.view.folded import Folded
+from quire.view.parts import Folded
 
 HEAD = "call turn   tokens  cached  lines  F folded, E exchanges; CAPITALS: cached"
 _FIXED = 37

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from quire import Message, TokenCounter, VocabularyCounter
-from quire.messages import message_tokens
+from quire.model.messages import message_tokens
 
 
 class Counted:

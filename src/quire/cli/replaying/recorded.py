@@ -13,8 +13,8 @@ from quire import Message
 from quire.cli.histories import Conversation, History, is_store, read_history
 from quire.cli.opening import context_of
 from quire.errors import InvalidValue
-from quire.providers.distinct import with_distinct_calls
-from quire.storage.opening import masked
+from quire.providers.common import with_distinct_calls
+from quire.storage.urls import masked
 
 
 class Recorded(NamedTuple):

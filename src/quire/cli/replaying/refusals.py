@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from quire import Message, check_legal
-from quire.messages import Provider
+from quire.model.messages import Provider
 from quire.providers import format_messages
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "anthropic")

@@ -4,10 +4,10 @@ from msgspec import to_builtins
 
 from quire.context import Context
 from quire.errors import NoSuchContext
-from quire.operations.usage import ContextInfo
-from quire.rendering import Stats
+from quire.maintenance.context_usage import ContextInfo
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
+from quire.view.explain import Stats
 
 _SMALL = 2_000
 """Pages of a context that is counted whenever somebody looks at it."""

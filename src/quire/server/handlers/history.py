@@ -4,11 +4,11 @@ from itertools import islice
 
 from quire.context import Context
 from quire.errors import NoSuchPage
-from quire.pages import Page, PageIndex
+from quire.model.page_json import STATES
+from quire.model.pages import Page, PageIndex
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
 from quire.system import Entry
-from quire.values import STATES
 
 _LOOKED_AT = 20_000
 """Entries that a filtered list looks at before it leaves the rest to the next."""

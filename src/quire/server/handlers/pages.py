@@ -6,14 +6,14 @@ from typing import Any
 from msgspec import UNSET
 
 from quire.context import Context
+from quire.core.plan import Plan
 from quire.errors import InvalidValue
-from quire.messages import Message
-from quire.pages import ContentsPage, Page, PageIndex, Segment, parse_index
-from quire.plan import Plan
+from quire.model.messages import Message
+from quire.model.page_json import STATES, page_values
+from quire.model.pages import ContentsPage, Page, PageIndex, Segment, parse_index
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
 from quire.system.tree import set_detail, update_page
-from quire.values import STATES, page_values
 
 _LOOKED_AT = 10
 """How many times as many pages as it may give a filtered list looks at, before it leaves the rest to the next."""

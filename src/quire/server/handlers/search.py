@@ -3,13 +3,13 @@
 import re
 from typing import Any
 
-from quire.pages import Lifecycle
-from quire.search.finding import Hit
+from quire.model.page_json import STATES
+from quire.model.pages import Lifecycle
+from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
 from quire.server.handlers.pages import segment_of
-from quire.values import STATES
 
 _LIFECYCLES = {state: lifecycle for lifecycle, state in STATES.items()}
 _MARKED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")

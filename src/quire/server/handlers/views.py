@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.json import encode
 
 from quire.context import Context
-from quire.pages import PageIndex
+from quire.model.pages import PageIndex
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
 from quire.server.shelf import Opened, Written

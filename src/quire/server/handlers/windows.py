@@ -6,7 +6,7 @@ from quire.context import Context
 from quire.server import asked, told
 from quire.server.desk import Asked, Desk
 from quire.windows.actions import Action
-from quire.windows.window import Window
+from quire.windows.app import Window
 
 
 def list_windows(desk: Desk, request: Asked) -> told.Windows:

@@ -16,10 +16,10 @@ from psycopg import errors
 
 from quire.errors import InvalidOperation, QuireError
 from quire.storage.base import MAX_KEY
-from quire.storage.postgres.mending import make_search
+from quire.storage.postgres.connection import Db, Row, Session
+from quire.storage.postgres.migrations import make_search
 from quire.storage.postgres.schema import CLEAR_SEARCH
-from quire.storage.postgres.session import Db, Row, Session
-from quire.storage.searching import (
+from quire.storage.search_protocol import (
     Amount,
     Blocks,
     Document,

@@ -1,4 +1,6 @@
-"""Records of many contexts in one PostgreSQL database.
+"""A small context in one read, for those who look at all of it again and again, as an examination does.
+
+Records of many contexts in one PostgreSQL database.
 
 A commit is one statement: one round trip and one transaction, with the version check inside. Writers of different
 contexts touch no common row. Numbers of dropped contexts are not used again: a stale handle can only meet `Conflict`.
@@ -9,7 +11,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from operator import itemgetter
 from os import urandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import Conflict, InvalidOperation, InvalidValue, OutcomeUnknown, shown
 from quire.storage.base import (
@@ -28,28 +30,46 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
-from quire.storage.nearby import SMALL, Nearby, Opened
-from quire.storage.postgres.address import parse
-from quire.storage.postgres.schema import (
-    CODES,
-    CONTEXTS,
-    DROP,
-    GET,
-    HEAD,
-    NEW_HEAD,
-    OPENED,
-    STANDS,
-    members,
-    within,
-)
-from quire.storage.postgres.shares import Shares
-from quire.storage.postgres.writing import Changes, Writer, changes_of
+from quire.storage.memory import MemoryStorage
+from quire.storage.overlay import SMALL, Nearby, Opened
+from quire.storage.postgres.commit import Changes, Writer, changes_of
+from quire.storage.postgres.connection import parse
+from quire.storage.postgres.forks import Shares
+from quire.storage.postgres.schema import CODES, CONTEXTS, DROP, GET, HEAD, NEW_HEAD, OPENED, STANDS, members, within
 
 if TYPE_CHECKING:
-    from quire.storage.postgres.checking import PostgresCheck
+    from quire.storage.base import Symptom
+    from quire.storage.postgres.connection import Db, Session
+    from quire.storage.postgres.maintenance import PostgresCheck
     from quire.storage.postgres.search import PostgresIndex, PostgresIndexes
-    from quire.storage.postgres.session import Db
-    from quire.storage.symptoms import Symptom
+
+
+_MOST_RECORDS: Final = 2_000
+_MOST_BYTES: Final = 4 << 20
+_WHOLE: Final = f"""SELECT version, head, family, key, value, grp, ord FROM {{q}}.context
+    LEFT JOIN {{q}}.record ON record.context = context.id
+    WHERE tenant = %s AND name = %s AND NOT EXISTS (SELECT 1 FROM {{q}}.shared WHERE shared.id = context.id)
+    AND NOT EXISTS (SELECT 1 FROM {{q}}.gone WHERE gone.context = context.id) AND (
+        SELECT count(*) <= {_MOST_RECORDS} AND coalesce(sum(octet_length(value)), 0) <= {_MOST_BYTES}
+        FROM (SELECT value FROM {{q}}.record WHERE record.context = context.id LIMIT {_MOST_RECORDS + 1}) AS few)"""
+"""All of a context with its head, unless it is large, reads from another one or hides what its forks still read."""
+_FAMILIES: Final = {code: family for family, code in CODES.items()}
+
+
+def whole(session: "Session", tenant: str, context: str) -> MemoryStorage | None:
+    """The context as it is at one moment, in memory; None if it is large, shares records, or does not exist."""
+    rows = session.read(_WHOLE, (tenant, context))
+    if not rows:
+        return None
+    writes = [
+        Put(_FAMILIES[code], key, value, group, order)
+        for _, _, code, key, value, group, order in rows
+        if code in _FAMILIES
+    ]
+    copy = MemoryStorage()
+    copy.commit(context, Commit(0, rows[0][0], rows[0][1], writes))
+    return copy
+
 
 _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
@@ -58,7 +78,7 @@ _LARGE: frozenset[Family] = frozenset({*IMMUTABLE, JOURNAL, VECTOR})
 """Families whose records can be large: the first look is a short one."""
 _FEW_RECORDS = 128
 """So many small records are read along with a head."""
-_FAMILIES = {code: family for family, code in CODES.items()}
+_FAMILIES_STORAGE = {code: family for family, code in CODES.items()}
 _MOST_NUMBERS = 200_000
 _LEFT_TO_OTHERS = (
     "No row holds it any more, but PostgreSQL keeps old versions of rows in its files: VACUUM FULL by the owner of the"
@@ -131,7 +151,9 @@ class PostgresStorage:
         self._know(context, number)
         if len(records) > _FEW_RECORDS:
             return Opened(Head(version, head), self)
-        return Opened(Head(version, head), Nearby(self, ((_FAMILIES[row[0]], Record(*row[1:])) for row in records)))
+        return Opened(
+            Head(version, head), Nearby(self, ((_FAMILIES_STORAGE[row[0]], Record(*row[1:])) for row in records))
+        )
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         number = self._number(context)
@@ -261,20 +283,18 @@ class PostgresStorage:
 
     def search_check(self) -> "PostgresCheck":
         """An examination of the search indexes of all contexts."""
-        from quire.storage.postgres.checking import PostgresCheck
+        from quire.storage.postgres.maintenance import PostgresCheck
 
         return PostgresCheck(self._session, self._number)
 
     def whole(self, context: str) -> "Storage | None":
         """A small context as it is now, in memory, by one read; None if it is large or reads from another."""
-        from quire.storage.postgres.whole import whole
 
         return whole(self._session, self.tenant, check_context_name(context))
 
     def examine(self, *, repair: bool = False) -> "list[Symptom]":
         """What is wrong with the schema below the level of contexts; with `repair`, what can be made anew is."""
-        from quire.storage.postgres.checking import examine
-        from quire.storage.postgres.owners import examine_owners
+        from quire.storage.postgres.maintenance import examine, examine_owners
 
         return [*examine_owners(self._session, repair=repair), *examine(self._session, repair=repair)]
 
@@ -376,8 +396,8 @@ def _driver() -> tuple[Any, Any]:
         import psycopg as psycopg
     except ImportError as error:
         raise InvalidOperation("PostgreSQL needs its driver: pip install 'quire[postgres]'.") from error
-    from quire.storage.postgres.migrating import prepare
-    from quire.storage.postgres.session import Session
+    from quire.storage.postgres.connection import Session
+    from quire.storage.postgres.migrations import prepare
 
     return prepare, Session
 

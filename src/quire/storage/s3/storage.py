@@ -28,22 +28,18 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
-from quire.storage.log import encode_frame
-from quire.storage.s3.books import Book, Books, Draft, StillBooks, must_follow
-from quire.storage.s3.connecting import Connection, connect, parse_url
-from quire.storage.s3.entries import RANKS, Recent, as_write
-from quire.storage.s3.heads import HeadObject
-from quire.storage.s3.makings import DROPPED, makings, to_remove
-from quire.storage.s3.names import key_of, name_of
-from quire.storage.s3.objects import Missing, Objects, damaged
-from quire.storage.s3.probing import probe as probe_server
-from quire.storage.s3.runs import Chunks, Run
-from quire.storage.s3.sealing import draft_commit, new_head
-from quire.storage.s3.standing import Standing, standing_over
-from quire.storage.s3.upkeep import Started, Upkeep
+from quire.storage.file.log import encode_frame
+from quire.storage.s3.chunks import RANKS, Chunks, Recent, Run, as_write
+from quire.storage.s3.client import Connection, Missing, Objects, connect, damaged, key_of, name_of, parse_url
+from quire.storage.s3.client import probe as probe_server
+from quire.storage.s3.compaction import DROPPED, Started, Upkeep, makings, to_remove
+from quire.storage.s3.contexts import Book, Books, Draft, StillBooks, must_follow
+from quire.storage.s3.flush import draft_commit, new_head
+from quire.storage.s3.head import HeadObject
+from quire.storage.s3.snapshot import Standing, standing_over
 
 if TYPE_CHECKING:
-    from quire.storage.symptoms import Symptom
+    from quire.storage.base import Symptom
 
 T = TypeVar("T")
 UpkeepMode = Literal["background", "inline", "off"]
@@ -261,7 +257,7 @@ class S3Storage:
 
     def examine(self, *, repair: bool = False) -> "list[Symptom]":
         """What lies in the bucket and belongs to no context; with `repair` it is removed, if nobody can miss it."""
-        from quire.storage.s3.examining import examine
+        from quire.storage.s3.compaction import examine
 
         self._check_open()
         found = examine(self._upkeep, self.contexts, repair=repair)

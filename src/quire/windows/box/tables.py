@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from quire.errors import InvalidValue, shown
-from quire.text import in_one_line
+from quire.model.text import in_one_line
 from quire.windows.actions import action
 from quire.windows.app import App
 

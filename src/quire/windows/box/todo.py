@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire.errors import InvalidValue, shown
-from quire.text import in_one_line
+from quire.model.text import in_one_line
 from quire.windows.actions import action
 from quire.windows.app import App
 

@@ -1,0 +1,322 @@
+"""The tools a model gets, as data: schemas, validation, dispatch and documentation all come from this table.
+
+Checking what a model sends as arguments: what is wrong is said in a way that it can put right.
+
+Tool schemas in the shapes of OpenAI, Anthropic and MCP, made from the table.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from quire.agent import handlers
+from quire.agent.agent import Desk
+from quire.errors import InvalidValue, shown
+
+Kind = Literal["string", "page", "integer", "boolean", "pages", "object"]
+"""A page is an index, also as it stands in a line: `[usr-1 10]`."""
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """One argument of a tool."""
+
+    name: str
+    kind: Kind
+    about: str
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    least: int = 0
+    """The smallest number that makes sense."""
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """One tool: what a model is told of it, and what runs when it is called."""
+
+    name: str
+    about: str
+    parameters: tuple[Parameter, ...]
+    run: Callable[..., str]
+    needs: Literal["", "windows", "manage"] = ""
+    reads: bool = False
+    """Whether it changes nothing, neither pages nor what is shown."""
+    takes: bool = False
+    """Whether it may take away what was there."""
+
+    def call(self, desk: Desk, arguments: dict[str, Any]) -> str:
+        """Run it."""
+        return self.run(desk, **arguments)
+
+
+_PAGE = Parameter(name="page", kind="page", about="Index, such as usr-12", required=True)
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="find",
+        about="Search all pages, folded and archived too. Use it before you say that something is lost.",
+        parameters=(
+            Parameter(name="query", kind="string", about='Words, "exact phrases", prefix*', required=True),
+            Parameter(name="limit", kind="integer", about="Most hits, default 5", least=1),
+        ),
+        run=handlers.find,
+        reads=True,
+    ),
+    Tool(
+        name="read_page",
+        about="Read a page's text without opening it, or list a folder. Without page: the table of contents.",
+        parameters=(
+            Parameter(name="page", kind="page", about="Page index"),
+            Parameter(name="start", kind="integer", about="First character (in a folder: first entry), default 0"),
+            Parameter(name="length", kind="integer", about="Most characters, as far as there is room", least=1),
+        ),
+        run=handlers.read_page,
+        reads=True,
+    ),
+    Tool(
+        name="expand_details",
+        about="Open a folded or hidden page in your window, to work with it over several steps.",
+        parameters=(_PAGE,),
+        run=handlers.expand_details,
+    ),
+    Tool(
+        name="hide_details",
+        about="Show a page as one line from the next fold on, to free room. Nothing is lost.",
+        parameters=(_PAGE,),
+        run=handlers.hide_details,
+    ),
+    Tool(
+        name="write_page",
+        about="Write a note of what must outlast folding. With page: change one. With pages: make a folder of them.",
+        parameters=(
+            Parameter(name="name", kind="string", about="Title in one line"),
+            Parameter(name="summary", kind="string", about="What it says, in one line"),
+            Parameter(name="text", kind="string", about="The text"),
+            Parameter(name="folder", kind="page", about="Folder to put it in, default your notes"),
+            Parameter(name="page", kind="page", about="Page to change"),
+            Parameter(name="pages", kind="pages", about="Pages to gather under the new folder"),
+        ),
+        run=handlers.write_page,
+        takes=True,
+    ),
+    Tool(
+        name="move_page",
+        about="Move a page into a folder.",
+        parameters=(
+            _PAGE,
+            Parameter(name="folder", kind="page", about="Folder's index", required=True),
+            Parameter(name="before", kind="page", about="Page in the folder to stand before"),
+        ),
+        run=handlers.move_page,
+    ),
+    Tool(
+        name="remove_page",
+        about="Remove a page with all in it. Prefer hide_details or archive.",
+        parameters=(_PAGE,),
+        run=handlers.remove_page,
+        takes=True,
+    ),
+    Tool(
+        name="archive",
+        about="Put a page away that is done with. find still finds it.",
+        parameters=(_PAGE, Parameter(name="cold", kind="boolean", about="Out of the tree, until recall")),
+        run=handlers.archive,
+    ),
+    Tool(
+        name="recall",
+        about="Bring a page back from the cold archive to its place.",
+        parameters=(_PAGE,),
+        run=handlers.recall,
+    ),
+    Tool(
+        name="budget",
+        about="How full your window is, by what, and what would be folded next.",
+        parameters=(),
+        run=handlers.budget,
+        reads=True,
+    ),
+    Tool(
+        name="window",
+        about="Open an app's window, act in one, or close it. Windows stand at the end, always up to date.",
+        parameters=(
+            Parameter(name="do", kind="string", about="What", required=True, choices=("create", "action", "close")),
+            Parameter(name="id", kind="string", about="App to create, or window's id", required=True),
+            Parameter(name="action", kind="string", about="Action's id"),
+            Parameter(name="arguments", kind="object", about="Its parameters; for close: summary, what stays"),
+        ),
+        run=handlers.window,
+        needs="windows",
+        takes=True,
+    ),
+    Tool(
+        name="segment",
+        about="Add a segment, remove one, or set what agents may do in it.",
+        parameters=(
+            Parameter(name="do", kind="string", about="What", required=True, choices=("add", "remove", "permit")),
+            Parameter(name="segment", kind="string", about="Its id, or the name of a new one", required=True),
+            Parameter(name="permission", kind="string", about="READ_ONLY, READ_WRITE or SYSTEM_MANAGED"),
+        ),
+        run=handlers.segment,
+        needs="manage",
+        takes=True,
+    ),
+)
+"""At most twelve, the reading operations merged: every schema costs tokens in every call."""
+
+
+_Check = Callable[[Any], Any]
+_IN_A_LINE = re.compile(r"\s*\[\s*([^\s\[\]]+)(?:\s[^\[\]]*)?\]")
+
+
+def arguments_for(tool: Tool, given: object) -> dict[str, Any]:
+    """The arguments by name, checked. Raises `InvalidValue`. Null stands for what was left out."""
+    values = _as_mapping(tool, given)
+    known = {parameter.name: parameter for parameter in tool.parameters}
+    for name in values:
+        if name not in known:
+            raise InvalidValue(f"{tool.name} has no argument {shown(name)}; it takes {_listed(tool)}.")
+    checked = {}
+    for name, parameter in known.items():
+        value = values.get(name)
+        if value is not None:
+            checked[name] = _checked(parameter, value)
+        elif parameter.required:
+            raise InvalidValue(f"{tool.name} needs {name}: {parameter.about}.")
+    return checked
+
+
+def _as_mapping(tool: Tool, given: object) -> Mapping[str, Any]:
+    if given is None or given == "":
+        return {}
+    if isinstance(given, str | bytes):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise InvalidValue(f"The arguments of {tool.name} are not JSON ({error}); send one object.") from None
+    if not isinstance(given, Mapping):
+        raise InvalidValue(f"The arguments of {tool.name} are {shown(given)}; send one JSON object: {_listed(tool)}.")
+    return given
+
+
+def _checked(parameter: Parameter, value: Any) -> Any:
+    found = _CHECKS[parameter.kind](value)
+    if found is None or (parameter.kind == "integer" and found < parameter.least):
+        wanted = _WANTED[parameter.kind].format(parameter.least)
+        raise InvalidValue(f"{parameter.name} is {shown(value)}; {wanted} is needed.")
+    if parameter.choices and found not in parameter.choices:
+        raise InvalidValue(f"{parameter.name} is {shown(value)}; use {', '.join(parameter.choices)}.")
+    return found
+
+
+def _listed(tool: Tool) -> str:
+    names = [parameter.name if parameter.required else f"{parameter.name}?" for parameter in tool.parameters]
+    return ", ".join(names) or "none"
+
+
+def _integer(value: Any) -> int | None:
+    """A whole number, also as models like to write it: 5.0 or "5"."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal() and len(value) < 16:
+        return int(value)
+    if isinstance(value, float) and value.is_integer() and 0 <= value < 1 << 53:
+        return int(value)
+    return value if isinstance(value, int) and 0 <= value < 1 << 53 else None
+
+
+def _boolean(value: Any) -> bool | None:
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    return value if isinstance(value, bool) else None
+
+
+def _page(value: Any) -> str | None:
+    """An index, also with what stands around it in a line: `[usr-1]`, `[usr-1 10] Name: summary`."""
+    if not isinstance(value, str):
+        return None
+    found = _IN_A_LINE.match(value)
+    return found[1] if found else value.strip()
+
+
+def _pages(value: Any) -> list[str] | None:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple):
+        return None
+    found = [page for item in given if (page := _page(item)) is not None]
+    return found if len(found) == len(given) else None
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    """An object, also as the JSON text of one."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}")
+        except (ValueError, RecursionError):
+            return None
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+_CHECKS: dict[str, _Check] = {
+    "string": lambda value: value if isinstance(value, str) else None,
+    "integer": _integer,
+    "boolean": _boolean,
+    "page": _page,
+    "pages": _pages,
+    "object": _object,
+}
+_WANTED: dict[str, str] = {
+    "string": "text",
+    "integer": "a whole number from {}",
+    "boolean": "true or false",
+    "page": "a page's index, such as usr-12,",
+    "pages": "a list of pages' indices",
+    "object": "an object",
+}
+
+
+_TYPES: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "page": {"type": "string"},
+    "integer": {"type": "integer"},
+    "boolean": {"type": "boolean"},
+    "pages": {"type": "array", "items": {"type": "string"}},
+    "object": {"type": "object"},
+}
+
+
+def openai(tool: Tool, name: str) -> dict[str, Any]:
+    """A function tool of OpenAI's chat completions."""
+    function = {"name": name, "description": tool.about, "parameters": parameters(tool)}
+    return {"type": "function", "function": function}
+
+
+def responses(tool: Tool, name: str) -> dict[str, Any]:
+    """A function tool of OpenAI's Responses API."""
+    return {"type": "function", "name": name, "description": tool.about, "parameters": parameters(tool)}
+
+
+def anthropic(tool: Tool, name: str) -> dict[str, Any]:
+    """A tool of Anthropic's messages."""
+    return {"name": name, "description": tool.about, "input_schema": parameters(tool)}
+
+
+def mcp(tool: Tool, name: str) -> dict[str, Any]:
+    """A tool of the Model Context Protocol, with what a client may want to know before it lets it run."""
+    hints = {"readOnlyHint": tool.reads, "destructiveHint": tool.takes, "openWorldHint": False}
+    return {"name": name, "description": tool.about, "inputSchema": parameters(tool), "annotations": hints}
+
+
+def parameters(tool: Tool) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {parameter.name: _property(parameter) for parameter in tool.parameters},
+    }
+    required = [parameter.name for parameter in tool.parameters if parameter.required]
+    return {**schema, "required": required} if required else schema
+
+
+def _property(parameter: Parameter) -> dict[str, Any]:
+    choices = {"enum": list(parameter.choices)} if parameter.choices else {}
+    return {**_TYPES[parameter.kind], **choices, "description": parameter.about}

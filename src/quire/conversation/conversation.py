@@ -1,0 +1,303 @@
+"""Conversation: the message face of a context."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from quire.conversation import arrivals, batches, edits
+from quire.conversation.batches import Temporary
+from quire.conversation.edits import cleanup, messages_of, planner_of
+from quire.conversation.importing import Importer
+from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
+from quire.conversation.sequence import Item, Messages, handed_out, items, newest_numbers, numbers_after
+from quire.core.plan import Plan
+from quire.errors import Conflict, InvalidValue, QuireError, shown
+from quire.model.messages import Message, ToolCall
+from quire.model.pages import Mark, PageIndex
+from quire.model.text import MAX_NAME, body_text, one_line
+from quire.providers import parse
+from quire.system.context_system import Face
+from quire.system.rules import whole_number
+
+_TRIES = 20
+
+
+class Conversation(Face):
+    """The conversation segment's leaves in order, as messages: adding, reading, editing, batches.
+
+    An exchange is one page: a message without calls, or an assistant message with its calls and all their results.
+    Message indices run in order of arrival and never shift; only `cleanup` numbers anew.
+    """
+
+    # Adding
+
+    def system(self, text: str, name: str | None = None) -> int:
+        """Set the system prompt, or a further one by its name; its message index. The same text changes nothing."""
+        said = body_text(text, "text")
+        called = None if name is None else one_line(name, "name", MAX_NAME, empty=False)
+        message = Message(role="system", content=said, name=called)
+        return self.run("system", _indexed, arrivals.set_prompt, message)
+
+    def user(self, content: Any) -> int:
+        """Add a user message: text, or a list of parts in any provider's shape; its message index."""
+        return self._say("user", content)
+
+    def assistant(self, content: Any = None, tool_calls: Iterable[Any] | None = None) -> int:
+        """Add an assistant message, perhaps with tool calls (as a provider gives them, or `ToolCall`s); its index."""
+        if tool_calls is None:
+            return self._say("assistant", content)
+        if isinstance(tool_calls, str | bytes | Mapping) or not isinstance(tool_calls, Iterable):
+            raise InvalidValue(f"tool_calls is {shown(tool_calls)}; a list of calls is needed.")
+        calls = [_as_call(call) for call in tool_calls]
+        return self.add({"role": "assistant", "content": content, "tool_calls": calls})
+
+    def tool_result(self, call_id: str, content: Any) -> int:
+        """Add the result of a tool call, early or late; its message index. The same result again changes nothing.
+
+        The content is text, a list of parts, or a dict, which is kept as JSON.
+        """
+        if isinstance(content, Mapping):
+            content = _as_json(content)
+        if isinstance(content, str):
+            message = Message(role="tool", content=body_text(content), tool_call_id=body_text(call_id, "call_id"))
+            return self.run("tool", _indexed, arrivals.receive, message)
+        return self.add({"role": "tool", "tool_call_id": call_id, "content": content})
+
+    def add(self, message: Any) -> int:
+        """Add a message, several, or a whole response, as any provider's dicts or SDK objects.
+
+        The index of the last one. Several are added together or not at all.
+        """
+        messages = parse(message)
+        if not messages:
+            raise InvalidValue(f"There is no message in {shown(message)}.")
+        operation = messages[0].role if len(messages) == 1 else "add"
+        return self.run(operation, _receive_all, messages)
+
+    def import_messages(
+        self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
+    ) -> ImportReport:
+        """Take in a whole history, also a broken one, in one streaming pass; what was taken in and what was wrong.
+
+        It is committed in parts of 500 messages, and `progress` is told after each: if the iterable itself fails,
+        what came before it stays.
+        """
+        if progress is not None and not callable(progress):
+            raise InvalidValue(f"progress is {shown(progress)}; a function that takes an ImportReport is needed.")
+        importer = Importer(messages)
+        for part in importer.parts():
+            self._patiently("import_messages", importer.take, part)
+            importer.keep()
+            if progress is not None:
+                progress(self._read(importer.report))
+        return self._read(importer.finish)
+
+    # Calls that wait for results
+
+    def pending_calls(self) -> list[ToolCall]:
+        """The calls of the newest exchange that have no result yet."""
+        return self._read(arrivals.pending_calls)
+
+    def close_calls(self) -> list[ToolCall]:
+        """Give up waiting for the newest exchange's results; the calls that had none. Late ones are still taken in."""
+        return self.run("close_calls", arrivals.close_calls)
+
+    # Reading
+
+    def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
+        """The messages in the conversation, in the order they stand; with `all` every one by index, marked ones too."""
+        if not isinstance(all, bool):
+            raise InvalidValue(f"all is {shown(all)}; True or False is needed.")
+        return Messages(self._read, everything=all)
+
+    def message(self, index: int) -> Message:
+        """The message with this index, marked or not."""
+
+        def read(state: Any) -> Message:
+            numbering = state.numbering()
+            return handed_out(state, numbering, numbering.number(edits.check_index(state, index)))
+
+        return self._read(read)
+
+    def messages_after(self, index: int | None = None, limit: int = 100) -> list[Message]:
+        """The next messages in the order they stand, after this one or from the first on.
+
+        What stands before is not read, so that a long conversation is gone through in parts. Raises `InvalidValue`
+        if that message is no longer in the conversation.
+        """
+        most = whole_number(limit, "limit")
+
+        def read(state: Any) -> list[Message]:
+            numbering = state.numbering()
+            after = None if index is None else edits.check_index(state, index)
+            return [handed_out(state, numbering, number) for number in islice(numbers_after(state, after), most)]
+
+        return self._read(read)
+
+    def newest(self, limit: int = 100) -> list[Message]:
+        """The last messages of the conversation, in the order they stand. What stands before them is not read."""
+        most = whole_number(limit, "limit")
+
+        def read(state: Any) -> list[Message]:
+            numbering = state.numbering()
+            return [handed_out(state, numbering, number) for number in islice(newest_numbers(state), most)][::-1]
+
+        return self._read(read)
+
+    def messages_on(self, page: PageIndex) -> list[Message]:
+        """The messages of an exchange by its page; none for a page that holds something else. Raises `NoSuchPage`."""
+
+        def read(state: Any) -> list[Message]:
+            numbering = state.numbering()
+            return [handed_out(state, numbering, number) for number in state.live(page).header.numbers]
+
+        return self._read(read)
+
+    def items(self, active: bool = False) -> Iterator[Item]:
+        """Prompts, exchanges and summaries by seq; with `active` only those that no edit took out. Streams."""
+        if not isinstance(active, bool):
+            raise InvalidValue(f"active is {shown(active)}; True or False is needed.")
+        found = self._read(lambda state: items(state, active=active))
+        return self._stream(found, lambda _, item: item)
+
+    def page_of(self, index: int) -> PageIndex | None:
+        """The page a message stands on; None if it was removed."""
+
+        def look(state: Any) -> PageIndex | None:
+            page = state.page_of(state.numbering().number(edits.check_index(state, index)))
+            return None if page is None else state.index(page.key)
+
+        return self._read(look)
+
+    def mark_of(self, index: int) -> Mark:
+        """Why a message is out of the conversation; `Mark.NONE` if it is in."""
+        return self._read(lambda state: state.mark_of(state.numbering().number(edits.check_index(state, index))))
+
+    def is_modified(self, index: int) -> bool:
+        """Whether an edit took the message out of the conversation."""
+        return self.mark_of(index) is not Mark.NONE
+
+    # Modifications
+
+    def insert(self, data: Any, at: int | None = None) -> Modification:
+        """Bring in a message or several: at the end, or before message `at` (inside an exchange: after it)."""
+        return self.run("insert", edits.insert, messages_of(data), at)
+
+    def delete(self, indices: int | Iterable[int]) -> Modification:
+        """Take messages out of the conversation. They stay readable with `messages(all=True)` until `cleanup`."""
+        return self.run("delete", edits.delete, indices)
+
+    def replace(self, indices: int | Iterable[int], data: Any) -> Modification:
+        """Let another message, or several, stand where these stood."""
+        return self.run("replace", edits.replace, indices, messages_of(data))
+
+    def compress(self, indices: int | Iterable[int], summary: str | None = None) -> Modification:
+        """Let a summary stand for messages: one for every run of neighbours, extracted from them unless given."""
+        return self.run("compress", edits.compress, indices, summary)
+
+    def modify(self, operations: Sequence[Mapping[str, Any]]) -> list[Modification]:
+        """Carry out modifications given as dicts (`operation`, `indices`, `data`, `batch`): all of them or none."""
+        if isinstance(operations, str | bytes | Mapping) or not isinstance(operations, Sequence):
+            raise InvalidValue(f"operations is {shown(operations)}; a list of dicts is needed.")
+        planned = [planner_of(value, f"operations[{n}]") for n, value in enumerate(operations)]
+        with self._together():
+            return [self.run(operation, plan) for operation, plan in planned]
+
+    def cleanup(self) -> Cleanup:
+        """Destroy the messages that are out of the conversation and number the others anew.
+
+        Refused while a batch is open. Nothing before it can be undone afterwards.
+        """
+        return self.run("cleanup", cleanup)
+
+    # Batches
+
+    def batch_start(self, boundary: int | None = None) -> Modification:
+        """Open the next batch at a message index, by default at the end."""
+        return self.run("batch_start", batches.batch_start, boundary)
+
+    def batch_end(self, target: int) -> Modification:
+        """Go back to a batch: what arrived since leaves the conversation, and every mark made since is undone."""
+        return self.run("batch_end", batches.batch_end, target)
+
+    def batch_commit(self) -> Modification:
+        """Close the current batch and keep its work, for the batch around it."""
+        return self.run("batch_commit", batches.batch_commit)
+
+    def mark_map(self) -> MarkMap:
+        """The messages in order of arrival and the open batches, as lists of indices."""
+        return self._read(batches.mark_map)
+
+    @contextmanager
+    def temporary(self) -> Iterator[None]:
+        """A block whose messages and edits are gone when it ends, however it ends.
+
+        They are seen only through this handle, and a process that dies in the block leaves no trace. Pages written
+        elsewhere in the block, such as notes, stay when it ends.
+        """
+        block = Temporary(self)
+        try:
+            yield
+        except BaseException as error:
+            try:
+                block.end()
+            except QuireError as second:
+                error.add_note(f"What was done in the temporary block could not be stored: {second}")
+            raise
+        block.end()
+
+    def _patiently(self, operation: str, planner: Callable[[Plan, Any], None], part: Any) -> None:
+        """Plan and commit what only adds, again if another writer was first."""
+        for _ in range(_TRIES):
+            try:
+                return self.run(operation, planner, part)
+            except Conflict:
+                self._engine.refresh()
+        return self.run(operation, planner, part)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Operations that reach the storage as one commit, or not at all."""
+        with self._engine.lock:
+            held = self._engine.hold()
+            try:
+                yield
+                held.release()
+            except BaseException:
+                held.drop()
+                raise
+
+    def _say(self, role: Any, content: Any) -> int:
+        if isinstance(content, str):  # the everyday case needs no parser
+            message = Message(role=role, content=body_text(content, "content"))
+            return self.run(role, _indexed, arrivals.receive, message)
+        return self.add({"role": role, "content": content})
+
+
+def _indexed(plan: Plan, arrive: Callable[[Plan, Message], int], message: Message) -> int:
+    """Plan an arrival; the index of the message."""
+    return plan.message_index(arrive(plan, message))
+
+
+def _receive_all(plan: Plan, messages: Sequence[Message]) -> int:
+    """Plan the arrival of several messages; the index of the last."""
+    return [_indexed(plan, arrivals.receive, message) for message in messages][-1]
+
+
+def _as_call(call: Any) -> Any:
+    if isinstance(call, ToolCall):
+        arguments: Any = call.arguments
+        text = _as_json(arguments) if isinstance(arguments, Mapping) else arguments
+        if call.custom:
+            return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": text}}
+        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}}
+    return call
+
+
+def _as_json(value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"{shown(value)} cannot be written as JSON: {error}.") from None

@@ -1,0 +1,1 @@
+"""Records, state and the write path: plan, commit, apply."""

@@ -1,0 +1,53 @@
+"""What follows from the messages of one exchange: its name, its size, and the calls that wait for a result."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from quire.core.plan import Plan
+from quire.model.messages import Message, Role, message_tokens
+from quire.model.pages import Form
+from quire.model.text import clipped, in_one_line
+
+FORMS: Final[Mapping[Role, Form]] = {
+    "user": Form.USER,
+    "assistant": Form.ASSISTANT,
+    "system": Form.SYSTEM,
+    "tool": Form.TOOL,
+}
+"""The form of an exchange by the role that opens it."""
+
+_LABEL_BYTES = 32  # an exchange's name is copied with every fork: a few words are enough
+
+
+def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
+    """The header fields that follow from the messages of an exchange."""
+    messages = [plan.message(number).message for number in numbers]
+    pending = [call.id for message in messages for call in message.tool_calls]
+    for message in messages:
+        if message.tool_call_id in pending:
+            pending.remove(message.tool_call_id)
+    return {
+        "numbers": tuple(numbers),
+        "messages": len(messages),
+        "pending": tuple(pending),
+        "tokens": sum(message_tokens(message, plan.count) for message in messages),
+    }
+
+
+def label(message: Message) -> str:
+    """A few words that tell an exchange from others."""
+    words = _plain(message.text) or _plain(", ".join(call.name for call in message.tool_calls))
+    if not words and isinstance(message.content, list):
+        words = _plain(", ".join(str(part.get("type")) for part in message.content))
+    data = (words or message.role).encode()
+    if len(data) <= _LABEL_BYTES:
+        return words or message.role
+    most = len(data[: _LABEL_BYTES - 3].decode(errors="ignore"))
+    return (clipped(words, most) or words[:most]) + "…"
+
+
+def _plain(text: str) -> str:
+    """The first words of a text, without line breaks and control characters."""
+    most = 2 * _LABEL_BYTES
+    start = " ".join((clipped(text, most) or text[:most]).split())
+    return start if start.isprintable() else in_one_line(start)

@@ -1,0 +1,438 @@
+"""A plan: the changes one operation intends, readable as if they were already made.
+
+Planning reads through to the state and writes nothing. Committing a plan is the engine's work; a plan that is never
+committed leaves no trace, which is how a failed operation changes nothing.
+"""
+
+from collections import deque
+from collections.abc import Container, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import takewhile
+from typing import Any
+
+from msgspec.structs import replace
+
+from quire.core import numbering as ranks
+from quire.core.numbering import Numbering
+from quire.core.reader import Reader, Slot, slot
+from quire.core.records import (
+    GAPS,
+    Counter,
+    Gone,
+    Header,
+    MessageRecord,
+    NoteRecord,
+    Origin,
+    PageRecord,
+    SegmentRecord,
+    call_key,
+    page_key,
+    page_line,
+    segment_number,
+)
+from quire.core.state import State
+from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
+from quire.model.messages import Message
+from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
+from quire.model.tokens import TokenCounter
+from quire.storage.base import Write
+
+_MOST_CALLERS = 64  # some models use the same few call ids over and over; older exchanges are not asked for again
+
+
+class Plan(Reader):
+    """The changes of one operation over a state. `seq` is the journal entry it would become."""
+
+    def __init__(self, state: State, *, actor: str, now: int, counter: TokenCounter) -> None:
+        self.state = state
+        self.actor = actor
+        self.now = now
+        self.seq = state.version + 1
+        self.bodies: dict[int, str] = {}
+        self.messages: dict[int, MessageRecord] = {}
+        self.destroyed: set[int] = set()
+        """Numbers of messages that are no more after this plan."""
+        self.erasures: list[Write] = []
+        """What a purge writes into records that no other operation changes."""
+        self.forgets = False
+        """Whether the entry of this plan does not remember what pages were before it."""
+        self.calls: dict[int, tuple[int, ...]] = {}
+        self.notes: dict[int, NoteRecord] = {}
+        self.horizon = state.head.horizon
+        self.deferred = False
+        """Whether the view goes on showing the pages as they were, until the next fold."""
+        self.opened: set[int] = set()
+        """Pages that the view shows after the newest message until then."""
+        self.settles = False
+        """Whether everything that was deferred takes its place."""
+        self._waiting: int | None = None
+        self._followed = False
+        self.fresh: set[int] = set()
+        """Keys taken from a counter: nothing is stored under them, so nobody need look."""
+        self._actors = state.head.actors
+        self._counter = counter
+        self._pages: dict[int, PageRecord | Gone] = {}
+        self._groups: dict[tuple[int, bool], dict[int, None]] = {}
+        self._turns: dict[int, int] = {}
+        self._segments: dict[int, SegmentRecord] = {}
+        self._counters: list[Counter] | None = None
+        self._added = 0
+        self._last: dict[int, bytes] = {}
+        self._pins: dict[int, bool] = {}
+
+    # Reading, as if the changes were made
+
+    @property
+    def counters(self) -> Sequence[Counter]:
+        return self.state.counters if self._counters is None else self._counters
+
+    @property
+    def actors(self) -> tuple[str, ...]:
+        """Everyone who ever wrote here; a header's author is a position in it."""
+        return self._actors
+
+    @property
+    def pages(self) -> Mapping[int, PageRecord | Gone]:
+        """The pages this plan writes."""
+        return self._pages
+
+    @property
+    def segments(self) -> Mapping[int, SegmentRecord]:
+        """The segments this plan writes."""
+        return self._segments
+
+    def index(self, key: int) -> PageIndex:
+        """The index of a page; a folder that is only imagined goes by the first and the last page below it."""
+        if self.imagined and key in self.fresh:
+            page = self._pages.get(key)
+            if isinstance(page, PageRecord):
+                first, last = (self._outermost(page, reverse=reverse) for reverse in (False, True))
+                if first is not None and last is not None:
+                    return f"{self.state.index(first)}…{self.state.index(last)}"
+        return super().index(key)
+
+    def _outermost(self, page: PageRecord, *, reverse: bool) -> int | None:
+        """The first leaf below a folder, or the last; what lies between is not read."""
+        if not page.header.folder:
+            return page.key
+        found = (self._outermost(child, reverse=reverse) for child in self.members(page.key, reverse=reverse))
+        return next((leaf for leaf in found if leaf is not None), None)
+
+    def number_of(self, segment_id: str) -> int | None:
+        known = self.state.number_of(segment_id)
+        if known is None and self._counters is not None:
+            fresh = range(len(self.state.counters), len(self._counters))
+            return next((n for n in fresh if self._counters[n].segment == segment_id), None)
+        return known
+
+    def segment(self, number: int) -> SegmentRecord | None:
+        return self._segments.get(number) or self.state.segment(number)
+
+    def conversation(self) -> int | None:
+        return super().conversation() if self._segments else self.state.conversation()
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        return self._pages.get(key) or self.stored(key)
+
+    def stored(self, key: int) -> PageRecord | Gone | None:
+        """The page as it was before this plan."""
+        return None if key in self.fresh else self.state.page(key)
+
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        theirs = self.state.members(folder, after=after, reverse=reverse, cold=cold)
+        if not self._pages:
+            yield from theirs
+            return
+        here = self._groups.get((folder, cold), ())
+        mine = [page for key in here if isinstance(page := self._pages[key], PageRecord)]
+        if after is not None:
+            place = after
+            mine = [page for page in mine if (slot(page) < place if reverse else slot(page) > place)]
+        mine.sort(key=slot, reverse=reverse)
+        planned, turns = len(self._turns), self._turns  # what is planned from here on does not change this walk
+        others = (page for page in theirs if turns.get(page.key, planned) >= planned)
+        yield from merge(mine, others, key=slot, reverse=reverse) if mine else others
+
+    def broken(self, text: str) -> QuireError:
+        return self.state.broken(text)
+
+    def body(self, key: int) -> str:
+        planned = self.bodies.get(key)
+        return self.state.body(key) if planned is None else planned
+
+    def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
+        """All pages of a segment, or of the context, planned or stored."""
+        planned = dict(self._pages)
+        for page in planned.values():
+            if isinstance(page, PageRecord) and number in (None, segment_number(page.key)):
+                yield page
+        for page in self.state.segment_pages(number):
+            if page.key not in planned:
+                yield page
+
+    def pinned_below(self, key: int) -> bool:
+        if not self._pins:
+            return self.state.pinned_below(key)
+        pins = (self.page(pin) for pin in self.state.pins() | set(self._pins))
+        live = (page for page in pins if isinstance(page, PageRecord) and page.header.pinned)
+        return any(above.key == key for page in live for above in self.ancestors(page))
+
+    @property
+    def next_message(self) -> int:
+        return self.state.head.next_message + len(self.messages)
+
+    def message(self, number: int) -> MessageRecord:
+        return self.messages.get(number) or self.state.message(number)
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        self.state.expect([number for number in numbers if number not in self.messages])
+
+    def note(self, key: int) -> NoteRecord | None:
+        return self.notes.get(key) or self.state.note(key)
+
+    def numbering(self) -> Numbering:
+        if GAPS in self.notes:
+            return super().numbering()
+        return self.state.numbering().ending_at(self.next_message)
+
+    def waiting(self) -> int | None:
+        """The key of the exchange that waits for results, as far as arrivals go."""
+        return self._waiting if self._followed else self.state.waiting()
+
+    def wait_for(self, page: int | None) -> None:
+        """Note which exchange waits now."""
+        self._waiting = page
+        self._followed = True
+
+    def callers(self, key: int) -> tuple[int, ...]:
+        found = self.calls.get(key)
+        return self.state.callers(key) if found is None else found
+
+    # Writing, into the plan only
+
+    def add_message(self, page: int, message: Message) -> int:
+        """Store a message for the page with this key; its number."""
+        number = self.next_message
+        self.messages[number] = MessageRecord(page, self.seq, message)
+        return number
+
+    def add_caller(self, call_id: str, page: int) -> None:
+        """Let the exchange on a page be found by the id of a call it makes."""
+        key = call_key(call_id)
+        self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-_MOST_CALLERS:]
+
+    def put_note(self, key: int, **fields: Any) -> None:
+        """Write a fact about the whole context."""
+        self.notes[key] = NoteRecord(self.seq, **fields)
+
+    def change(self, record: PageRecord, **fields: Any) -> PageRecord:
+        """Give a page other header fields; what is already so is no change."""
+        header = record.header
+        for field, value in fields.items():
+            if getattr(header, field) != value:
+                if header.line_tokens:
+                    fields = self._with_its_line(record, fields)
+                changed = PageRecord(record.key, record.parent, record.rank, self._stamp(header, fields))
+                return self._write(changed)
+        return record
+
+    def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
+        """Give a page another place, and perhaps other header fields with it."""
+        self._last[parent] = max(rank, self._last.get(parent, b""))
+        return self._write(PageRecord(record.key, parent, rank, self._stamp(record.header, fields)))
+
+    def create(self, key: int, parent: int | None, rank: bytes, header: Header) -> PageRecord:
+        """Add a page with a key that was never used."""
+        if parent is not None:
+            last = self._last.get(parent)
+            self._last[parent] = rank if last is None or rank > last else last
+        record = PageRecord(key, parent, rank, header)
+        if header.pinned or key not in self.fresh:
+            return self._write(record)
+        self._set(key, record)
+        return record
+
+    def remove(self, key: int, moved_to: int = -1, *, purged: bool = False) -> None:
+        """Leave a `Gone` where the page was."""
+        old = self.page(key)
+        if isinstance(old, PageRecord) and old.header.pinned:
+            self._pins[key] = False
+        self._set(key, Gone(self.seq, moved_to, purged))
+
+    def restore(self, record: PageRecord) -> PageRecord:
+        """Write a page as it was in an earlier state; only its seq and time are new."""
+        return self._write(PageRecord(record.key, record.parent, record.rank, self._stamp(record.header, {})))
+
+    def put_segment(self, number: int, segment: SegmentRecord) -> None:
+        """Write a segment."""
+        self._segments[number] = replace(segment, seq=self.seq)
+
+    def forget(self) -> None:
+        """Drop every change of a page: the plan is as if nothing had been planned for them."""
+        for index in (self._pages, self._groups, self._turns):
+            index.clear()
+        self._pins.clear()
+        self._last.clear()
+        self.bodies.clear()
+        self.settles = False
+
+    def next_position(self) -> int:
+        """A place in the display order after every segment that was ever added."""
+        self._added += 1
+        return self.seq * MAX_SEGMENTS + self._added
+
+    def add_counter(self, segment_id: str) -> int:
+        """Take a number for a segment id that was never used."""
+        counters = self._own_counters()
+        if len(counters) >= MAX_SEGMENTS:
+            raise InvalidOperation(f"This context has had {MAX_SEGMENTS:,} segments, its limit: use an existing one.")
+        counters.append(Counter(segment_id, 1))
+        return len(counters) - 1
+
+    def next_key(self, number: int) -> int:
+        """Take the next page number of a segment; the key of the page to be."""
+        segment_id, number_next = self.counters[number].segment, self.counters[number].next
+        if number_next > MAX_NUMBER:
+            raise InvalidOperation(f"Segment {segment_id!r} has used up its page numbers: use another segment.")
+        self._own_counters()[number] = Counter(segment_id, number_next + 1)
+        key = page_key(number, number_next)
+        self.fresh.add(key)
+        return key
+
+    def use_number(self, number: int, page_number: int) -> None:
+        """Note a page number given by the caller, so that the counter stays above it."""
+        counter = self.counters[number]
+        if page_number >= counter.next:
+            self._own_counters()[number] = Counter(counter.segment, page_number + 1)
+
+    def add_body(self, text: str) -> int:
+        """Add a body; its key, or 0 for the empty one."""
+        if not text:
+            return 0
+        key = self.state.head.next_body + len(self.bodies)
+        self.bodies[key] = text
+        return key
+
+    def author(self, name: str | None = None) -> int:
+        """The number of an actor, the plan's own by default."""
+        actor = self.actor if name is None else name
+        if actor not in self._actors:
+            self._actors = (*self._actors, actor)
+        return self._actors.index(actor)
+
+    def origin(self) -> Origin:
+        """What the header of a new page says of how it came about."""
+        return {"author": self.author(), "created": self.now, "age": 0, "born": self.seq, "seq": self.seq}
+
+    def count(self, text: str) -> int:
+        """The tokens of a text."""
+        tokens = self._counter.count(text) if text else 0
+        if type(tokens) is not int or tokens < 0:
+            raise InvalidValue(f"The token counter gave {shown(tokens)}; a whole number from 0 is needed.")
+        return tokens
+
+    # The view
+
+    def defer(self, *opened: int) -> None:
+        """Let what this plan changes take its place in the view at the next fold; pages that are `opened` are shown
+        after the newest message until then."""
+        self.deferred = True
+        self.opened.update(opened)
+
+    def settle(self) -> None:
+        """Let everything that was deferred take its place."""
+        self.settles = bool(self.state.anchors())
+
+    # Places
+
+    def append_rank(self, folder: int) -> bytes:
+        """The rank after all children a folder has or had."""
+        planned, known = self._last.get(folder), self.state.folder(folder).last
+        rank = ranks.after(max(planned or b"", known or b"") or None)
+        if rank is None:
+            raise InvalidOperation(f"Folder {self.index(folder)!r} is full: use another folder.")
+        return rank
+
+    def rank_before(self, folder: int, sibling: int) -> bytes:
+        """The rank directly before a child of the folder, after cold pages that would return before it."""
+        for _ in range(2):
+            high = self.existing(sibling, folder)
+            low = next(self._all_members(folder, after=slot(high), reverse=True), None)
+            rank = ranks.between(low.rank if low else None, high.rank)
+            if rank is not None:
+                return rank
+            self._spread(folder, high)
+        raise InvalidOperation(f"No room before {self.index(sibling)!r}: move it, then try again.")
+
+    def free_rank(self, folder: int, wanted: Slot, leaving: Container[int] = ()) -> bytes:
+        """The wanted rank if no child has it, else one that keeps the order of ranks and keys.
+
+        `leaving` are children whose places this plan is about to give back, so they are in nobody's way.
+        """
+        rank = wanted[0]
+        same = takewhile(lambda page: page.rank == rank, self.state.members(folder, after=(rank, -1)))
+        if all(page.key in self._pages or page.key in leaving for page in same):
+            return rank
+        following = next(self.members(folder, after=wanted), None)
+        return self.append_rank(folder) if following is None else self.rank_before(folder, following.key)
+
+    def _all_members(self, folder: int, *, after: Slot, reverse: bool) -> Iterator[PageRecord]:
+        """The children of a folder in order, cold ones at the places they would return to."""
+        both = (self.members(folder, after=after, reverse=reverse, cold=cold) for cold in (False, True))
+        return merge(*both, key=slot, reverse=reverse)
+
+    def _spread(self, folder: int, around: PageRecord) -> None:
+        """Give the crowded children around a spot fresh ranks in the same order; all others keep theirs."""
+        crowd: deque[PageRecord] = deque()
+        low: bytes | None = None
+        for page in self._all_members(folder, after=slot(around), reverse=True):
+            if len(page.rank) <= ranks.CROWDED and page.rank < around.rank:
+                low = page.rank
+                break
+            crowd.appendleft(page)
+        high = around.rank if len(around.rank) <= ranks.CROWDED else None
+        if high is None:
+            crowd.append(around)
+            for page in self._all_members(folder, after=slot(around), reverse=False):
+                if len(page.rank) <= ranks.CROWDED:
+                    high = page.rank
+                    break
+                crowd.append(page)
+        fresh = ranks.spread(low, high or ranks.after(crowd[-1].rank) or ranks.END, len(crowd))
+        for page, rank in zip(crowd, fresh, strict=True):
+            self.place(page, folder, rank)
+
+    def _write(self, record: PageRecord) -> PageRecord:
+        old = self.page(record.key)
+        pinned = isinstance(old, PageRecord) and old.header.pinned
+        if record.header.pinned is not pinned:
+            self._pins[record.key] = record.header.pinned
+        self._set(record.key, record)
+        return record
+
+    def _set(self, key: int, page: PageRecord | Gone) -> None:
+        """Write a page into the plan, and note in which folder it stands."""
+        old = self._pages.get(key)
+        if isinstance(old, PageRecord) and old.parent is not None:
+            self._groups[old.parent, old.is_cold].pop(key, None)
+        self._pages[key] = page
+        self._turns.setdefault(key, len(self._turns))
+        if isinstance(page, PageRecord) and page.parent is not None:
+            self._groups.setdefault((page.parent, page.is_cold), {})[key] = None
+
+    def _with_its_line(self, record: PageRecord, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields, and what the line of a folded page takes if they change what stands in it."""
+        if "line_tokens" in fields or fields.keys().isdisjoint(("name", "description", "tokens")):
+            return fields
+        line = page_line(self.index(record.key), replace(record.header, **fields))
+        return {**fields, "line_tokens": self.count(line)}
+
+    def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:
+        return replace(header, **fields, seq=self.seq, age=self.now - header.created)
+
+    def _own_counters(self) -> list[Counter]:
+        if self._counters is None:
+            self._counters = list(self.state.counters)
+        return self._counters

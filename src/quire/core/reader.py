@@ -1,0 +1,333 @@
+"""Reading the tree: what follows from pages and their places, for anything that can look both up.
+
+`State` reads what is stored, `Plan` reads what would be after its changes; both are readers, so a rule is written once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from quire.core.numbering import Numbering
+from quire.core.records import (
+    BATCHES,
+    GAPS,
+    Batch,
+    Counter,
+    Gone,
+    MessageRecord,
+    NoteRecord,
+    PageRecord,
+    SegmentRecord,
+    page_key,
+    page_number,
+    segment_number,
+)
+from quire.errors import NoSuchPage, NoSuchSegment, QuireError
+from quire.model.pages import Form, Lifecycle, Mark, PageIndex, SegmentType, Visibility, format_index, parse_index
+
+_DEEPEST = 100_000
+Slot = tuple[bytes, int]
+"""A page's place among its siblings: (rank, key)."""
+
+
+def slot(record: PageRecord) -> Slot:
+    """The record's place among its siblings."""
+    return record.rank, record.key
+
+
+class Reader(ABC):
+    """A view of one context's pages and segments."""
+
+    imagined = False
+    """Whether some of its pages are only looked at and never made."""
+
+    @property
+    @abstractmethod
+    def counters(self) -> Sequence[Counter]:
+        """The segment ids ever used, by segment number, with the next page number of each."""
+
+    @abstractmethod
+    def number_of(self, segment_id: str) -> int | None:
+        """The number of a segment id ever used, or None."""
+
+    @abstractmethod
+    def segment(self, number: int) -> SegmentRecord | None:
+        """A segment, gone ones included, or None."""
+
+    @abstractmethod
+    def page(self, key: int) -> PageRecord | Gone | None:
+        """A page, what is left of it, or None if the key was never used."""
+
+    @abstractmethod
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        """The children of a folder in order, or with `cold` those that were archived cold out of it."""
+
+    @abstractmethod
+    def pinned_below(self, key: int) -> bool:
+        """Whether a pinned page lies anywhere below this one."""
+
+    @property
+    @abstractmethod
+    def next_message(self) -> int:
+        """The number that the next message would arrive under."""
+
+    @abstractmethod
+    def message(self, number: int) -> MessageRecord:
+        """A message as it arrived. Raises `Corrupt` if it is missing."""
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Hear that these messages will be asked for soon, and perhaps read them in one go."""
+        return
+
+    @abstractmethod
+    def body(self, key: int) -> str:
+        """The text of a body; 0 is the empty one. Raises `Corrupt` if it is missing."""
+
+    @abstractmethod
+    def note(self, key: int) -> NoteRecord | None:
+        """A fact about the whole context, or None."""
+
+    @abstractmethod
+    def callers(self, key: int) -> tuple[int, ...]:
+        """The pages whose exchanges made a call with an id of this hash, oldest first."""
+
+    @abstractmethod
+    def broken(self, text: str) -> QuireError:
+        """The error for pages that do not fit together: `Corrupt`, or `Conflict` if another writer moved on."""
+
+    def index(self, key: int) -> PageIndex:
+        """The index of a page key."""
+        return format_index(self.counters[segment_number(key)].segment, page_number(key))
+
+    def live_segments(self) -> list[tuple[int, SegmentRecord]]:
+        """The segments in display order, with their numbers."""
+        found = ((number, self.segment(number)) for number in range(len(self.counters)))
+        live = [(number, segment) for number, segment in found if segment and not segment.gone]
+        return sorted(live, key=lambda item: item[1].position)
+
+    def live_segment(self, segment_id: object) -> int:
+        """The number of a segment that exists. Raises `NoSuchSegment`."""
+        number = self.number_of(segment_id) if isinstance(segment_id, str) else None
+        segment = None if number is None else self.segment(number)
+        if number is None or segment is None or segment.gone:
+            known = [self.counters[n].segment for n, _ in self.live_segments()]
+            raise NoSuchSegment(segment_id, known)
+        return number
+
+    def conversation(self) -> int | None:
+        """The number of the conversation: the first USER segment."""
+        return next((n for n, segment in self.live_segments() if segment.type is SegmentType.USER), None)
+
+    def key_of(self, index: object) -> int | None:
+        """The key a canonical index stands for, whether or not a page is there; None for any other spelling."""
+        parts = parse_index(index)
+        number = self.number_of(parts.segment) if parts else None
+        return None if parts is None or number is None else page_key(number, parts.number)
+
+    def live(self, index: object) -> PageRecord:
+        """The page with this index. Raises `NoSuchPage`, which names the new index of a page that moved."""
+        key = self.key_of(index)
+        found = None if key is None else self.page(key)
+        if isinstance(found, PageRecord):
+            return found
+        if found is not None and found.moved_to >= 0:
+            raise NoSuchPage(index, moved_to=self.index(self.moved(found.moved_to)))
+        if found is not None and found.purged:
+            raise NoSuchPage(index, "It was purged: nothing of it is left.")
+        raise NoSuchPage(index, self._hint(index, removed=found is not None))
+
+    def existing(self, key: int, wanted_by: int) -> PageRecord:
+        """A page that another one refers to. Raises `Corrupt` (or `Conflict`) if it is not there."""
+        found = self.page(key)
+        if not isinstance(found, PageRecord):
+            raise self.broken(f"Page {self.index(wanted_by)!r} refers to {self.index(key)!r}, which does not exist.")
+        return found
+
+    def ancestors(self, record: PageRecord) -> Iterator[PageRecord]:
+        """The folders above an attached page, nearest first; a cold page's home is not above it."""
+        above = self.above(record)
+        steps = 0
+        while above is not None:
+            yield above
+            steps += 1
+            if steps > _DEEPEST:
+                raise self.broken(f"Page {self.index(record.key)!r} lies in its own subtree.")
+            above = self.above(above)
+
+    def above(self, record: PageRecord) -> PageRecord | None:
+        """The folder an attached page stands in; None for a root and for a cold page."""
+        if record.parent is None or record.header.lifecycle is Lifecycle.COLD_ARCHIVED:
+            return None
+        return self.existing(record.parent, record.key)
+
+    def effective(self, record: PageRecord) -> Lifecycle:
+        """The page's lifecycle as its ancestors leave it."""
+        active = record.header.lifecycle is Lifecycle.ACTIVE
+        top = record
+        for top in self.ancestors(record):
+            if top.header.lifecycle is not Lifecycle.ACTIVE or top.header.visibility is Visibility.HIDDEN:
+                active = False
+        if top.header.lifecycle is Lifecycle.COLD_ARCHIVED:
+            return Lifecycle.COLD_ARCHIVED
+        return Lifecycle.ACTIVE if active else Lifecycle.HOT_ARCHIVED
+
+    def cold_top(self, record: PageRecord) -> PageRecord | None:
+        """The page whose archiving made this one cold: itself or an ancestor; None if it is not cold."""
+        *_, top = record, *self.ancestors(record)
+        return top if top.is_cold else None
+
+    def home_of(self, record: PageRecord) -> int:
+        """The folder a cold page returns to: its old one if that is still in the tree, else its segment's root."""
+        home = None if record.parent is None else self.page(record.parent)
+        if isinstance(home, PageRecord) and home.header.folder and self.cold_top(home) is None:
+            return home.key
+        return page_key(segment_number(record.key), 0)
+
+    def subtree(self, record: PageRecord) -> Iterator[tuple[int, PageRecord]]:
+        """The page and all attached below it, parents first, each with its depth. Streams."""
+        yield 0, record
+        stack = [self.members(record.key)] if record.header.folder else []
+        while stack:
+            child = next(stack[-1], None)
+            if child is None:
+                stack.pop()
+                continue
+            yield len(stack), child
+            if child.header.folder:
+                stack.append(self.members(child.key))
+
+    def following(self, record: PageRecord) -> Iterator[PageRecord]:
+        """The attached pages of its segment that stand after a page and all below it, in order. Streams."""
+        for place in (record, *self.ancestors(record)):
+            if place.parent is not None:
+                for sibling in self.members(place.parent, after=slot(place)):
+                    yield from (page for _, page in self.subtree(sibling))
+
+    # Messages
+
+    def numbering(self) -> Numbering:
+        """From message numbers to indices and back."""
+        gaps = self.note(GAPS)
+        return Numbering(gaps.gaps if gaps else (), self.next_message)
+
+    def message_index(self, number: int) -> int:
+        """The index of a message that was not destroyed."""
+        if self.note(GAPS) is None:  # the everyday case: no cleanup ever
+            return number
+        index = self.numbering().index(number)
+        if index is None:
+            raise self.broken(f"message {number} was destroyed by a cleanup.")
+        return index
+
+    def batches(self) -> tuple[Batch, ...]:
+        """The open batches after batch 0, outermost first."""
+        found = self.note(BATCHES)
+        return found.batches if found else ()
+
+    def page_of(self, number: int) -> PageRecord | None:
+        """The page a message stands on now, marked or not; None if that page was removed."""
+        found = self.page(self.moved(self.message(number).page))
+        return found if isinstance(found, PageRecord) else None
+
+    def mark_of(self, number: int) -> Mark:
+        """Why a message is out of the conversation; NONE if it is not."""
+        page = self.page_of(number)
+        if page is None:
+            return Mark.REMOVED
+        if page.header.mark is not Mark.NONE:
+            return page.header.mark
+        return Mark.NONE if number in page.header.numbers else Mark.REPLACED
+
+    def last_exchange(self) -> PageRecord | None:
+        """The newest user or assistant exchange, by its place in the conversation."""
+        conversation = self.conversation()
+        stack = [] if conversation is None else [self.members(page_key(conversation, 0), reverse=True)]
+        while stack:
+            page = next(stack[-1], None)
+            if page is None:
+                stack.pop()
+            elif page.header.folder:
+                stack.append(self.members(page.key, reverse=True))
+            elif page.header.form in (Form.USER, Form.ASSISTANT):
+                return page
+        return None
+
+    def open_exchange(self) -> PageRecord | None:
+        """The exchange that waits for results: the newest one, if it has calls without one and was not closed."""
+        last = self.last_exchange()
+        return last if last is not None and last.header.pending and not last.header.closed else None
+
+    def moved(self, key: int) -> int:
+        """The key that a page which moved, perhaps several times, has now."""
+        for _ in range(1_000):  # moving back and forth leaves a chain, an undone move a pair
+            found = self.page(key)
+            if not isinstance(found, Gone) or found.moved_to < 0:
+                break
+            key = found.moved_to
+        return key
+
+    def _hint(self, index: object, *, removed: bool) -> str:
+        if removed:
+            return "It was removed; undo() of that entry brings it back."
+        if isinstance(index, str) and len(index) < 64:
+            first, span, _ = index.partition("…")
+            if span and parse_index(first):
+                return f"These are several pages in one line: name one of them, such as {first!r}."
+            plain = index.strip().lower()
+            head, dash, tail = plain.rpartition("-")
+            if tail.isdecimal():
+                plain = f"{head}{dash}{int(tail)}"
+            if plain != index and self.key_of(plain) is not None:
+                return f"Did you mean {plain!r}?"
+        return ""
+
+
+class Through(Reader):
+    """A reader that sees what another one sees; a subclass sees some of it otherwise."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    @property
+    def counters(self) -> Sequence[Counter]:
+        return self._reader.counters
+
+    def number_of(self, segment_id: str) -> int | None:
+        return self._reader.number_of(segment_id)
+
+    def segment(self, number: int) -> SegmentRecord | None:
+        return self._reader.segment(number)
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        return self._reader.page(key)
+
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        return self._reader.members(folder, after=after, reverse=reverse, cold=cold)
+
+    def pinned_below(self, key: int) -> bool:
+        return self._reader.pinned_below(key)
+
+    @property
+    def next_message(self) -> int:
+        return self._reader.next_message
+
+    def message(self, number: int) -> MessageRecord:
+        return self._reader.message(number)
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        self._reader.expect(numbers)
+
+    def body(self, key: int) -> str:
+        return self._reader.body(key)
+
+    def note(self, key: int) -> NoteRecord | None:
+        return self._reader.note(key)
+
+    def callers(self, key: int) -> tuple[int, ...]:
+        return self._reader.callers(key)
+
+    def broken(self, text: str) -> QuireError:
+        return self._reader.broken(text)

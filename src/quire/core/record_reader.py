@@ -1,0 +1,137 @@
+"""The records of one context, decoded as they are read. What is wrong with one is told by the name people know."""
+
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+from quire.core.reader import Slot
+from quire.core.records import (
+    Anchor,
+    Gone,
+    HeadRecord,
+    MessageRecord,
+    NoteRecord,
+    PageRecord,
+    SegmentRecord,
+    decode_anchor,
+    decode_body,
+    decode_call,
+    decode_head,
+    decode_message,
+    decode_note,
+    decode_page,
+    decode_segment,
+    decode_tally,
+)
+from quire.errors import Corrupt, shown
+from quire.storage.base import ANCHOR, BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Record, Storage
+from quire.storage.overlay import Opened, Reads
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Recorded:
+    """Reads and decodes. Small records come from what a backend read along with the head, until the context moves."""
+
+    def __init__(self, storage: Storage, context: str, name_of: Callable[[int], str | None]) -> None:
+        self._context = context
+        self._name_of = name_of
+        self.read_from(storage)
+
+    def read_from(self, storage: Storage, near: Reads | None = None) -> None:
+        """Go on with a storage, and with what was read along with its head, if anything was."""
+        self._storage = storage
+        self._near = storage if near is None else near
+
+    def look(self) -> Opened:
+        """The head, and what to read this version from: what a backend read along with it, else the storage."""
+        look = getattr(self._storage, "opened", None)
+        found: Opened = look(self._context) if look else Opened(self._storage.head(self._context), self._storage)
+        return found
+
+    def head(self, value: bytes) -> HeadRecord:
+        return self._decoded(decode_head, value)
+
+    def segments(self, near: Reads) -> dict[int, SegmentRecord]:
+        """All segments by number."""
+        scanned = near.scan(self._context, SEGMENT)
+        return {record.key: self._decoded(decode_segment, record.key, record.value) for record in scanned}
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        record = self._near.get(self._context, PAGE, key)
+        return None if record is None else self._page(record)
+
+    def members(self, group: int, after: Slot | None, *, reverse: bool) -> Iterator[PageRecord | Gone]:
+        """The pages of a group in their order. Streams."""
+        return map(self._page, self._near.members(self._context, PAGE, group, after=after, reverse=reverse))
+
+    def pages(self, first: int, last: int) -> Iterator[PageRecord | Gone]:
+        """The pages with these keys, by key. Streams."""
+        return map(self._page, self._near.scan(self._context, PAGE, first, last))
+
+    def pins(self) -> set[int]:
+        """The keys of all pinned pages."""
+        return {record.key for record in self._near.scan(self._context, PIN)}
+
+    def tally(self, key: int) -> int:
+        """A folder's number of children."""
+        record = self._near.get(self._context, TALLY, key)
+        return self._decoded(decode_tally, key, record.value) if record else 0
+
+    def body(self, key: int) -> str | None:
+        record = self._storage.get(self._context, BODY, key)
+        return None if record is None else self._decoded(decode_body, key, record.value)
+
+    def message(self, number: int) -> tuple[MessageRecord, int] | None:
+        """A message and the bytes it takes."""
+        record = self._storage.get(self._context, MESSAGE, number)
+        return None if record is None else (self._message(record), len(record.value))
+
+    def messages(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord, int]]:
+        """Numbers, messages and the bytes they take, by number. Streams."""
+        for record in self._storage.scan(self._context, MESSAGE, start, stop):
+            yield record.key, self._message(record), len(record.value)
+
+    def notes(self, first: int, last: int) -> dict[int, NoteRecord]:
+        """The notes with these keys."""
+        return {record.key: self._note(record) for record in self._near.scan(self._context, NOTE, first, last)}
+
+    def note(self, key: int) -> NoteRecord | None:
+        record = self._near.get(self._context, NOTE, key)
+        return None if record is None else self._note(record)
+
+    def anchors(self) -> dict[int, Anchor]:
+        """What an agent changed since the last fold, by page, in the order it was changed or opened."""
+        found = self._near.scan(self._context, ANCHOR)
+        anchors = [(record.key, self._decoded(decode_anchor, record.key, record.value)) for record in found]
+        return dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
+
+    def callers(self, key: int) -> tuple[int, ...]:
+        record = self._storage.get(self._context, CALL, key)
+        return self._decoded(decode_call, key, record.value) if record else ()
+
+    def corrupt(self, text: str) -> Corrupt:
+        """The error for damage in this context."""
+        return Corrupt(f"Context {shown(self._context)}: {text}")
+
+    def _page(self, record: Record) -> PageRecord | Gone:
+        try:
+            return decode_page(record)
+        except Corrupt as error:
+            text, name = str(error), self._name_of(record.key)
+            if name is not None:
+                text = text.replace(f"page record {record.key} ", f"page {name} ", 1)
+            raise self.corrupt(text) from error
+
+    def _message(self, record: Record) -> MessageRecord:
+        return self._decoded(decode_message, record.key, record.value)
+
+    def _note(self, record: Record) -> NoteRecord:
+        return self._decoded(decode_note, record.key, record.value)
+
+    def _decoded(self, decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a record says. Raises `Corrupt` with the name of the context."""
+        try:
+            return decode(*args, **kwargs)
+        except Corrupt as error:
+            raise self.corrupt(str(error)) from error

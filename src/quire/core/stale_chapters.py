@@ -1,0 +1,98 @@
+"""Chapters above messages that leave: what stood in them must not go on standing in a chapter's name or summary."""
+
+from collections.abc import Iterator
+
+from quire.core.plan import Plan
+from quire.core.records import Gone, PageRecord, page_key, segment_number
+from quire.model.pages import Form, Lifecycle, Mark, Visibility
+
+_LONGEST_TURN = 64
+_TAKEN_OUT = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
+
+
+def forget_what_left(plan: Plan) -> None:
+    """Take the words of messages that a plan takes out, or puts others in the place of, off the lines above them.
+
+    A chapter is called by what it still holds, and says no more until the next fold sums it up anew; an empty one goes.
+    """
+    changed = [(key, page) for key, page in plan.pages.items() if key not in plan.fresh]
+    for page in [old for key, now in changed for old in _left(plan, key, now)]:
+        now = plan.page(page.key)
+        if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
+            _say_less(plan, now, now.header.name)
+        for chapter in list(_chapters_above(plan, page)):
+            call_anew(plan, chapter.key)
+
+
+def bring_back_last_turn(plan: Plan, line: PageRecord) -> None:
+    """Take the last turn out of the folded line that the conversation ends with: what came after it has left, and what
+    the user said last is never folded."""
+    turn = list(_last_turn(plan, line))
+    if not turn or turn[0].header.form is not Form.USER:
+        return
+    root = page_key(segment_number(line.key), 0)
+    for page in turn:
+        above = [chapter.key for chapter in _chapters_above(plan, page)]
+        if page.parent != root:
+            page = plan.place(page, root, plan.append_rank(root))
+        plan.change(page, visibility=Visibility.EXPANDED)
+        for chapter in above:
+            call_anew(plan, chapter)
+
+
+def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
+    """The exchanges at the end of a folded line, from the last one of the user's on."""
+    turn: list[PageRecord] = []
+    stack = [iter([line])]
+    while stack and len(turn) < _LONGEST_TURN:
+        page = next(stack[-1], None)
+        if page is None:
+            stack.pop()
+        elif page.header.folder:
+            stack.append(plan.members(page.key, reverse=True))
+        elif page.header.numbers and page.header.lifecycle is Lifecycle.ACTIVE:
+            turn.insert(0, page)
+            if page.header.form is Form.USER:
+                break
+    return turn
+
+
+def _left(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
+    """The page as it was, if messages of it leave the conversation by this plan."""
+    old = plan.stored(key)
+    if not isinstance(old, PageRecord) or not old.header.numbers or old.is_cold:
+        return
+    said = set() if isinstance(page, Gone) or page.header.mark in _TAKEN_OUT else set(page.header.numbers)
+    if not said.issuperset(old.header.numbers):
+        yield old
+
+
+def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
+    """The chapters that folding made above a page, nearest first, but for those that the plan writes itself."""
+    above = plan.page(page.parent) if page.parent is not None else None
+    while isinstance(above, PageRecord) and above.parent is not None:
+        if above.header.form is Form.CHAPTER and not (above.key in plan.pages and above.header.description):
+            yield above
+        above = plan.page(above.parent)
+
+
+def call_anew(plan: Plan, key: int) -> None:
+    """Call a chapter by what it holds now, and let it say no more until the next fold; an empty one goes."""
+    chapter = plan.page(key)
+    if not isinstance(chapter, PageRecord):
+        return
+    children = list(plan.members(key))
+    if not children:
+        if not chapter.header.pinned:
+            plan.remove(key)
+        return
+    plan.change(
+        chapter,
+        tokens=sum(child.header.tokens for child in children),
+        messages=sum(child.header.messages for child in children),
+    )
+    _say_less(plan, plan.existing(key, key), children[0].header.name)
+
+
+def _say_less(plan: Plan, page: PageRecord, name: str) -> None:
+    plan.change(page, name=name, description="", summary_tokens=0)

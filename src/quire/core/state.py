@@ -1,0 +1,477 @@
+"""What one handle knows of its context: the head, all segments, and pages and bodies as far as they were touched.
+
+Pages and bodies load when touched and leave again, least recently used first; pinned pages stay.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from sys import getsizeof
+from typing import Any, NamedTuple
+
+from quire.core.numbering import Numbering
+from quire.core.reader import Reader, Slot
+from quire.core.record_reader import Recorded
+from quire.core.records import (
+    AGENTS,
+    CHECKPOINTS,
+    COLD_GROUP,
+    FORMAT,
+    GAPS,
+    PURGED,
+    Anchor,
+    Counter,
+    Gone,
+    HeadRecord,
+    MessageRecord,
+    NoteRecord,
+    PageRecord,
+    SegmentRecord,
+    page_key,
+    page_number,
+    segment_number,
+)
+from quire.errors import Conflict, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, shown
+from quire.model.messages import Message
+from quire.model.pages import MAX_NUMBER
+from quire.model.sized_cache import SizedCache
+from quire.storage.base import MAX_KEY, Head, Storage
+from quire.storage.overlay import OverlayStorage
+
+_UNKNOWN = -1
+_REMEMBERED = 256
+_WORTH_A_SCAN = 3
+_PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
+"""What stands under the number of a message that was purged: numbers never shift."""
+_MESSAGE_OVERHEAD = 600  # what a decoded message takes beside its texts, measured roughly
+
+
+class Folder(NamedTuple):
+    """What appending to a folder needs: how many children it has and the last rank ever in use in it."""
+
+    children: int
+    last: bytes | None
+
+
+class State(Reader):
+    """One context as stored, read lazily. It changes only by `load`, `apply` and `reserve`."""
+
+    def __init__(
+        self, storage: Storage, context: str, *, max_pages: int, max_bytes: int, reserved: Sequence[Counter] = ()
+    ) -> None:
+        self.storage = storage
+        self.context = context
+        self.max_pages = max_pages
+        self.max_bytes = max_bytes
+        self._recorded = Recorded(storage, context, self._name_of)
+        self._counters = list(reserved)
+        self.version = 0
+        self.load()
+
+    def over(self, storage: Storage) -> "State":
+        """The same context read anew from another storage, which holds it too."""
+        return State(storage, self.context, max_pages=self.max_pages, max_bytes=self.max_bytes, reserved=self.counters)
+
+    def poured_into(self, storage: Storage) -> None:
+        """Go on with the storage below, which holds this very state now, and let go of what held it back."""
+        self.storage = storage
+        self._recorded.read_from(storage)
+
+    def load(self) -> None:
+        """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten.
+
+        Raises `NoSuchContext` if it was there and was deleted: taken for a new one, it would come back as a husk.
+        """
+        found, near = self._recorded.look()
+        if found is None and self.version:
+            raise self._gone()
+        if found is not None and found.version < 0:
+            raise InvalidOperation(
+                f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
+            )
+        head = self._recorded.head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
+        self._segments = self._recorded.segments(near) if found else {}
+        self._recorded.read_from(self.storage, near)
+        self.version = found.version if found else 0
+        self.head = head
+        self.head_value = found.value if found else b""
+        self._counters = self._with_reserved(head.counters)
+        self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
+        self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
+        self._held: dict[int, PageRecord] = {}  # pinned pages stay
+        self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
+        self._written: Mapping[int, tuple[MessageRecord, int]] = {}  # by the last commit; kept longer once read
+        self._notes: dict[int, NoteRecord | None] | None = None  # the few below AGENTS are read in one go
+        self._anchors: dict[int, Anchor] | None = None
+        self.settled_at = self.version
+        """The last entry that let something deferred take its place, as far as this handle saw."""
+        self._numbering: tuple[NoteRecord | None, Numbering] | None = None
+        self._folders: OrderedDict[int, Folder] = OrderedDict()
+        self._log: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_REMEMBERED)
+        self._live: list[tuple[int, SegmentRecord]] | None = None
+        self._conversation = -1  # not looked for yet
+        self._waiting: int | None = _UNKNOWN
+        self._pins: set[int] | None = None
+        self._above_pins: set[int] | None = None
+
+    @property
+    def counters(self) -> Sequence[Counter]:
+        return self._counters
+
+    def number_of(self, segment_id: str) -> int | None:
+        return self._numbers.get(segment_id)
+
+    def segment(self, number: int) -> SegmentRecord | None:
+        return self._segments.get(number)
+
+    def live_segments(self) -> list[tuple[int, SegmentRecord]]:
+        if self._live is None:
+            self._live = super().live_segments()
+        return list(self._live)
+
+    def conversation(self) -> int | None:
+        if self._conversation < 0:
+            found = super().conversation()
+            if found is None:
+                return None
+            self._conversation = found
+        return self._conversation
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        found = self._pages.get(key)
+        if found is not None:
+            self._pages.move_to_end(key)
+            return found
+        if key in self._held:
+            return self._held[key]
+        page = self._recorded.page(key)
+        if page is not None:
+            self._keep_page(key, page)
+        return page
+
+    def members(
+        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
+    ) -> Iterator[PageRecord]:
+        group = folder | COLD_GROUP if cold else folder
+        is_empty = after is None and not reverse
+        for page in self._recorded.members(group, after, reverse=reverse):
+            is_empty = False
+            if isinstance(page, PageRecord):
+                yield page
+        if is_empty and self._is_stored_root(folder) and self._recorded.page(folder) is None:
+            raise self.broken(f"page {self.index(folder)} is missing.")  # a root is there as long as its context is
+
+    def _is_stored_root(self, key: int) -> bool:
+        return not page_number(key) and segment_number(key) < len(self.head.counters)
+
+    def broken(self, text: str) -> QuireError:
+        return self.outdated() or self._recorded.corrupt(text)
+
+    def _name_of(self, key: int) -> str | None:
+        """What people call a page, where its segment is known."""
+        return self.index(key) if segment_number(key) < len(self._counters) else None
+
+    def live(self, index: object) -> PageRecord:
+        try:
+            return super().live(index)
+        except NoSuchPage:
+            if deleted := self.deleted():
+                raise deleted from None
+            raise
+
+    def deleted(self) -> NoSuchContext | None:
+        """The error for a context that was there and is not any more."""
+        below = self.storage
+        while isinstance(below, OverlayStorage):
+            below = below.below
+        if not self.version or below.head(self.context) is not None:
+            return None
+        return self._gone()
+
+    def _gone(self) -> NoSuchContext:
+        return NoSuchContext(f"Context {shown(self.context)} was deleted: open it again to make it anew.")
+
+    def outdated(self) -> Conflict | NoSuchContext | None:
+        """The error for a state that another writer went on from, or deleted; None if it is the newest."""
+        held_back = isinstance(self.storage, OverlayStorage) and self.storage.is_outdated()
+        if not held_back and self.is_at(self.storage.head(self.context)):
+            return None
+        return self.deleted() or Conflict(
+            f"Context {self.context!r} was changed by another writer: refresh() and retry."
+        )
+
+    def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
+        """All pages of a segment, or of the context, by key, archived ones included. Streams."""
+        first, last = (0, len(self._counters) - 1) if number is None else (number, number)
+        for page in self._recorded.pages(page_key(first, 0), page_key(last, MAX_NUMBER)):
+            if isinstance(page, PageRecord):
+                yield page
+
+    def pinned_below(self, key: int) -> bool:
+        if self._above_pins is None:
+            pins = (self.page(pin) for pin in self.pins())
+            self._above_pins = {
+                above.key for pin in pins if isinstance(pin, PageRecord) for above in self.ancestors(pin)
+            }
+        return key in self._above_pins
+
+    def actor(self, number: int) -> str:
+        """The name of an author."""
+        if number >= len(self.head.actors):
+            raise self.broken(f"Author {number} is not among the {len(self.head.actors)} that ever wrote here.")
+        return self.head.actors[number]
+
+    def pins(self) -> set[int]:
+        """The keys of all pinned pages."""
+        if self._pins is None:
+            self._pins = self._recorded.pins()
+        return self._pins
+
+    def folder(self, key: int) -> Folder:
+        """A folder's number of children and last rank."""
+        found = self._folders.get(key)
+        if found is None:
+            ends = (next(self.members(key, reverse=True, cold=cold), None) for cold in (False, True))
+            ranks = [end.rank for end in ends if end is not None]
+            found = Folder(self._tally(key), max(ranks, default=None))
+            self._keep_folder(key, found)
+        else:
+            self._folders.move_to_end(key)
+        return found
+
+    def child_count(self, key: int) -> int:
+        """A folder's number of children."""
+        found = self._folders.get(key)
+        return self._tally(key) if found is None else found.children
+
+    def body(self, key: int) -> str:
+        if not key:
+            return ""
+        text: str | None = self._bodies.get(key)
+        if text is None:
+            text = self._recorded.body(key)
+            if text is None:
+                raise self.broken(f"body record {key} is missing.")
+            self._bodies.put(key, text, getsizeof(text))
+        return text
+
+    @property
+    def next_message(self) -> int:
+        return self.head.next_message
+
+    def message(self, number: int) -> MessageRecord:
+        found: MessageRecord | None = self._bodies.get(~number)
+        if found is None:
+            found, size = self._written.get(number) or self._stored_message(number)
+            self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
+        return found
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        missing = [number for number in numbers if ~number not in self._bodies and number not in self._written]
+        if len(missing) < _WORTH_A_SCAN or max(missing) - min(missing) > 2 * len(missing):
+            return
+        wanted = set(missing)
+        for number, found, size in self._recorded.messages(min(missing), max(missing)):
+            if number in wanted:
+                self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
+
+    def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
+        found = self._recorded.message(number)
+        if found is None and self._is_purged(number):
+            return _PURGED_MESSAGE, 0
+        if found is None:
+            raise self.broken(f"message record {number} is missing.")
+        return found
+
+    def _is_purged(self, number: int) -> bool:
+        purged = self.note(PURGED)
+        return purged is not None and any(first <= number <= last for first, last in purged.gaps)
+
+    def numbering(self) -> Numbering:
+        gaps = self.note(GAPS)
+        if self._numbering is None or self._numbering[0] is not gaps:
+            self._numbering = (gaps, Numbering(gaps.gaps if gaps else ()))
+        return self._numbering[1].ending_at(self.next_message)
+
+    def waiting(self) -> int | None:
+        """The key of the open exchange, if there is one; looked for once and then followed through the commits."""
+        if self._waiting == _UNKNOWN:
+            page = self.open_exchange()
+            self._waiting = None if page is None else page.key
+        return self._waiting
+
+    def _follow_waiting(self, version: int, page: PageRecord | Gone) -> None:
+        """Keep up with a changed page of the conversation: which exchange waits after it."""
+        if not isinstance(page, PageRecord) or page.is_cold:
+            self._waiting = _UNKNOWN
+        elif page.key == self._waiting and not page.header.pending:
+            self._waiting = None
+        elif page.header.pending:
+            folder = self._folders.get(page.parent or 0)
+            newest = folder is not None and folder.last == page.rank and page.header.born == version
+            self._waiting = page.key if newest and page_number(page.parent or 0) == 0 else _UNKNOWN
+
+    def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
+        """The messages with these numbers, by number, past the cache. Streams."""
+        return ((number, found) for number, found, _ in self._recorded.messages(start, stop))
+
+    def note(self, key: int) -> NoteRecord | None:
+        if self._notes is None:
+            self._notes = {**self._recorded.notes(0, AGENTS - 1)} if self.version else {}
+        if key < AGENTS or key in self._notes:
+            return self._notes.get(key)
+        found = self._recorded.note(key)
+        if key < CHECKPOINTS:
+            self._notes[key] = found
+        return found
+
+    def anchors(self) -> Mapping[int, Anchor]:
+        """What an agent changed since the last fold, by page, in the order it was changed or opened."""
+        if self._anchors is None:
+            self._anchors = self._recorded.anchors() if self.head.anchors else {}
+        return self._anchors
+
+    def callers(self, key: int) -> tuple[int, ...]:
+        return self._recorded.callers(key)
+
+    def reserve(self, number: int) -> int:
+        """Take the next page number of a segment out of use, in this handle; the next commit keeps it taken."""
+        counter = self._counters[number]
+        if counter.next > MAX_NUMBER:
+            raise InvalidOperation(f"Segment {counter.segment!r} has used up its page numbers: use another segment.")
+        self._counters[number] = Counter(counter.segment, counter.next + 1)
+        return counter.next
+
+    def _with_reserved(self, stored: Sequence[Counter]) -> list[Counter]:
+        """The stored counters, not below what this handle has taken out of use."""
+        taken = {counter.segment: counter.next for counter in self._counters}
+        return [Counter(counter.segment, max(counter.next, taken.get(counter.segment, 0))) for counter in stored]
+
+    def evict(self, key: int) -> None:
+        """Forget a page and its body; it loads again when touched."""
+        self._drop_body(self._pages.pop(key, None) or self._held.pop(key, None))
+        self._folders.pop(key, None)
+
+    def evict_lru(self, keep: int) -> int:
+        """Forget the least recently used pages until `keep` are left; return how many went."""
+        before = len(self._pages)
+        self._trim_pages(keep)
+        return before - len(self._pages)
+
+    def cached(self) -> Sequence[tuple[int, PageRecord | Gone]]:
+        """The pages in memory, least recently used first."""
+        return [*self._held.items(), *self._pages.items()]
+
+    def cached_bytes(self) -> int:
+        """The size of the bodies in memory."""
+        return self._bodies.size
+
+    def apply(
+        self,
+        *,
+        version: int,
+        head: HeadRecord,
+        head_value: bytes,
+        pages: Mapping[int, PageRecord | Gone],
+        segments: Mapping[int, SegmentRecord],
+        folders: Mapping[int, Folder],
+        pins: Mapping[int, bool],
+        notes: Mapping[int, NoteRecord],
+        anchors: Mapping[int, Anchor | None],
+        messages: Mapping[int, tuple[MessageRecord, int]],
+        destroyed: Collection[int],
+        moved: bool,
+    ) -> None:
+        """Take over what was committed; of messages also their sizes, for the next view is likely to read them."""
+        self._recorded.read_from(self.storage)
+        self.version = version
+        self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
+        self.head = head
+        self.head_value = head_value
+        for number in range(len(self._counters), len(head.counters)):
+            self._numbers[head.counters[number].segment] = number
+        self._counters = list(head.counters)
+        if segments:
+            self._segments.update(segments)
+            self._live = None
+            self._conversation = -1
+        if notes and self._notes is not None:
+            self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
+        if anchors:
+            self._take_anchors(version, anchors)
+        self._written = messages
+        for number in destroyed:
+            self._bodies.drop(~number)
+        self._take_pages(version, pages, folders)
+        if pins or moved:
+            self._above_pins = None
+            self._take_pins(pins)
+
+    def _take_pages(self, version: int, pages: Mapping[int, PageRecord | Gone], folders: Mapping[int, Folder]) -> None:
+        for key, folder in folders.items():
+            self._keep_folder(key, folder)
+        conversation = self.conversation()
+        for key, page in pages.items():
+            self._keep_page(key, page)
+            if segment_number(key) == conversation:
+                self._follow_waiting(version, page)
+
+    def _take_pins(self, pins: Mapping[int, bool]) -> None:
+        if self._pins is not None:
+            for key, pinned in pins.items():
+                (self._pins.add if pinned else self._pins.discard)(key)
+
+    def _take_anchors(self, version: int, anchors: Mapping[int, Anchor | None]) -> None:
+        known = dict(self.anchors())
+        for key, anchor in sorted(anchors.items()):
+            known.pop(key, None)
+            if anchor is None:
+                self.settled_at = version
+            else:
+                known[key] = anchor
+        self._anchors = known
+
+    def changed_since(self, version: int) -> list[int] | None:
+        """The keys of the pages changed after a version, as far as this handle remembers; None if it does not."""
+        if version == self.version:
+            return []
+        found: list[int] = []
+        for changed, keys in reversed(self._log):
+            if changed <= version:
+                return found
+            found.extend(reversed(keys))
+            if changed == version + 1:
+                return found[::-1]
+        return None
+
+    def is_at(self, head: Head | None) -> bool:
+        """Whether this is the state of that head."""
+        return (head.version, head.value) == (self.version, self.head_value) if head else self.version == 0
+
+    def _tally(self, key: int) -> int:
+        return self.head.tally if key == self.head.tally_of else self._recorded.tally(key)
+
+    def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
+        if isinstance(page, PageRecord) and page.header.pinned:
+            self._pages.pop(key, None)
+            self._held[key] = page
+            return
+        self._held.pop(key, None)
+        self._pages[key] = page
+        self._pages.move_to_end(key)
+        self._trim_pages(self.max_pages)
+
+    def _trim_pages(self, keep: int) -> None:
+        while len(self._pages) > keep:
+            self._drop_body(self._pages.popitem(last=False)[1])
+
+    def _keep_folder(self, key: int, folder: Folder) -> None:
+        self._folders[key] = folder
+        self._folders.move_to_end(key)
+        while len(self._folders) > self.max_pages:
+            self._folders.popitem(last=False)
+
+    def _drop_body(self, page: PageRecord | Gone | None) -> None:
+        if isinstance(page, PageRecord):
+            self._bodies.drop(page.header.body)
+            for number in page.header.numbers:
+                self._bodies.drop(~number)

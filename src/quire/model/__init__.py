@@ -1,0 +1,1 @@
+"""Values: pages, messages, tokens, text, media and time. No I/O."""

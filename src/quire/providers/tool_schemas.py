@@ -1,0 +1,35 @@
+"""Tool schemas: they are sent with every request, beside the view."""
+
+from collections.abc import Iterable, Mapping
+
+from quire.errors import InvalidValue, shown
+from quire.model.tokens import TokenCounter, VocabularyCounter
+from quire.providers.common import plain, refused
+from quire.providers.parts import dumps
+
+_PER_TOOL = 8
+_PER_LIST = 12
+_COUNTER = VocabularyCounter()
+
+
+def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) -> int:
+    """The tokens of a list of tool schemas in any provider's shape, to be kept free with `reserve=`.
+
+    Name, description and everything else as compact JSON text, 8 a tool and 12 for the list. What a provider adds of
+    its own (a prompt on how to call tools) is not known here; `report_usage` learns it. Raises `InvalidValue`.
+    """
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+        raise InvalidValue(f"tools is {shown(tools)}; a list of tool schemas is needed.")
+    count = (_COUNTER if counter is None else counter).count
+    sizes = [sum(map(count, _texts(tool, f"tools[{n}]"))) + _PER_TOOL for n, tool in enumerate(tools)]
+    return sum(sizes) + _PER_LIST if sizes else 0
+
+
+def _texts(tool: object, place: str) -> list[str]:
+    schema = plain(tool, place)
+    inner = schema.get("function", schema.get("custom", schema)) if isinstance(schema, dict) else None
+    if not isinstance(inner, dict) or not (inner.get("name") or inner.get("type")):
+        raise refused(place, tool, "a tool is a dict with a name, in OpenAI's or Anthropic's shape")
+    named = [text for key in ("name", "description") if isinstance(text := inner.get(key), str)]
+    rest = {key: value for key, value in inner.items() if key not in ("name", "description")}
+    return [*named, dumps(rest)] if rest else named

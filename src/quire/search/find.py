@@ -1,0 +1,315 @@
+"""`find`: from a query to hits, for any viewer."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from quire.core.reader import Reader, Through
+from quire.core.records import Gone, Header, PageRecord
+from quire.core.state import State
+from quire.errors import InvalidValue, NoSuchSegment, shown
+from quire.model.clock import as_datetime, as_milliseconds
+from quire.model.pages import Form, Lifecycle, PageIndex
+from quire.search.indexing import asked, page_at
+from quire.search.page_text import Shown, as_shown, body_of, is_found
+from quire.search.query import Query, Scope, everything, narrowed, parse
+from quire.search.rank import Near, Ranked, lowered, rank
+from quire.search.self_search_filter import echoes_of
+from quire.search.snippets import OPEN, snippet
+from quire.search.tokenizer import BARE, plain
+from quire.search.vectors import Embedder, vectors_if
+from quire.storage.base import MAX_KEY
+from quire.storage.search_protocol import Index, IndexLost
+
+_AGAIN = 8
+_MOST_LOOKED_AT = 1_024
+"""Hits among which echoes are looked for in one search; the next search goes on from there."""
+_BELOW = 16
+"""Hits beyond the limit among which pages below a chapter are looked for."""
+_LOOKED_AT = 256
+"""Hits whose text is read to see whether they hold the query letter for letter."""
+_ROLES: dict[str, Callable[[Header], bool]] = {
+    "user": lambda header: header.form is Form.USER,
+    "assistant": lambda header: header.form is Form.ASSISTANT,
+    "system": lambda header: header.form is Form.SYSTEM,
+    "tool": lambda header: header.form is Form.TOOL or (header.form is Form.ASSISTANT and len(header.numbers) > 1),
+}
+_KINDS: dict[str, Callable[[Header], bool]] = {
+    "folder": lambda header: header.folder,
+    "leaf": lambda header: not header.folder,
+    "exchange": lambda header: bool(header.numbers),
+    "chapter": lambda header: header.form is Form.CHAPTER,
+    "summary": lambda header: header.form is Form.SUMMARY,
+    "text": lambda header: not header.folder and header.form is Form.TEXT,
+}
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A page that answers a query, best first by `score`.
+
+    `snippet` is the passage that answers best, in one line, with «marks» around what was found. `path` leads to the
+    page: the folders above it, the root first; a page in the cold archive has none. `complete` says whether it holds
+    everything that was asked for, `echo` whether it only quotes other pages: a model searched this context there.
+    """
+
+    index: PageIndex
+    name: str
+    description: str
+    score: float
+    snippet: str = ""
+    path: tuple[PageIndex, ...] = ()
+    lifecycle: Lifecycle = Lifecycle.ACTIVE
+    created_at: datetime = as_datetime(0)
+    complete: bool = True
+    echo: bool = False
+
+
+class Filters(Struct, frozen=True, kw_only=True):
+    """What a hit must be, beside answering the query. None: anything.
+
+    `kind` is folder, leaf, exchange, chapter, summary or text; `role` who speaks in an exchange (`tool`: it holds
+    results); `lifecycle` the effective one; `since` and `until` bound the time of its making; `actor` wrote it.
+    """
+
+    segment: str | None = None
+    kind: str | None = None
+    lifecycle: Lifecycle | None = None
+    role: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    actor: str | None = None
+
+    @property
+    def look_at_pages(self) -> bool:
+        """Whether pages must be read to know."""
+        return any(getattr(self, field) is not None for field in self.__struct_fields__ if field != "segment")
+
+    def check(self) -> None:
+        """Raise `InvalidValue` for what cannot be asked for."""
+        _one_of("kind", self.kind, _KINDS)
+        _one_of("role", self.role, _ROLES)
+        if self.lifecycle is not None and not isinstance(self.lifecycle, Lifecycle):
+            raise InvalidValue(f"lifecycle is {shown(self.lifecycle)}; a quire.Lifecycle is needed.")
+        for field in ("since", "until"):
+            value = getattr(self, field)
+            if value is not None and not (isinstance(value, datetime) and value.tzinfo):
+                raise InvalidValue(f"{field} is {shown(value)}; a datetime with a time zone is needed.")
+        if self.actor is not None and not isinstance(self.actor, str):
+            raise InvalidValue(f"actor is {shown(self.actor)}; a name is needed.")
+
+
+def find(
+    state: State,
+    query: str,
+    limit: int = 10,
+    *,
+    scope: Scope | None = None,
+    embedder: Embedder | None = None,
+    **filters: Any,
+) -> list[Hit]:
+    """The pages in a scope that answer a query, best first; every find goes through here.
+
+    With an embedder, pages that say it in other words are found too. Filters are those of `Filters`. Raises
+    `InvalidValue`, or `NoSuchSegment` for a segment outside the scope.
+    """
+    wanted = parse(query)
+    if type(limit) is not int or limit < 0:
+        raise InvalidValue(f"limit is {shown(limit)}; a whole number of at least 0 is needed.")
+    chosen = Filters(**filters)
+    chosen.check()
+    seen = everything(state) if scope is None else scope
+    within = seen if chosen.segment is None else narrowed(seen, [_segment(state, seen, chosen.segment)])
+    if not limit or not wanted.clauses or not state.version:
+        return []
+    near, written = _meaning(state, query, embedder), _written(query)
+    search = _Search(state, wanted, min(limit, MAX_KEY), seen, within, chosen, near, written)
+    try:
+        found = asked(state.storage, state.context, search.hits)
+    except IndexLost as error:
+        raise state.deleted() or error from None
+    if not found and (gone := state.deleted()):
+        raise gone
+    return found
+
+
+class Aside(Through):
+    """Reads pages as they are stored, past the state's cache: a search must not push out what is in use."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._state = state
+        self._seen: dict[int, PageRecord | None] = {}
+
+    def page(self, key: int) -> PageRecord | Gone | None:
+        if key not in self._seen:
+            self._seen[key] = page_at(self._state.storage, self._state.context, key)
+        return self._seen[key]
+
+
+def _meaning(state: State, query: str, embedder: Embedder | None) -> Near | None:
+    """What gives the pages whose vectors are nearest to the query's."""
+    found = vectors_if(query, state.storage, state.context, embedder)
+    if found is None:
+        return None
+    vectors, vector = found
+    return lambda spans, limit: vectors.like(vector, spans, limit)
+
+
+def _written(query: str) -> str | None:
+    """What is to be met letter for letter: a query that is one thing with signs or accents, as `user_id` or `né`."""
+    text = query.strip()
+    if text.endswith("*") or '"' in text or any(map(str.isspace, text)):
+        return None
+    signs = any(not letter.isalnum() for letter in text) or plain(text).translate(BARE) != plain(text)
+    return text.casefold() if signs else None
+
+
+class _Search(Struct, frozen=True):
+    """One search: what is asked for, who asks, and where."""
+
+    state: State
+    query: Query
+    limit: int
+    seen: Scope
+    within: Scope
+    filters: Filters
+    near: Near | None
+    written: str | None
+
+    def hits(self, index: Index) -> list[Hit]:
+        """What an index answers."""
+        aside = Aside(self.state)
+        echoes = echoes_of(self.state, self.seen)
+        wanted = self.limit * _AGAIN if self.filters.look_at_pages else self.limit
+        if self.written is not None:
+            wanted = max(wanted, _LOOKED_AT)
+        while True:
+            ranked = rank(index, self.query, self.seen.spans(), self.within.spans(), wanted, self.near, echoes.keys)
+            ahead = sum(entry.key not in echoes.keys for entry in ranked)
+            hits = [
+                (entry, page)
+                for entry in ranked
+                if (page := _page(aside, entry.key)) is not None and _passes(self.state, aside, page, self.filters)
+            ]
+            hits = _without_their_chapters(aside, hits)
+            new = echoes.learn(self.state, (page for _, page in hits))
+            first = [hit for hit in hits if hit[0].key not in echoes.keys]
+            is_filled = len(hits) >= self.limit and (ahead < wanted if not new else wanted > _MOST_LOOKED_AT)
+            if _has_chapter(first) and wanted < self.limit + _BELOW and len(ranked) >= wanted:
+                wanted = self.limit + _BELOW
+                continue
+            if len(first) >= self.limit or len(ranked) < wanted or is_filled:
+                late = [hit for hit in hits if hit[0].key in echoes.keys]
+                late = [(lowered(entry) if entry.key in new else entry, page) for entry, page in late]
+                return self._shown(aside, first, sorted(late, key=lambda hit: (-hit[0].score, hit[0].key)))
+            if not new or 2 * len(new) > self.limit:  # else the few places that became free are filled by looking again
+                wanted *= _AGAIN
+
+    def _shown(self, aside: Aside, first: Sequence["_Entry"], echoes: Sequence["_Entry"]) -> list[Hit]:
+        if self.written is not None:
+            first = _as_written_first(self.state, first, self.written)
+        first = first[: self.limit]
+        echoes = echoes[: self.limit - len(first)]
+        return [
+            *(_hit(self.state, aside, entry, page, self.query) for entry, page in first),
+            *(_hit(self.state, aside, entry, page, self.query, echo=True) for entry, page in echoes),
+        ]
+
+
+_Entry = tuple[Ranked, PageRecord]
+
+
+def _without_their_chapters(
+    reader: Reader, hits: Sequence[tuple[Ranked, PageRecord]]
+) -> list[tuple[Ranked, PageRecord]]:
+    """A chapter is called after what is in it: it is a hit only where no page below it is one that is as complete."""
+    if not any(page.header.form is Form.CHAPTER for _, page in hits):
+        return list(hits)
+    below: dict[int, bool] = {}
+    for entry, page in hits:
+        if page.header.form is not Form.CHAPTER:
+            for folder in reader.ancestors(page):
+                below[folder.key] = below.get(folder.key, False) or entry.complete
+    is_told = [
+        page.header.form is Form.CHAPTER and page.key in below and below[page.key] >= entry.complete
+        for entry, page in hits
+    ]
+    return [hit for hit, told in zip(hits, is_told, strict=True) if not told]
+
+
+def _has_chapter(hits: Sequence["_Entry"]) -> bool:
+    return any(page.header.form is Form.CHAPTER for _, page in hits)
+
+
+def _as_written_first(
+    state: State, hits: Sequence[tuple[Ranked, PageRecord]], written: str
+) -> list[tuple[Ranked, PageRecord]]:
+    """Pages that hold the query letter for letter before those that hold its words: `user_id` before "user ID"."""
+    most = max((entry.score for entry, _ in hits), default=0.0)
+    exact, others = [], []
+    for entry, page in hits:
+        header = page.header
+        body = "" if header.folder else body_of(state.storage, state.context, header)
+        if written in f"{header.name}\n{header.description}\n{body}".casefold():
+            exact.append((entry._replace(score=entry.score + most), page))
+        else:
+            others.append((entry, page))
+    return exact + others
+
+
+def _page(reader: Reader, key: int) -> PageRecord | None:
+    page = reader.page(key)
+    return page if isinstance(page, PageRecord) and is_found(page) else None
+
+
+def _passes(state: State, reader: Reader, page: PageRecord, filters: Filters) -> bool:
+    header = page.header
+    return (
+        (filters.kind is None or _KINDS[filters.kind](header))
+        and (filters.role is None or _ROLES[filters.role](header))
+        and (filters.actor is None or state.actor(header.author) == filters.actor)
+        and (filters.since is None or header.created >= as_milliseconds(filters.since))
+        and (filters.until is None or header.created < as_milliseconds(filters.until))
+        and (filters.lifecycle is None or reader.effective(page) is filters.lifecycle)
+    )
+
+
+def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: Query, *, echo: bool = False) -> Hit:
+    header = page.header
+    above = list(reader.ancestors(page))
+    return Hit(
+        index=state.index(page.key),
+        name=header.name,
+        description=header.description,
+        score=ranked.score,
+        snippet=_passage(state, header, query),
+        path=tuple(state.index(folder.key) for folder in reversed(above)),
+        lifecycle=reader.effective(page),
+        created_at=as_datetime(header.created),
+        complete=ranked.complete,
+        echo=echo,
+    )
+
+
+def _passage(state: State, header: Header, query: Query) -> str:
+    """What to show of a page: of its body, or of its description where it has none."""
+    body = Shown("") if header.folder else as_shown(state.storage, state.context, header)
+    passage = snippet(body.text, query.words, labels=body.labels) if body.text else ""
+    if OPEN in passage or not header.description:
+        return passage or snippet(header.name, query.words)
+    described = snippet(header.description, query.words)
+    return described if OPEN in described or not passage else passage
+
+
+def _segment(state: State, scope: Scope, segment: str) -> int:
+    known = {state.counters[number].segment: number for number in sorted(scope.segments)}
+    if not isinstance(segment, str) or segment not in known:
+        raise NoSuchSegment(segment, list(known))  # names none that the viewer may not see
+    return known[segment]
+
+
+def _one_of(field: str, value: object, known: dict[str, Any]) -> None:
+    if value is not None and (not isinstance(value, str) or value not in known):
+        raise InvalidValue(f"{field} is {shown(value)}; use one of {', '.join(known)}.")

@@ -1,0 +1,275 @@
+"""What is kept in memory for the contexts of a storage: it goes with the storage, and at most so much of it is kept.
+
+Two indexes as one: what lies below, and what was changed above it.
+
+An index in this process, for storages that keep none: the reference for all others.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from heapq import merge, nsmallest
+from itertools import islice
+from threading import Lock, RLock
+from typing import Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+from quire.storage.base import MAX_KEY, Storage
+from quire.storage.search_protocol import (
+    Amount,
+    Blocks,
+    Document,
+    Found,
+    Index,
+    IndexLost,
+    Phrase,
+    Score,
+    Sizes,
+    Span,
+    Standing,
+    Wanted,
+)
+
+T = TypeVar("T")
+MOST = 256
+"""Contexts of one storage; what was asked for longest ago goes first, and is made anew when it is asked for."""
+
+
+class Kept(Generic[T]):
+    """One thing for each context of each storage."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._all: WeakKeyDictionary[Storage, OrderedDict[Hashable, T]] = WeakKeyDictionary()
+
+    def get(self, storage: Storage, key: Hashable, make: Callable[[], T]) -> T:
+        """What is kept under a key, or else made now."""
+        with self._lock:
+            try:
+                held = self._all.setdefault(storage, OrderedDict())
+            except TypeError:  # a storage that cannot be watched: made every time
+                return make()
+            if key not in held:
+                held[key] = make()
+            held.move_to_end(key)
+            if len(held) > MOST:
+                held.popitem(last=False)
+            return held[key]
+
+
+class LayeredIndex:
+    """An index with the pages of another one in place of its own; `touched` are the keys that count above only."""
+
+    def __init__(self, below: Index, above: Index, touched: Collection[int]) -> None:
+        self._below = below
+        self._above = above
+        self._cut = sorted(key for key in touched if below.holds(key))
+
+    def sizes(self) -> Blocks:
+        blocks = dict(self._below.sizes())
+        for number, block in self._above.sizes().items():
+            under = blocks.get(number, block)
+            blocks[number] = [size or other for size, other in zip(block, under, strict=True)]
+        return blocks
+
+    def holds(self, key: int) -> bool:
+        return self._above.holds(key) or (self._below.holds(key) and key not in self._cut)
+
+    def amount(self, spans: Sequence[Span]) -> Amount:
+        one, two = self._below.amount(self._left(spans)), self._above.amount(spans)
+        return Amount(one.documents + two.documents, one.terms + two.terms)
+
+    def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
+        found = self._below.count(phrase, self._left(spans), most)
+        return min(found + self._above.count(phrase, spans, most), most)
+
+    def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
+        found = (layer.best(wanted, parts, score, limit) for layer, parts in self._layers(spans))
+        return list(islice(merge(*found, key=lambda item: (-item[0], item[1])), limit))
+
+    def _layers(self, spans: Sequence[Span]) -> Sequence[tuple[Index, Sequence[Span]]]:
+        return (self._below, self._left(spans)), (self._above, spans)
+
+    def _left(self, spans: Sequence[Span]) -> Sequence[Span]:
+        """The stretches without what counts above only."""
+        found: list[Span] = []
+        for first, last in spans:
+            for key in self._cut[bisect_left(self._cut, first) : bisect_right(self._cut, last)]:
+                found.append((first, key - 1))
+                first = key + 1
+            found.append((first, last))
+        return [span for span in found if span[0] <= span[1]]
+
+
+_Places = tuple[Sequence[int], ...]
+
+
+class _Sought(NamedTuple):
+    """A phrase in the numbers of an index, looked up once a question: its terms, and what the last one may be."""
+
+    before: tuple[int, ...]
+    ends: set[int]
+
+
+class MemoryIndex:
+    """The terms of every document as numbers, and for every term the documents that hold it."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._standing: Standing | None = None
+        self.clear()
+
+    def standing(self) -> Standing | None:
+        return self._standing
+
+    def sizes(self) -> Blocks:
+        return self._sizes.blocks
+
+    def holds(self, key: int) -> bool:
+        return key in self._documents
+
+    def amount(self, spans: Sequence[Span]) -> Amount:
+        with self._lock:
+            return self._sizes.amount(spans)
+
+    def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
+        with self._lock:
+            found = 0
+            sought = self._sought(phrase)
+            for key in self._holders(sought):
+                if _within(key, spans) and any(self.places(key, sought)):
+                    found += 1
+                    if found >= most:
+                        break
+            return found
+
+    def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
+        with self._lock:
+            if self._standing is None or self._standing.reached < MAX_KEY:
+                raise IndexLost("The search index was emptied and is made anew.")
+            known = {phrase: self._sought(phrase) for phrase in {*wanted.phrases}}
+            phrases = [known[phrase] for phrase in wanted.phrases]
+            every, some = ([known[phrase] for phrase in group] for group in (wanted.every, wanted.some))
+            found = ((-score(_Here(self, key, phrases)), key) for key in self._matches(every, some, spans))
+            return [(-value, key) for value, key in nsmallest(limit, found)]
+
+    def update(
+        self, seen: Standing | None, then: Standing, documents: Iterable[Document], gone: Iterable[int] = ()
+    ) -> bool:
+        taken = list(documents)
+        with self._lock:
+            if self._standing != seen:
+                return False
+            for key in (*gone, *(document.key for document in taken)):
+                self._remove(key)
+            for document in taken:
+                self._add(document)
+            self._standing = then
+            return True
+
+    def clear(self) -> None:
+        with self._lock:
+            self._standing = None
+            self._sizes = Sizes()
+            self._numbers: dict[str, int] = {}
+            self._sorted: list[str] = []  # the terms in order, for prefixes
+            self._unsorted: list[str] = []
+            self._holding: list[set[int]] = []  # by the number of a term
+            self._documents: dict[int, tuple[array[int], ...]] = {}
+
+    def _add(self, document: Document) -> None:
+        fields = tuple(array("I", map(self._number, field)) for field in document.fields)
+        self._documents[document.key] = fields
+        for number in {number for field in fields for number in field}:
+            self._holding[number].add(document.key)
+        self._sizes.put(document.key, len(document.body))
+
+    def _remove(self, key: int) -> None:
+        fields = self._documents.pop(key, None)
+        if fields is not None:
+            for number in {number for field in fields for number in field}:
+                self._holding[number].discard(key)
+            self._sizes.put(key, -1)
+
+    def _number(self, term: str) -> int:
+        number = self._numbers.get(term)
+        if number is None:
+            number = self._numbers[term] = len(self._holding)
+            self._holding.append(set())
+            self._unsorted.append(term)
+        return number
+
+    def _beginning(self, start: str) -> list[int]:
+        """The numbers of the terms that begin so."""
+        if len(self._unsorted) > 64:
+            self._sorted = sorted([*self._sorted, *self._unsorted])
+        else:
+            for term in self._unsorted:
+                insort(self._sorted, term)
+        self._unsorted = []
+        found = []
+        for place in range(bisect_left(self._sorted, start), len(self._sorted)):
+            term = self._sorted[place]
+            if not term.startswith(start):
+                break
+            found.append(self._numbers[term])
+        return found
+
+    def _sought(self, phrase: Phrase) -> _Sought:
+        """A phrase in numbers; -1 for a term that stands nowhere."""
+        *before, last = (self._numbers.get(term, -1) for term in phrase.terms)
+        ends = self._beginning(phrase.terms[-1]) if phrase.prefix else [last]
+        return _Sought(tuple(before), {number for number in ends if number >= 0})
+
+    def _holders(self, sought: _Sought) -> set[int]:
+        """The documents that hold every term of a phrase, wherever."""
+        found: set[int] = set().union(*(self._holding[number] for number in sought.ends))
+        for number in sought.before:
+            found = found & self._holding[number] if number >= 0 else set()
+        return found
+
+    def _matches(self, every: Sequence[_Sought], some: Sequence[_Sought], spans: Sequence[Span]) -> Iterator[int]:
+        holders = [self._holders(sought) for sought in every]
+        if some:
+            holders.append(set().union(*(self._holders(sought) for sought in some)))
+        for key in set.intersection(*sorted(holders, key=len)) if holders else ():
+            if (
+                _within(key, spans)
+                and all(not sought.before or any(self.places(key, sought)) for sought in every)
+                and (not some or any(any(self.places(key, sought)) for sought in some))
+            ):
+                yield key
+
+    def places(self, key: int, sought: _Sought) -> _Places:
+        """Where a phrase stands in each field."""
+        fields = self._documents[key]
+        before, ends = sought
+        if not before and len(ends) == 1:
+            (number,) = ends
+            return tuple(range(field.count(number)) for field in fields)
+        return tuple(list(_rows(field, before, ends)) for field in fields)
+
+
+class _Here:
+    """The document at hand while it is scored."""
+
+    def __init__(self, index: MemoryIndex, key: int, phrases: Sequence[_Sought]) -> None:
+        self.rowid = key
+        self._index = index
+        self._phrases = phrases
+
+    def phrase_locations(self, phrase: int, /) -> _Places:
+        return self._index.places(self.rowid, self._phrases[phrase])
+
+
+def _rows(field: "array[int]", before: Sequence[int], ends: set[int]) -> Iterator[int]:
+    """The places in a field where these terms stand in a row."""
+    length = len(before)
+    for place in range(length, len(field)):
+        if field[place] in ends and all(field[place - length + n] == number for n, number in enumerate(before)):
+            yield place - length
+
+
+def _within(key: int, spans: Sequence[Span]) -> bool:
+    return any(first <= key <= last for first, last in spans)

@@ -1,0 +1,128 @@
+"""What can be found of a page: its name, its description and everything its body says."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from quire.core.records import Header, PageRecord, decode_body, decode_message
+from quire.errors import Corrupt
+from quire.model.messages import Message, counted_texts, labelled
+from quire.model.pages import Form, Mark
+from quire.model.text import unescaped
+from quire.search.tokenizer import APART, cut
+from quire.storage.base import BODY, MESSAGE, Family, Record
+from quire.storage.search_protocol import Document
+
+Saying = tuple[object, ...]
+
+
+class Records(Protocol):
+    """Where records are read from: a storage, or what was read ahead of it."""
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        """One record, or None."""
+
+
+class Shown(NamedTuple):
+    """A text as a person reads it, and the stretches of it that are labels of quire's and no words of the page."""
+
+    text: str
+    labels: Sequence[tuple[int, int]] = ()
+
+
+def searchable(messages: Sequence[Message]) -> str:
+    """Everything in the messages of an exchange that a query can meet, names and escaped characters included."""
+    text = "\n".join(line for _, line in labelled(messages))
+    more = _more(messages, text)
+    return "\n".join([text, *more]) if more else text
+
+
+def is_found(page: PageRecord) -> bool:
+    """Whether a page can be found at all: what an edit took out of the conversation cannot."""
+    return page.header.mark is Mark.NONE
+
+
+def saying(header: Header) -> Saying:
+    """What decides what can be found of a page; as long as it stays so, the index need not look again."""
+    return header.name, header.description, header.body, header.numbers, header.mark
+
+
+def body_of(storage: Records, context: str, header: Header) -> str:
+    """What a page says, read past every cache: a search over everything must not push out what is in use."""
+    if header.numbers:
+        return searchable(messages_of(storage, context, header.numbers))
+    text = decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
+    return _strings(text) if header.form is Form.WINDOW and not header.closed else text
+
+
+def as_shown(storage: Records, context: str, header: Header) -> Shown:
+    """What a page says, as hits show it: in a conversation with who speaks."""
+    if not header.numbers:
+        return Shown(body_of(storage, context, header))
+    messages = messages_of(storage, context, header.numbers)
+    lines: list[str] = []
+    labels: list[tuple[int, int]] = []
+    start = 0
+    for label, line in labelled(messages):
+        labels.append((start, start + len(label)))
+        lines.append(label + line)
+        start += len(lines[-1]) + 1
+    more = _more(messages, "\n".join(line for _, line in labelled(messages)))
+    return Shown("\n".join([*lines, *more]), labels)
+
+
+def document(storage: Records, context: str, page: PageRecord) -> Document:
+    """The terms of a page."""
+    header = page.header
+    body, parts = cut(body_of(storage, context, header))
+    name, named = cut(header.name)
+    description, described = cut(header.description)
+    for more in (named, described):
+        parts += (APART, *more) if more else ()
+    return Document(page.key, body, name, description, parts)
+
+
+def messages_of(storage: Records, context: str, numbers: Sequence[int]) -> list[Message]:
+    """The messages with these numbers, read past every cache."""
+    found = ((number, _read(storage, context, MESSAGE, number)) for number in numbers)
+    return [decode_message(number, value).message for number, value in found]
+
+
+def _more(messages: Sequence[Message], text: str) -> list[str]:
+    """What a query can meet beside the text that is shown."""
+    return [*_unread(messages), unescaped(text)] if "\\" in text else list(_unread(messages))
+
+
+def _strings(saved: str) -> str:
+    """The texts in what a window's app saved, which is JSON, without the app's own names for them."""
+    try:
+        left = [msgspec.json.decode(saved)]
+    except (msgspec.DecodeError, RecursionError):
+        return saved
+    found = []
+    while left:
+        match left.pop():
+            case str() as text:
+                found.append(text)
+            case list() as items:
+                left += reversed(items)
+            case dict() as fields:
+                left += reversed(fields.values())
+    return "\n".join(found)
+
+
+def _unread(messages: Sequence[Message]) -> Iterator[str]:
+    """The texts of messages that a person is not shown: names, transcripts, files."""
+    for message in messages:
+        if message.name:
+            yield message.name
+        if isinstance(message.content, list):
+            yield from counted_texts(message)
+
+
+def _read(storage: Records, context: str, family: Family, key: int) -> bytes:
+    record = storage.get(context, family, key)
+    if record is None:
+        raise Corrupt(f"{family} record {key} is missing.")
+    return record.value

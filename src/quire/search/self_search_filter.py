@@ -1,0 +1,145 @@
+"""Echoes: exchanges in which a model searched this very context. They hold the query and quote what was found, so for
+the next query of that kind they would come before the page they quote, and more of them with every search.
+
+An echo is told by what quire's tools are called with and answer, not by their names alone, for a tool of the user's may
+be called `find` too. It stays a hit; it is ranked behind all others.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from quire import errors
+from quire.core.records import Header, PageRecord
+from quire.core.state import State
+from quire.model.messages import Message, ToolCall
+from quire.model.pages import Form, parse_index
+from quire.search.page_text import Records, messages_of
+from quire.search.query import Scope
+
+NOTHING: Final = "Nothing found for "
+"""How the tool `find` begins when it has no hit."""
+SEARCHING: Final = "find"
+READING: Final = "read_page"
+BESIDE: Final = ("expand_details", "hide_details", "move_page", "remove_page", "archive", "recall")
+"""Tools that say nothing of their own about a page. Those that bring a text, as `write_page`, make no echo."""
+_LONGEST_WORDS = 300
+"""Characters: a model that says more than this beside its calls says something that may stand nowhere else."""
+_KNOWN = 50_000
+_INDEX = re.compile(r"\[([^\s\[\]]+)(?: [^\[\]\n]*)?\] ")
+"""A page as quire's tools list it: `[usr-12] name`, `[usr-0 3 pages] name`."""
+_REFUSAL = re.compile(r"\W*(\w+): ")
+_REFUSALS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"InternalError"}
+_known: "WeakKeyDictionary[State, dict[frozenset[int], Echoes]]" = WeakKeyDictionary()
+
+
+class Echoes:
+    """The pages that one viewer's searches found to be echoes: looked at once, and again when they change."""
+
+    def __init__(self) -> None:
+        self.keys: set[int] = set()
+        self._others: set[int] = set()
+        self._stands: tuple[bytes, int] = b"", 0
+        self._segments: frozenset[str] = frozenset()
+
+    def follow(self, state: State, scope: Scope) -> "Echoes":
+        """Forget the pages that changed since the last search."""
+        identity, version = self._stands
+        changed = state.changed_since(version) if identity == state.head.identity else None
+        if changed is None or len(self.keys) + len(self._others) > _KNOWN:
+            self.keys.clear()
+            self._others.clear()
+        else:
+            self.keys.difference_update(changed)
+            self._others.difference_update(changed)
+        self._stands = state.head.identity, state.version
+        self._segments = segments_in(state, scope)
+        return self
+
+    def learn(self, state: State, pages: Iterable[PageRecord]) -> set[int]:
+        """Look at pages, and say which of them are echoes that were not known as such."""
+        new: set[int] = set()
+        for page in pages:
+            if page.key not in self.keys and page.key not in self._others and _may_be(page.header):
+                echo = is_echo(_read(state.storage, state.context, page.header), self._segments)
+                (new if echo else self._others).add(page.key)
+        self.keys |= new
+        return new
+
+
+def echoes_of(state: State, scope: Scope) -> Echoes:
+    """What is known of echoes to those who see this much of a context."""
+    seen = _known.setdefault(state, {})
+    return seen.setdefault(scope.segments, Echoes()).follow(state, scope)
+
+
+def segments_in(state: State, scope: Scope) -> frozenset[str]:
+    """The ids of the segments in a scope."""
+    return frozenset(state.counters[number].segment for number in scope.segments)
+
+
+def is_echo(messages: Iterable[Message], segments: Collection[str]) -> bool:
+    """Whether in an exchange nothing is done but to search and read pages of these segments, with few words."""
+    calls: list[ToolCall] = []
+    results: dict[str | None, str] = {}
+    words = 0
+    for message in messages:
+        if message.role == "tool":
+            results[message.tool_call_id] = message.text
+            continue
+        if not all(call.name.endswith((SEARCHING, READING, *BESIDE)) for call in message.tool_calls):
+            return False
+        calls += message.tool_calls
+        words += len(message.text)
+        if not calls or words > _LONGEST_WORDS:
+            return False
+    return bool(calls) and all(_is_own(call, results.get(call.id), segments) for call in calls)
+
+
+def _may_be(header: Header) -> bool:
+    return header.form is Form.ASSISTANT and (len(header.numbers) > 1 or bool(header.pending))
+
+
+def _read(records: Records, context: str, header: Header) -> Iterator[Message]:
+    """The messages of an exchange, one by one: most are known to be none of quire's by the first."""
+    for number in header.numbers:
+        yield from messages_of(records, context, [number])
+
+
+def _is_own(call: ToolCall, result: str | None, segments: Collection[str]) -> bool:
+    """Whether a call is one of quire's tools: called as it is called, and answered as it answers."""
+    given = _arguments(call)
+    if given is None:
+        return False
+    if not call.name.endswith(SEARCHING) and "page" in given:
+        return _is_page(str(given["page"]).strip("[] ").split(" ")[0], segments)
+    if call.name.endswith(SEARCHING):
+        fits = "query" in given and given.keys() <= {"query", "limit"}
+    else:
+        fits = call.name.endswith(READING) and given.keys() <= {"start", "length"}
+    return fits and (result is None or _is_answer(result, segments))
+
+
+def _is_answer(text: str, segments: Collection[str]) -> bool:
+    refusal = _REFUSAL.match(text)
+    return (
+        (refusal is not None and refusal[1] in _REFUSALS)
+        or text.lstrip('"').startswith(NOTHING)
+        or any(_is_page(found[1], segments) for found in _INDEX.finditer(text))
+    )
+
+
+def _is_page(index: str, segments: Collection[str]) -> bool:
+    parts = parse_index(index)
+    return parts is not None and parts.segment in segments
+
+
+def _arguments(call: ToolCall) -> Mapping[str, object] | None:
+    try:
+        given = msgspec.json.decode(call.arguments or "{}")
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+    return given if isinstance(given, dict) else None

@@ -1,0 +1,249 @@
+"""From text to the terms that are looked up: the same on every backend, for any language.
+
+- Words are runs of letters and digits, without regard to case, width or accents: `ＡＢＣ` is `abc`, `Łódź` is `lodz`. A
+  path, a date or a `snake_case` name is several words in a row, so it is found by its parts and, as a phrase, as a
+  whole. A moment (`2024-05-20T10:30Z`) is a date and a time, and `v2.3.1` a `v` before a number.
+- Scripts that are written without blanks (Chinese, Japanese, Thai …), and Korean, whose particles cling to words, give
+  one term for every character: the character with the one after it, and the last one alone. A word of two characters
+  is then one term, a longer one a phrase, and a single character the beginning of a term: all of them exact.
+- Signs such as emoji are words of their own; other punctuation is none.
+- `parts` are further ways into a word: the pieces of `camelCase` and `HTTPServer2` in a row, and those that stand next
+  to each other as one word, so that `UserName` leads to `getUserName` and `iphone` to `iPhone15`.
+
+The work is linear in the text; no term is longer than `LONGEST` characters.
+
+Words without their English endings, for recall: `adopted`, `adopting` and `adoptions` are one word there.
+
+Only recall uses them, where a question is asked in other words than the answer was given in; `find` is exact. Words of
+other scripts stay as they are.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Final
+from unicodedata import is_normalized, name, normalize
+
+CUT = b"2"
+"""Stands for the rules by which text is cut. Whoever changes them changes it, and every index is made anew."""
+LONGEST = 64
+"""Characters of a term; what is longer is data, and known by its beginning."""
+APART = "·"
+"""Stands between the parts of two words, so that they are no row; no word holds it."""
+_MOST_PIECES = 8
+_UNSPACED = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e80-\u0ecf\u1000-\u103f\u1050-\u109f\u1100-\u11ff\u1780-\u17d3\u2e80-\u2fd5"
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u318e\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff\uff66-\uff9f\U00016f00-\U00018dff\U0001aff0-\U0001b2ff"
+    "\U00020000-\U0003ffff"
+)
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u07a6-\u07b0\u07eb-\u07f3\u0816-\u082d"
+    "\u08d3-\u08ff\u0900-\u0963\u0966-\u0dff\u0f18\u0f19\u0f35\u0f37\u0f39\u0f71-\u0f84\u0f86-\u0fbc\u1ab0-\u1aff"
+    "\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+)
+_ASCII = re.compile(r"[a-z0-9]+")
+_WORDS_ONLY = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128)).lower()
+"""By code, what ASCII characters are in a term; cutting text by it takes a quarter of what a pattern takes."""
+_TYPED = dict.fromkeys(map(ord, "‘’“”–—…•·\u00a0\u2009\u200b"), " ")
+"""What typesetting puts between words: without it, most European prose is ASCII."""
+_LETTERS = rf"[^\W_{_UNSPACED}]"
+_SIGNS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
+_JOINT = re.compile("[A-Z0-9](?:(?<=[a-z0-9][A-Z])|(?<=[A-Za-z][0-9])|(?=[A-Za-z])(?<=[0-9])|(?=[a-z])(?<=[A-Z][A-Z]))")
+"""Where a compound name is joined. It begins with the rarest sign of one, so that prose is passed over quickly."""
+_ALNUM = re.compile("[A-Za-z0-9]+")
+_PIECE = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_DATA = re.compile("[0-9a-f]+|[0-9A-F]+")
+"""A word of hexadecimal digits is no name that was put together."""
+_GLUED = re.compile(
+    "[0-9](?:(?<=[0-9]{2})[Tt](?=[0-9]{2}:)|(?<=-[0-9]{2})[Tt](?=[0-9]{2}(?![A-Za-z0-9]))"
+    r"|(?:(?<=:[0-9]{2})|(?<=:[0-9]{2}\.[0-9]{3})|(?<=:[0-9]{2}\.[0-9]{6}))[Zz](?![A-Za-z0-9])"
+    "|(?=[AaPp][Mm](?![A-Za-z0-9]))|(?<=[Vv][0-9])(?<![A-Za-z0-9][Vv][0-9])())"
+)
+"""A digit with what glues a date to a time, a time to its zone or half of the day, or a version to its number."""
+_ACCENTS = re.compile(
+    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
+    "\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
+)
+"""Marks that people leave out: accents, and the vowels of Hebrew and Arabic. Those of Indian scripts are letters."""
+_OWN = frozenset("йўїѓќЙЎЇЃЌ")
+"""Letters of their own that only look as if they had accents."""
+_SPELLED = {"æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i", "ŋ": "n"}
+_BASE = re.compile("LATIN (?:SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """A run of one kind: characters of an unspaced script, letters and digits with their marks, or a single sign.
+
+    Compiled when first needed, for that takes tens of milliseconds.
+    """
+    return re.compile(rf"[{_UNSPACED}]+|{_LETTERS}+(?:[{_MARKS}]+{_LETTERS}*)*|[{_SIGNS}]")
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    return re.compile(f"[{_UNSPACED}]")
+
+
+def plain(text: str) -> str:
+    """The text as it is compared: one width, one form of every character, no case."""
+    if text.isascii():
+        return text.lower()
+    text = text.translate(_TYPED)
+    if text.isascii():
+        return text.lower()
+    return (text if is_normalized("NFKC", text) else normalize("NFKC", text)).casefold()
+
+
+def _unglued(text: str) -> str:
+    """The text with blanks in dates, times and versions where words end."""
+    return _GLUED.sub(lambda found: f"{found[0][0]} " if found[1] is None else f" {found[0]}", text)
+
+
+class _Bare(dict[int, str]):
+    """By code, what a character is without width and accents, in its own case; found out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        whole = normalize("NFKC", _TYPED.get(code, chr(code)))
+        kept, low = ("".join(map(_base, text)) for text in (whole, whole.casefold()))
+        self[code] = kept if kept.casefold() == low and len(kept) == len(low) else low
+        return self[code]
+
+
+BARE = _Bare()
+"""For `str.translate`: a text without width and accents. Without case its characters still stand at the same places."""
+
+
+def _base(sign: str) -> str:
+    """A character without its accent, or as people without it on their keyboard write it."""
+    if sign.isascii() or sign in _OWN or is_unspaced(sign):
+        return sign
+    found = []
+    for letter in _ACCENTS.sub("", normalize("NFD", sign)):
+        spelled = _SPELLED.get(letter.lower())
+        base = spelled if letter.islower() or not spelled else spelled.upper()
+        with_sign = None if base else _BASE.match(name(letter, ""))
+        if with_sign:
+            base = with_sign[1].lower() if letter.islower() else with_sign[1]
+        found.append(base or letter)
+    return normalize("NFC", "".join(found))
+
+
+def runs(text: str) -> list[str]:
+    """The runs of a plain text, in order."""
+    text = _unglued(text)
+    return _ASCII.findall(text) if text.isascii() else _word().findall(text)
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text, in order."""
+    return _terms(plain(text), joined=_JOINT.search(text) is not None)
+
+
+def cut(text: str) -> tuple[list[str], list[str]]:
+    """The terms of a text in order, and the parts of its compound names; one look at the text serves both."""
+    joined = _JOINT.search(text) is not None
+    return _terms(plain(text), joined=joined), _parts(text) if joined else []
+
+
+def _terms(text: str, *, joined: bool) -> list[str]:
+    if text.isascii():
+        words = (_unglued(text) if joined else text).translate(_WORDS_ONLY).split()
+        return words if len(text) <= LONGEST else _shortened(words)
+    found: list[str] = []
+    for run in _word().findall(_unglued(text)):
+        if run.isascii():
+            found.append(run[:LONGEST])
+        elif is_unspaced(run):
+            found += map(str.__add__, run, run[1:])
+            found.append(run[-1])
+        else:
+            found.append(run.translate(BARE)[:LONGEST])
+    return found
+
+
+def _shortened(words: list[str]) -> list[str]:
+    return [word[:LONGEST] for word in words] if max(map(len, words), default=0) > LONGEST else words
+
+
+def _parts(text: str) -> list[str]:
+    """Further terms that lead to compound names: the pieces of each in a row, then what pieces make together."""
+    found: list[str] = []
+    together: dict[str, None] = {}
+    for word in dict.fromkeys(_ALNUM.findall(_unglued(text))):
+        if 2 < len(word) <= LONGEST or (len(word) == 2 and not word.isalpha()):
+            pieces = _PIECE.findall(word)
+            if 1 < len(pieces) <= _MOST_PIECES:
+                pieces = list(map(str.lower, pieces))
+                found += (*pieces, APART)
+                if len(pieces) > 2 and not _DATA.fullmatch(word):
+                    together.update(_neighbours(pieces))
+    return [*found, *together]
+
+
+def _neighbours(pieces: list[str]) -> Iterator[tuple[str, None]]:
+    """What pieces next to each other make together, from every one that is no number; not the whole word."""
+    for first in range(len(pieces)):
+        for last in range(first + 2, len(pieces) + 1) if pieces[first].isalpha() else ():
+            if last - first < len(pieces):
+                yield "".join(pieces[first:last]), None
+
+
+def are_one_word(signs: str) -> bool:
+    """Whether characters next to each other are of one word, whatever stands before them; not in unspaced scripts."""
+    return signs.isalnum() if signs.isascii() else _word().fullmatch(f"x{signs}") is not None
+
+
+def is_unspaced(run: str) -> bool:
+    """Whether a run is of a script in which words are not told apart by blanks."""
+    return not run.isascii() and _unspaced().match(run) is not None
+
+
+_STOP: Final = (
+    "a about after am an and are as at be been before being but by can could d did do does doing for from had has"
+    " have having he her him his how i if in into is it its ll m may me might must my no not of on or our over re s"
+    " shall she should so t than that the their them then these they this those to ve was we were what when where"
+    " which who whom whose why will with would you your"
+)
+STOP: Final = frozenset(_STOP.split())
+"""Words that say nothing of what a question is about."""
+_SMALL_TALK: Final = (
+    "alright bye continue cool exactly fine go good goodbye great hello hey hi next nice no ok okay perfect please"
+    " proceed right sure thank thanks yeah yep yes 谢谢 多谢 好的 好吧 好 你好 您好 嗯 是 是的 对 对的 可以 行 没错"
+    " 继续 请继续 下一步 再见"
+)
+SMALL_TALK: Final = frozenset(_SMALL_TALK.split())
+"""A message of nothing but these asks for nothing."""
+_FORMS: Final = (
+    "go went gone;buy bought;see saw seen;take took taken;get got gotten;make made;give gave given;come came;find"
+    " found;think thought;tell told;feel felt;leave left;bring brought;begin began begun;keep kept;hold held;write"
+    " wrote written;stand stood;hear heard;mean meant;meet met;run ran;pay paid;sit sat;speak spoke spoken;lead"
+    " led;grow grew grown;lose lost;fall fell fallen;send sent;build built;draw drew drawn;break broke broken;spend"
+    " spent;rise rose risen;drive drove driven;wear wore worn;choose chose chosen;win won;teach taught;catch"
+    " caught;fly flew flown;sing sang sung;swim swam swum;eat ate eaten;sell sold;sleep slept;ride rode ridden;know"
+    " knew known;say said;become became;child children;man men;woman women;person people;foot feet;tooth teeth"
+)
+_IRREGULAR: Final = {form: forms.split()[0] for forms in _FORMS.split(";") for form in forms.split()[1:]}
+
+
+@lru_cache(maxsize=1 << 15)
+def stem(word: str) -> str:
+    """The word without its ending."""
+    if not word.isascii() or len(word) < 4:
+        return _IRREGULAR.get(word, word)
+    word = _singular(_IRREGULAR.get(word, word))
+    for ending in ("ing", "ed"):
+        if len(word) > len(ending) + 3 and word.endswith(ending):
+            word = word[: -len(ending)]
+            return word[:-1] if word[-1] == word[-2] and word[-1] not in "lsz" else word
+    return word[:-1] if len(word) > 4 and word.endswith("e") else word
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word

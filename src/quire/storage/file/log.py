@@ -1,0 +1,415 @@
+"""A commit log: one checksummed frame a commit, appended and never changed.
+
+An unreadable stretch at the end is a tail that a crash tore: it was never acknowledged. An unreadable stretch with
+readable frames after it is damage.
+
+One context's log in a folder, and the readable files that follow it: opening, appending, catching up, rewriting.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct as Layout
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from quire.core.records import decode_head
+from quire.errors import Conflict, Corrupt, QuireError, StorageFailure
+from quire.storage.base import FAMILIES, Commit, Delete, Family, Head, Patch, Put, Record, Write, file_name, plain_name
+from quire.storage.file.mirror import Mirror
+from quire.storage.memory import Row, Table
+
+_MAGIC = b"\xffQL1"
+_LAYOUT = Layout(">4sIII")  # magic, size of the description, size of the values, checksum of both
+_PUT, _PATCH, _DELETE = 0, 1, 2
+_NUMBERS = {family: number for number, family in enumerate(FAMILIES)}
+
+
+class Entry(NamedTuple):
+    """One write of a frame; `offset` and `size` say where in the log its value is."""
+
+    kind: int
+    family: Family
+    key: int
+    group: int | None
+    order: bytes
+    offset: int
+    size: int
+
+    @property
+    def is_put(self) -> bool:
+        return self.kind == _PUT
+
+    @property
+    def is_delete(self) -> bool:
+        return self.kind == _DELETE
+
+
+class Frame(NamedTuple):
+    """One commit as the log has it, from `start` to `end`."""
+
+    start: int
+    end: int
+    version: int
+    head: bytes
+    entries: list[Entry]
+
+
+def encode_frame(commit: Commit) -> bytes:
+    """The commit as bytes to append."""
+    rows: list[tuple[int, int, int, int | None, bytes, int]] = []
+    values: list[bytes] = []
+    for write in commit.writes:
+        number = _NUMBERS[write.family]
+        match write:
+            case Put():
+                rows.append((_PUT, number, write.key, write.group, write.order, len(write.value)))
+                values.append(write.value)
+            case Patch():
+                rows.append((_PATCH, number, write.key, None, b"", len(write.value)))
+                values.append(write.value)
+            case Delete():
+                rows.append((_DELETE, number, write.key, None, b"", 0))
+    description = msgspec.msgpack.encode((commit.version, commit.head, rows))
+    data = b"".join(values)
+    checksum = crc32(data, crc32(description))
+    return _LAYOUT.pack(_MAGIC, len(description), len(data), checksum) + description + data
+
+
+FRAME_HEAD = _LAYOUT.size
+"""How many bytes of a frame tell its size."""
+
+
+def holds_frame(head: bytes, size: int) -> bool:
+    """Whether a stretch of so many bytes that begins with this frame head holds the whole frame."""
+    if len(head) < FRAME_HEAD:
+        return False
+    magic, described, valued, _ = _LAYOUT.unpack(head)
+    return bool(magic == _MAGIC and FRAME_HEAD + described + valued <= size)
+
+
+def read_frames(data: bytes, base: int) -> Iterator[Frame]:
+    """The frames of a stretch of log that starts at offset `base`, up to a torn tail, if there is one.
+
+    Raises `Corrupt` if there are whole frames after an unreadable one.
+    """
+    position = 0
+    while position < len(data):
+        frame = _read_frame(data, position, base)
+        if frame is None:
+            _refuse_damage(data, position, base)
+            return
+        yield frame
+        position = frame.end - base
+
+
+def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
+    start = position + _LAYOUT.size
+    if start > len(data):
+        return None
+    magic, described, valued, checksum = _LAYOUT.unpack_from(data, position)
+    values = start + described
+    end = values + valued
+    if magic != _MAGIC or end > len(data):
+        return None
+    description = data[start:values]
+    if crc32(memoryview(data)[values:end], crc32(description)) != checksum:
+        return None
+    try:
+        version, head, rows = msgspec.msgpack.decode(description)
+        entries = []
+        offset = base + values
+        for kind, number, key, group, order, size in rows:
+            entries.append(Entry(kind, FAMILIES[number], key, group, order, offset, size))
+            offset += size
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
+        return None
+    return Frame(base + position, base + end, version, head, entries)
+
+
+def _refuse_damage(data: bytes, position: int, base: int) -> None:
+    """Raise if a whole frame follows on an unreadable one."""
+    following = data.find(_MAGIC, position + 1)
+    while following >= 0:
+        if _read_frame(data, following, base) is not None:
+            raise Corrupt(f"The log is damaged at byte {base + position}; the commits after it are intact.")
+        following = data.find(_MAGIC, following + 1)
+
+
+_TITLE = b"quire log 1 "
+_STAMP_EVERY = 256
+_PART_BYTES = 1 << 20
+Place = tuple[int, int]
+"""Where a value is in the log: (offset, size)."""
+
+
+class FolderLog:
+    """One context's log: its records by place, its head, and the readable files that follow it."""
+
+    def __init__(self, folder: Path, context: str) -> None:
+        self.table: Table[Place] = Table()
+        self.head: Head | None = None
+        self._folder = folder
+        self._context = context
+        self._path = folder / "log"
+        self._title = _TITLE + json.dumps(context).encode() + b"\n"
+        self._descriptor: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._identity = identity(os.fstat(self._descriptor))
+        self._end = 0
+        self._mirror = Mirror(folder)
+        self._stamped, self._files = self._read_stamp()
+        self._unmirrored: set[tuple[Family, int]] = set()
+        self._since_stamp = 0
+        self._rebuild = False
+        self.closed = False
+
+    @property
+    def _file(self) -> int:
+        """The open file; one that was parked is opened again."""
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            if identity(os.fstat(self._descriptor)) != self._identity:
+                self.close()
+                raise StorageFailure(f"The context in {str(self._folder)!r} was dropped: refresh() and retry.")
+        return self._descriptor
+
+    def park(self) -> None:
+        """Give the file back to the system until it is needed again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def start(self) -> None:
+        """Read the log for the first time. Raises `Corrupt` if it ends before a point it had reached in order."""
+        self.catch_up()
+        if self._end < self._stamped:
+            if self.head is None:
+                raise log_lost(self._folder)
+            raise Corrupt(f"{str(self._path)!r} is damaged after byte {self._end} of {self._stamped}.")
+        torn = os.fstat(self._file).st_size > self._end
+        self._rebuild = torn or self._files != self._mirror.count()  # the readable files say more or less than the log
+
+    def is_current(self) -> bool:
+        """Whether the file this log reads is still the one at its path, and has all that was read of it."""
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return identity(there) == self._identity and there.st_size >= self._end
+
+    def catch_up(self) -> None:
+        """Take in what was appended since the last look. Raises `Corrupt`."""
+        if self._end == 0:
+            title = os.pread(self._file, len(self._title), 0)
+            if title != self._title:
+                if self._title.startswith(title):  # killed while creating it
+                    return
+                raise Corrupt(f"{str(self._path)!r} does not begin like a log of this context.")
+            self._end = len(title)
+        data = _read(self._file, self._end)
+        for frame in read_frames(data, self._end):
+            self._apply(frame)
+
+    def append(self, commit: Commit, *, full: bool) -> None:
+        """Append a commit and, with `full`, wait until it is on disk. The file lock is held."""
+        created = self._end == 0
+        start = len(self._title) if created else self._end
+        frame = encode_frame(commit)
+        data = self._title + frame if created else frame
+        try:
+            os.ftruncate(self._file, start if not created else 0)  # a torn tail, if there is one
+            _write(self._file, data, start - (len(self._title) if created else 0))
+            if full or created:
+                os.fdatasync(self._file)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file, 0 if created else start)
+            raise
+        if created:
+            sync_folder(self._folder)
+            sync_folder(self._folder.parent)
+        self._apply(next(read_frames(frame, start)))
+
+    def rewrite(self) -> None:
+        """Put a log in the place of this one that holds what is there now and no history. The file lock is held."""
+        if self.head is None:
+            return
+        fresh = self._path.with_name("log.new")
+        file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            end = len(self._title)
+            _write(file, self._title, 0)
+            for writes in self._everything():
+                frame = encode_frame(Commit(0, self.head.version, self.head.value, writes))
+                _write(file, frame, end)
+                end += len(frame)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        (self._folder / "stamp.json").unlink(missing_ok=True)  # it speaks of the old log
+        os.replace(fresh, self._path)
+        sync_folder(self._folder)
+
+    def _everything(self) -> Iterator[list[Write]]:
+        """All records, in parts of about a megabyte."""
+        part: list[Write] = []
+        size = 0
+        for family, key in sorted(self.table.keys()):
+            row = self.table.get(family, key)
+            if row is not None:
+                record = self.record(key, row)
+                part.append(Put(family, key, record.value, record.group, record.order))
+                size += len(record.value)
+                if size > _PART_BYTES:
+                    yield part
+                    part, size = [], 0
+        yield part
+
+    def record(self, key: int, row: Row[Place]) -> Record:
+        """A record with its value read from the log."""
+        offset, size = row.value
+        value = os.pread(self._file, size, offset) if size else b""
+        if len(value) < size:  # another writer took back a commit that it could not finish
+            raise Conflict(f"The context in {str(self._folder)!r} was changed by another writer: refresh() and retry.")
+        return Record(key, value, row.group, row.order)
+
+    def mirror(self) -> None:
+        """Write the readable files of what changed. They are a courtesy: a failure here does not undo the commit.
+
+        The file lock is held.
+        """
+        if self.head is None or self.head.version < 0 or not (self._unmirrored or self._rebuild):
+            return
+        with suppress(OSError, QuireError):
+            if self._rebuild:
+                self._mirror.clear()
+                self._unmirrored = set(self.table.keys())
+                self._rebuild = False
+            self._mirror.write(decode_head(self.head.value), self._unmirrored, self._lookup)
+            self._unmirrored.clear()
+            self._since_stamp += 1
+            if self._since_stamp >= _STAMP_EVERY:
+                self.stamp()
+
+    def stamp(self) -> None:
+        """Note how far the readable files are, and that the log reached so far."""
+        if self.head is None or self._unmirrored or self._rebuild:
+            return
+        os.fdatasync(self._file)
+        (self._folder / "stamp.json").touch()
+        stamp: dict[str, str | int] = {"context": self._context, "version": self.head.version, "size": self._end}
+        stamp["files"] = self._mirror.count()
+        fresh = self._folder / "stamp.json.new"
+        fresh.write_text(json.dumps(stamp))
+        os.replace(fresh, self._folder / "stamp.json")
+        self._since_stamp = 0
+
+    def close(self) -> None:
+        self.closed = True
+        self.park()
+
+    def _apply(self, frame: Frame) -> None:
+        for entry in frame.entries:
+            family, key = entry.family, entry.key
+            if entry.is_delete:
+                self.table.delete(family, key)
+            else:
+                old = self.table.get(family, key)
+                group, order = (old.group, old.order) if old and not entry.is_put else (entry.group, entry.order)
+                if entry.is_put or old:
+                    self.table.put(family, key, (entry.offset, entry.size), group, order)
+            if frame.start >= self._stamped:
+                self._unmirrored.add((family, key))
+        self.head = Head(frame.version, frame.head)
+        self._end = frame.end
+
+    def _lookup(self, family: Family, key: int) -> Record | None:
+        row = self.table.get(family, key)
+        return self.record(key, row) if row else None
+
+    def _read_stamp(self) -> tuple[int, int]:
+        """How far the log was at the last orderly moment, and how many readable files there were."""
+        try:
+            stamp = json.loads((self._folder / "stamp.json").read_bytes())
+            return int(stamp["size"]), int(stamp["files"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return 0, -1
+
+
+def has_log(folder: Path) -> bool:
+    """Whether a folder holds the log of a context whose first commit is whole."""
+    try:
+        with open(folder / "log", "rb") as log:
+            first = log.readline(4_096)
+            size = os.fstat(log.fileno()).st_size - len(first)
+            return first.startswith(_TITLE) and holds_frame(log.read(FRAME_HEAD), size)
+    except OSError:
+        return False
+
+
+def has_traces(folder: Path) -> bool:
+    """Whether there is something in a folder that is only ever written after the log was."""
+    return any((folder / name).exists() for name in ("stamp.json", "segments.json", "pages"))
+
+
+def log_lost(folder: Path) -> Corrupt:
+    """The error for a folder that has lost its log."""
+    return Corrupt(
+        f"{str(folder)!r} held a context, and its log, which is the context, is gone or cut to nothing: put the log"
+        " back from a backup, or delete the context. The readable files in pages/ may tell what it was."
+    )
+
+
+def name_in(folder: Path) -> str | None:
+    """The name of the context that a folder is for; None if it cannot be told."""
+    name = plain_name(folder.name)
+    if name is not None:
+        return name
+    for look in (_titled, _stamped):  # a long name: the folder's own ends in a hash of it
+        try:
+            found = look(folder)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        if file_name(found) == folder.name:
+            return found
+    return None
+
+
+def _titled(folder: Path) -> str:
+    with open(folder / "log", "rb") as log:
+        return str(json.loads(log.readline(4_096).removeprefix(_TITLE)))
+
+
+def _stamped(folder: Path) -> str:
+    return str(json.loads((folder / "stamp.json").read_bytes())["context"])
+
+
+def _read(file: int, offset: int) -> bytes:
+    parts = []
+    while part := os.pread(file, 1 << 24, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def identity(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino

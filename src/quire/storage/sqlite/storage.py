@@ -1,0 +1,461 @@
+"""The default backend: one SQLite file in WAL mode, many contexts, one table a family.
+
+Numbers of dropped contexts are not used again: a stale handle can only meet `Conflict`. A fork copies pages and shares
+what is immutable (see `shares`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+import apsw
+
+from quire.errors import Conflict, Corrupt, InvalidValue, NewerFormat, StorageFailure
+from quire.storage.base import (
+    GROUPED,
+    IMMUTABLE,
+    KEY_BITS,
+    MAX_KEY,
+    Commit,
+    Durability,
+    Family,
+    Head,
+    Patch,
+    Put,
+    Record,
+    check_context_name,
+    check_durability,
+    check_path,
+    conflict,
+)
+from quire.storage.overlay import Opened
+from quire.storage.sqlite.forks import Shares
+from quire.storage.sqlite.schema import (
+    APPLICATION_ID,
+    COLUMNS,
+    COPY,
+    DELETE,
+    GET,
+    GROUP_BITS,
+    HEAD_AND_BEYOND,
+    MAX_CONTEXT,
+    MIGRATIONS,
+    MOVE,
+    MOVE_UNSEEN,
+    PATCH,
+    PUT,
+    WITHIN,
+    Guard,
+    Row,
+    head_of,
+    name_of,
+    record_of,
+    size_of,
+)
+
+if TYPE_CHECKING:
+    from quire.storage.base import Symptom
+    from quire.storage.sqlite.maintenance import FtsCheck
+    from quire.storage.sqlite.search import FtsIndex, FtsIndexes
+
+_CHUNK = 256
+_CHUNK_BYTES = 1 << 20
+_PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
+_CHECKPOINT_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
+
+
+class SQLiteStorage:
+    """Records in one SQLite file. Several processes and threads can share it.
+
+    `durability="normal"` survives `kill -9`; `"full"` survives power loss too. A lock held longer than `busy_seconds`
+    is `Busy`. With `read_only` the file is not written to; where its folder cannot be written to either, what others
+    write meanwhile may not be seen.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: Durability = "normal",
+        busy_seconds: float = 5.0,
+        read_only: bool = False,
+    ) -> None:
+        self.path = check_path(path)
+        self.durability = check_durability(durability)
+        self._guard = Guard(self.path)
+        self._numbers: dict[str, int] = {}
+        with self._guard:
+            try:
+                limit = int(busy_seconds * 1_000)
+                self._db = read_only_connection(self.path, limit) if read_only else apsw.Connection(str(self.path))
+            except apsw.CantOpenError as error:
+                why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
+                raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
+            self._shares = Shares(self._db)
+            self._write = self._db.cursor().execute  # one cursor for all writes: a tenth of a commit is making new ones
+            try:
+                self._prepare(busy_seconds, read_only)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def head(self, context: str) -> Head | None:
+        check_context_name(context)
+        with self._guard:
+            row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).get
+            if row is None:
+                self._numbers.pop(context, None)
+                return None
+            self._numbers[context] = row[0]
+            return head_of(context, row[1], row[2])
+
+    def opened(self, context: str) -> Opened:
+        """The head as `head` gives it. Raises `Corrupt` if it is an older one: who goes on from there overwrites."""
+        check_context_name(context)
+        with self._guard:
+            row = self._db.execute(HEAD_AND_BEYOND, (context,)).get
+            if row is None:
+                self._numbers.pop(context, None)
+                return Opened(None, self)
+            self._numbers[context] = row[0]
+        head = head_of(context, row[1], row[2])
+        if row[3] and head.version > 0:
+            raise Corrupt(
+                f"The head of context {context!r} is damaged: it is an older one, at version {head.version}, and the"
+                " journal goes on after that. Restore the context from a backup."
+            )
+        return Opened(head, self)
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        with self._guard:
+            number = self._numbers.get(context) or self._number(context)
+            if family in IMMUTABLE:
+                owner = self._shares.owner(number, family, key)
+                row = self._db.execute(GET[family], (owner << KEY_BITS | key, number << KEY_BITS)).get
+            else:
+                row = self._db.execute(GET[family], (number << KEY_BITS | key,)).get if number else None
+        return record_of(family, (key, *row)) if row else None
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        sql = f"{WITHIN[family]} ORDER BY id {'DESC' if reverse else 'ASC'} LIMIT {_CHUNK}"
+        start, stop = max(start, 0), min(stop, MAX_KEY)
+        with self._guard:
+            number = self._number(context)
+            spans = self._shares.spans(number, family, start, stop) if number else []
+        reader = (number << KEY_BITS,) if family in IMMUTABLE else ()
+        for owner, first, last in reversed(spans) if reverse else spans:
+            base, more = owner << KEY_BITS, True
+            while more and first <= last:
+                rows, more = self._chunk(sql, (base | first, base | last, *reader))
+                yield from (record_of(family, row) for row in rows)
+                if more:
+                    reached = rows[-1][0] & MAX_KEY
+                    first, last = (first, reached - 1) if reverse else (reached + 1, last)
+
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
+        sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE grp = ?"
+        ordered = f" ORDER BY ord {order}, id {order} LIMIT ?"
+        limit = 64 if after is None and not reverse else 2  # who looks beyond a place or backwards wants a neighbour
+        while True:
+            with self._guard:
+                number = self._number(context)
+                if not number:
+                    return
+                values: list[int | bytes] = [number << GROUP_BITS | group]
+                where = ""
+                if after is not None:
+                    where = f" AND (ord, id) {beyond} (?, ?)"
+                    values += [after[0], number << KEY_BITS | after[1]]
+                rows: list[Row] = self._db.execute(sql + where + ordered, [*values, limit]).fetchall()
+            yield from (record_of(family, row) for row in rows)
+            if len(rows) < limit:
+                return
+            limit = min(max(limit * 32, 64), _CHUNK)
+            after = (rows[-1][3], rows[-1][0] & MAX_KEY)
+
+    def commit(self, context: str, commit: Commit) -> None:
+        with self._guard:
+            self._shares.load(self._numbers.get(context, 0))
+            self._write("BEGIN IMMEDIATE")
+            try:
+                self._apply(self._move_head(context, commit), commit)
+                self._write("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        check_context_name(context)
+        check_context_name(target)
+        with self._guard:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
+                if row is None or not commit.follows(head_of(context, row[1], row[2])):
+                    raise self._conflict(context, commit.expect)
+                source, number = row[0], self._new_head(target, commit)
+                for family, sql in COPY.items():
+                    last = min(below.get(family, MAX_KEY + 1) - 1, MAX_KEY)
+                    self._db.execute(sql, {"source": source, "target": number, "last": last})
+                ends = {family: self._shares.end_of(source, family) for family in IMMUTABLE}
+                self._shares.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
+                self._apply(number, commit)
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def contexts(self, after: str = "") -> Iterator[str]:
+        while True:
+            with self._guard:
+                sql = f"SELECT name FROM context WHERE name > ? ORDER BY name LIMIT {_CHUNK}"
+                names = [row[0] for row in self._db.execute(sql, (after,))]
+            yield from map(name_of, names)
+            if len(names) < _CHUNK:
+                return
+            after = names[-1]
+
+    def drop(self, context: str) -> None:
+        check_context_name(context)
+        with self._guard:
+            try:
+                self._drop(context)
+            except (apsw.CorruptError, apsw.SQLError):  # if it is the search index that is damaged, only that
+                self._indexes.make_anew()
+                self._drop(context)
+            self._numbers.pop(context, None)
+
+    def search(self, context: str) -> "FtsIndex":
+        """The search index of a context, kept in the same file."""
+        from quire.storage.sqlite.search import FtsIndex
+
+        return FtsIndex(self._indexes, lambda: self._number(context))
+
+    def search_check(self) -> "FtsCheck":
+        """An examination of the search indexes of all contexts."""
+        from quire.storage.sqlite.maintenance import FtsCheck
+
+        return FtsCheck(self._indexes, self._number)
+
+    @cached_property
+    def _indexes(self) -> "FtsIndexes":
+        from quire.storage.sqlite.search import FtsIndexes  # late: not every program searches
+
+        return FtsIndexes(self._db, self._guard)
+
+    def copy_to(self, path: Path, report: Callable[[int], None] | None = None) -> list[str]:
+        """Copy the whole file as it is now to a new one, while others write; what was found wrong below the contexts.
+
+        `report` hears the bytes done so far. Raises `Corrupt`, and `OSError` if the new file cannot be written.
+        """
+        from quire.storage.sqlite.maintenance import copy_file
+
+        with self._guard.errors():
+            return copy_file(self.path, path, report)
+
+    def examine(self, *, repair: bool = False) -> "list[Symptom]":
+        """What is wrong with the file below the level of contexts; with `repair`, what can be made anew is."""
+        from quire.storage.sqlite.maintenance import examine_file
+
+        with self._guard:
+            return examine_file(self._db, self._indexes, repair=repair)
+
+    def scrub(self, contexts: Sequence[str]) -> None:
+        """Rewrite the file, so that nothing is left in it of what was deleted or overwritten in any context."""
+        from quire.storage.sqlite.maintenance import scrub_file
+
+        with self._guard:
+            scrub_file(self._db, self._shares, self._indexes)
+
+    @contextmanager
+    def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:
+        """The file as it is now, whatever is committed meanwhile. The log grows while it is open."""
+        still = SQLiteStorage(self.path)
+        try:
+            with still._guard:
+                still._db.execute("BEGIN")
+                still.head(context)  # the moment is that of the first look
+            yield still
+        finally:
+            still.close()
+
+    def close(self) -> None:
+        with self._guard:
+            self._db.close()
+
+    def _drop(self, context: str) -> None:
+        execute = self._db.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            number = execute("SELECT id FROM context WHERE name = ?", (context,)).get
+            if number:
+                execute("DELETE FROM context WHERE id = ?", (number,))
+                self._shares.clear(number)
+                self._indexes.clear(number)
+            execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _move_head(self, context: str, commit: Commit) -> int:
+        """Set the context's version if it is the expected one; return the context's number."""
+        if commit.expect == 0:
+            return self._new_head(context, commit)
+        number = self._numbers.get(context) or self._number(context)
+        values = (commit.version, commit.head, number, commit.expect)
+        if commit.seen:
+            self._write(MOVE, (*values, commit.seen))
+        else:
+            self._write(MOVE_UNSEEN, values)
+        if self._db.changes() != 1:
+            raise self._conflict(context, commit.expect)
+        return number
+
+    def _apply(self, number: int, commit: Commit) -> None:
+        """Make a commit's writes in the open transaction."""
+        execute = self._write
+        base = number << KEY_BITS
+        for write in commit.writes:
+            family, row = write.family, base | write.key
+            if isinstance(write, Put):
+                if family in GROUPED:
+                    group = None if write.group is None else number << GROUP_BITS | write.group
+                    execute(PUT[family], (row, group, write.order, write.value))
+                    continue
+                if family in IMMUTABLE:
+                    self._shares.check_own(number, family, write.key)
+                execute(PUT[family], (row, write.value))
+            elif isinstance(write, Patch):
+                execute(PATCH[family], (write.value, row))
+            elif family in IMMUTABLE:
+                self._shares.delete(number, family, write.key)
+            else:
+                execute(DELETE[family], (row,))
+
+    def _new_head(self, context: str, commit: Commit) -> int:
+        check_context_name(context)
+        self._numbers.pop(context, None)  # of a context of that name that was dropped
+        self._db.execute(
+            "INSERT INTO context (name, version, head) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (context, commit.version, commit.head),
+        )
+        if self._db.changes() != 1:
+            raise self._conflict(context, 0)
+        number = self._db.last_insert_rowid()
+        if number > MAX_CONTEXT:
+            raise StorageFailure(f"{str(self.path)!r} has held {MAX_CONTEXT:,} contexts, its limit: start a new file.")
+        return number
+
+    def _conflict(self, context: str, expect: int) -> Conflict:
+        row = self._db.execute("SELECT version, head FROM context WHERE name = ?", (context,)).get
+        return conflict(context, head_of(context, *row) if row else None, expect)
+
+    def _number(self, context: str) -> int:
+        """The context's number, or 0 if it does not exist."""
+        number = self._numbers.get(context)
+        if number is None:
+            number = self._db.execute("SELECT id FROM context WHERE name = ?", (check_context_name(context),)).get
+            if number is None:
+                return 0
+            if not self._db.in_transaction:  # a number seen inside a commit may yet be rolled back
+                self._numbers[context] = number
+        return number
+
+    def _chunk(self, sql: str, values: tuple[int, ...]) -> tuple[list[Row], bool]:
+        with self._guard:
+            return _take(self._db.execute(sql, values))
+
+    def _prepare(self, busy_seconds: float, read_only: bool) -> None:
+        """Make the file ready for work, but only after a look that it is ours or empty."""
+        self._db.set_busy_timeout(int(busy_seconds * 1_000))
+        with self._db:  # one look at one state: another process may be making the tables right now
+            version = self._schema()
+        if read_only:
+            if version < len(MIGRATIONS):
+                raise StorageFailure(f"{str(self.path)!r} has schema {version}: open it for writing once, then read.")
+            return
+        if not version:
+            self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+        self._use_wal(monotonic() + busy_seconds)
+        self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
+        if version < len(MIGRATIONS):
+            self._migrate()
+
+    def _use_wal(self, deadline: float) -> None:
+        """Switch to the write-ahead log, waiting for others by hand: SQLite's own waiting leaves this one out."""
+        while True:
+            try:
+                self._db.pragma("journal_mode", "wal")
+                return
+            except apsw.BusyError:
+                if monotonic() > deadline:
+                    raise
+                sleep(0.005)
+
+    def _schema(self) -> int:
+        """The file's schema version, 0 if it is empty. Raises if another program or a newer quire made it."""
+        version, program = self._db.pragma("user_version"), self._db.pragma("application_id")
+        if program != APPLICATION_ID and (version or program or self._db.execute("SELECT 1 FROM sqlite_schema").get):
+            raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
+        if version > len(MIGRATIONS):
+            raise NewerFormat(
+                f"{str(self.path)!r} has schema {version}; this quire reads up to {len(MIGRATIONS)}."
+                " Install a newer quire."
+            )
+        return int(version)
+
+    def _migrate(self) -> None:
+        """Bring the file to this schema, in one transaction."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for step in MIGRATIONS[self._schema() :]:
+                self._db.execute(step)
+            self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        """End the transaction without masking the error that got us here."""
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except apsw.Error:
+            pass
+
+
+def read_only_connection(path: Path, busy_milliseconds: int) -> apsw.Connection:
+    """A connection that writes nothing; of a file whose folder cannot be written to, as it stands there."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    url = path.absolute().as_uri()
+    try:
+        db = apsw.Connection(f"{url}?mode=ro", flags=flags)
+        db.set_busy_timeout(busy_milliseconds)
+        db.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        return db
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        return apsw.Connection(f"{url}?immutable=1", flags=flags)
+
+
+def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:
+    """The rows of a cursor, cut after the first megabyte, for bodies can be large; and whether there may be more."""
+    rows: list[Row] = []
+    size = 0
+    for row in cursor:
+        rows.append(row)
+        size += size_of(row)
+        if size > _CHUNK_BYTES:
+            cursor.close(True)
+            return rows, True
+    return rows, len(rows) == _CHUNK

@@ -1,0 +1,91 @@
+"""Opening a storage by URL or path."""
+
+import os
+from pathlib import Path
+
+from quire.errors import InvalidValue, StorageFailure, shown
+from quire.storage.base import Durability, Storage, check_durability, check_path, check_storage, veiled
+from quire.storage.file.storage import FileStorage
+from quire.storage.memory import MemoryStorage
+from quire.storage.sqlite.storage import SQLiteStorage
+
+_OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
+_POSTGRES = ("postgresql", "postgres")
+_FORMS = "memory:, file:DIR, sqlite:FILE, postgresql://USER@HOST/DATABASE, s3://bucket/prefix or a path"
+
+
+def open_storage(where: str | os.PathLike[str], *, durability: Durability = "normal", create: bool = True) -> Storage:
+    """The storage a URL or path names.
+
+    `memory:`, `file:DIR`, `sqlite:FILE` or a path for SQLite, `postgresql://…`, `s3://bucket/prefix`.
+
+    With `create=False` one that is not there is `StorageFailure` instead of a new one.
+    """
+    check_durability(durability)
+    scheme = _scheme(where)
+    if scheme == "s3":
+        from quire.storage.s3 import S3Storage
+
+        return S3Storage.from_url(str(where), durability=durability, create=create)
+    if scheme in _POSTGRES:
+        from quire.storage.postgres import PostgresStorage
+
+        return PostgresStorage(str(where), durability=durability, create=create)
+    opener, path = _parse(where)
+    if opener is None:
+        return MemoryStorage()
+    if not create and not path.exists():
+        raise StorageFailure(f"There is no store at {str(path)!r}.")
+    return opener(path, durability=durability)
+
+
+def storage_at(
+    where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
+) -> tuple[Storage, bool]:
+    """The storage a URL or path names, opened, or the storage given; and whether it was opened here."""
+    if isinstance(where, str | os.PathLike):
+        return open_storage(where, durability=durability, create=create), True
+    return check_storage(where), False
+
+
+def masked(where: object) -> str:
+    """An address as it may be shown: without a password, and shortened where it is not understood."""
+    text = where if isinstance(where, str) else str(where)
+    try:
+        if _scheme(where) == "s3":
+            from quire.storage.s3.client import place_of
+
+            return place_of(text)
+        if _scheme(where) in _POSTGRES:
+            from quire.storage.postgres.connection import parse
+
+            return parse(text).name
+    except InvalidValue:
+        pass
+    return veiled(text)
+
+
+def _scheme(where: object) -> str:
+    """What stands before the colon of a URL, in small letters; empty for a path."""
+    scheme, colon, _ = where.partition(":") if isinstance(where, str) else ("", "", "")
+    return "" if not colon or (len(scheme) == 1 and os.name == "nt") else scheme.lower()  # a drive letter is a path's
+
+
+def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
+    try:
+        return _parse_forms(where)
+    except InvalidValue:
+        quoted = masked(where) if isinstance(where, str | os.PathLike) else where
+        raise InvalidValue(f"Cannot open {shown(quoted)}; give {_FORMS}.") from None
+
+
+def _parse_forms(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
+    scheme = _scheme(where)
+    if not scheme:
+        return SQLiteStorage, check_path(where)
+    rest = str(where)[len(scheme) + 1 :]
+    if scheme == "memory" and not rest:
+        return None, Path()
+    if scheme in _OPENERS:  # scheme:path, scheme://path and scheme:///path
+        return _OPENERS[scheme], check_path(rest.removeprefix("//"))
+    raise InvalidValue(f"Unknown scheme {scheme!r}.")

@@ -1,0 +1,143 @@
+"""Extractive summaries: what was said, in the speaker's own words, shortened; no model is needed.
+
+Planning the summaries that stand for compressed messages.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from quire.core.plan import Plan
+from quire.core.records import Header, PageRecord, segment_number
+from quire.model.messages import Message
+from quire.model.pages import Form, Mark
+from quire.model.text import MAX_DESCRIPTION, in_one_line, one_line
+from quire.system.rules import unpinned
+
+_SENTENCE = re.compile(r"(?<=[。！？!?])|(?<=[.;:])\s")
+_FACT = re.compile(
+    r"https?://[^\s<>\"')\]]+"  # addresses
+    r"|(?<![\w.~/-])(?:[\w.~-]{0,80}/){2,40}[\w.-]{1,80}"  # paths
+    r"|\b[A-Za-z_]\w{0,80}(?:Error|Exception)\b"  # names of errors
+    r"|\b\d{4}-\d{2}-\d{2}(?:T[\d:.Z+-]+)?"  # dates
+    r"|\b[A-Z]{2,}-?\d[\w-]*\b"  # identifiers such as HAT136
+    r"|\b\d[\d,.:]*\d\b"  # numbers of two digits and more
+)
+_LINE = 160
+_DETAIL = 4_000
+_SUMMARY = 400
+
+
+def summarise(messages: Sequence[Message]) -> tuple[str, str]:
+    """A summary in one line, and a longer one with a line for each message, as far as there is room."""
+    lines = [line for message in messages if (line := _line(message))]
+    detail = _fitted(lines, _DETAIL, "\n")
+    short = _fitted([_clipped(line, _LINE // 2) for line in lines], _SUMMARY, " · ")
+    facts = _facts(messages, known=detail)
+    if facts:
+        detail += "\n" + _clipped("Also: " + ", ".join(facts), _DETAIL // 4)
+    return short[:MAX_DESCRIPTION], detail
+
+
+def _line(message: Message) -> str:
+    said = in_one_line(message.text)
+    calls = ", ".join(f"{call.name}({_clipped(in_one_line(call.arguments), 60)})" for call in message.tool_calls)
+    words = " → ".join(part for part in (_first_sentences(said), calls) if part)
+    return f"{message.role.capitalize()}: {words}" if words else ""
+
+
+def _first_sentences(text: str) -> str:
+    """As many whole sentences from the beginning as fit a line, or the beginning of the first."""
+    taken = ""
+    for sentence in _SENTENCE.split(text):
+        if taken and len(taken) + len(sentence) + 1 > _LINE:
+            break
+        taken = f"{taken} {sentence}".strip() if taken and taken[-1] not in "。！？" else taken + sentence
+        if len(taken) > _LINE:
+            break
+    return _clipped(taken, _LINE)
+
+
+def _facts(messages: Sequence[Message], known: str) -> list[str]:
+    """Names, numbers and addresses that the lines above leave out, each once, in order."""
+    found: dict[str, None] = {}
+    for message in messages:
+        for match in _FACT.finditer(message.text[:20_000]):
+            if match.group() not in known:
+                found.setdefault(match.group())
+    return list(found)[:60]
+
+
+def _fitted(lines: Sequence[str], limit: int, separator: str) -> str:
+    """The lines that fit, from both ends towards the middle, with a word on what is left out."""
+    if sum(len(line) + len(separator) for line in lines) <= limit:
+        return separator.join(lines)
+    head: list[str] = []
+    end: list[str] = []
+    room = limit - 30
+    for step in range(len(lines)):
+        line = lines[step // 2] if step % 2 == 0 else lines[-1 - step // 2]
+        room -= len(line) + len(separator)
+        if room < 0:
+            break
+        (head if step % 2 == 0 else end).append(line)
+    left = len(lines) - len(head) - len(end)
+    return separator.join([*head, f"… {left} more …", *reversed(end)])
+
+
+def _clipped(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> PageRecord:
+    """Put a page that stands for a run of messages where the first of them stands."""
+    first = run[0]
+    folder = plan.home_of(first) if first.is_cold or first.parent is None else first.parent
+    rank = plan.rank_before(folder, first.key) if folder == first.parent else plan.append_rank(folder)
+    header = Header(
+        folder=False,
+        name="",
+        description="",
+        **plan.origin(),
+        form=Form.SUMMARY,
+    )
+    page = plan.create(plan.next_key(segment_number(folder)), folder, rank, header)
+    return plan.change(page, **_summary_fields(plan, run, text))
+
+
+def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
+    messages = [plan.message(number).message for page in originals for number in page.header.numbers]
+    short, detail = summarise(messages) if text is None else (_one_line(text), text)
+    many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
+    return {
+        "name": f"Summary of {many}",
+        "description": short,
+        "summary_tokens": plan.count(short),
+        "tokens": plan.count(detail),
+        "body": plan.add_body(detail),
+        "messages": len(messages),
+    }
+
+
+def _one_line(text: str) -> str:
+    return one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
+
+
+def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
+    """Write the summary of compressed messages of a folder anew from those that are left; without any, it goes."""
+    page = plan.page(plan.moved(key))
+    if not isinstance(page, PageRecord) or page.header.form is not Form.SUMMARY:
+        return
+    originals = list(behind(plan, key, folder))
+    if originals:
+        plan.change(page, **_summary_fields(plan, originals, None))
+    else:
+        if not pinned_too:
+            unpinned(plan, page, "remove")
+        plan.remove(page.key)
+
+
+def behind(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
+    """The compressed pages that a summary stands for: they kept their places, wherever the summary is now."""
+    for page in () if folder is None else plan.members(folder, cold=True):
+        if page.header.mark is Mark.COMPRESSED and page.header.standin == summary:
+            yield page

@@ -1,0 +1,494 @@
+"""The messages of exchanges in a JSON document: how they are written, and how they get their numbers back.
+
+Writing the whole context as one JSON document, in the form of the design documents.
+
+Reading a context from a JSON document: older forms too (no types, no per-segment counters).
+
+What breaks an invariant is refused with its place; the rest is planned as a replacement of the whole context, so that
+it is one undoable commit.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec.structs import replace
+
+from quire.core import numbering as ranks
+from quire.core.exchanges import FORMS, exchange_fields
+from quire.core.plan import Plan
+from quire.core.reader import Reader, slot
+from quire.core.records import BATCHES, Header, PageRecord, SegmentRecord, page_key, segment_number
+from quire.core.state import State
+from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.model.clock import as_datetime, as_milliseconds
+from quire.model.messages import Message
+from quire.model.pages import (
+    MAX_NUMBER,
+    Form,
+    Lifecycle,
+    Mark,
+    Permission,
+    SegmentType,
+    Visibility,
+    check_segment_id,
+    format_index,
+    parse_index,
+)
+from quire.model.text import MAX_DESCRIPTION, MAX_NAME, body_text, decode_meta, encode_meta, one_line, readable_json
+from quire.providers import parts as own
+from quire.system.rules import choice, verify, whole_number
+from quire.system.segments import check_conversation
+from quire.system.to_public import to_text
+
+_STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
+
+
+def write(reader: Reader, header: Header) -> dict[str, Any]:
+    """What a leaf's form says of its messages; empty for a text."""
+    form: dict[str, Any] = {}
+    if header.numbers:
+        numbering = reader.numbering()
+        form["messages"] = [
+            msgspec.to_builtins(replace(reader.message(number).message, index=numbering.index(number)))
+            for number in header.numbers
+        ]
+    if header.form in _STORED_FORMS:
+        form["form"] = int(header.form)
+    if header.mark is not Mark.NONE:
+        form["mark"] = int(header.mark)
+    if header.closed:
+        form["closed"] = True
+    if header.standin:
+        form["standin"] = reader.index(reader.moved(header.standin))
+    return form
+
+
+def read(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """The numbers of the messages on every page of a document, stored anew unless they are here already."""
+    found = sorted(_messages(pages), key=lambda item: item[2].index)
+    numbers: dict[str, dict[int, int]] = {}
+    taken: set[int] = set()
+    for page, place, message in found:
+        plain = replace(message, index=-1)
+        number = _known(plan, message.index, keys[page], plain)
+        if number is None or number in taken:
+            number = plan.add_message(keys[page], plain)
+        taken.add(number)
+        numbers.setdefault(page, {})[place] = number
+        for call in message.tool_calls:
+            plan.add_caller(call.id, keys[page])
+    return {page: tuple(places[place] for place in sorted(places)) for page, places in numbers.items()}
+
+
+def fields(
+    plan: Plan, form: Mapping[str, Any], numbers: tuple[int, ...] | None, keys: Mapping[str, int], place: str
+) -> dict[str, Any]:
+    """The header fields that a page's messages and marks give it."""
+    known: dict[str, Any] = {}
+    if numbers:
+        first, *results = (plan.message(number).message for number in numbers)
+        _check_exchange(first, results, f"{place}.messages", marked=form.get("mark", 0) != Mark.NONE)
+        known = {**exchange_fields(plan, numbers), "form": FORMS[first.role], "closed": form.get("closed") is True}
+    elif form.get("form") in _STORED_FORMS:
+        known = {"form": Form(form["form"]), "closed": form.get("closed") is True}
+    mark = choice(Mark, form.get("mark", 0), f"{place}.mark")
+    if mark is not Mark.NONE:
+        if form.get("lifecycle") != Lifecycle.COLD_ARCHIVED:
+            raise InvalidValue(f"The document cannot be read: {place}.mark is set, but the page is not in the archive.")
+        known["mark"] = mark
+        known["standin"] = keys.get(str(form.get("standin", "")), 0)
+    return known
+
+
+def _messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
+    """Every message of a document with its page and its place there."""
+    for page, form in pages.items():
+        listed = form.get("messages", [])
+        place = f"pages[{shown(page)}].messages"
+        if not isinstance(listed, list) or (listed and form.get("type") != "DetailPage"):
+            raise InvalidValue(
+                f"The document cannot be read: {place} is {shown(listed)}; a leaf has a list of messages."
+            )
+        for n, value in enumerate(listed):
+            try:
+                yield page, n, own.read(value, f"{place}[{n}]")
+            except InvalidValue as error:
+                raise InvalidValue(f"The document cannot be read: {error}") from None
+
+
+def _check_exchange(first: Message, results: Sequence[Message], place: str, *, marked: bool) -> None:
+    """Refuse what is no exchange: one message, or calls with their results."""
+    calls = [call.id for call in first.tool_calls]
+    for n, message in enumerate(results, 1):
+        if message.role != "tool" or message.tool_call_id not in calls:
+            raise InvalidValue(
+                f"The document cannot be read: {place}[{n}] is no result of a call in {place}[0]; a page holds one"
+                " message, or an assistant message with the results of its calls."
+            )
+        calls.remove(message.tool_call_id)
+    if first.role == "tool" and not marked:
+        raise InvalidValue(f"The document cannot be read: {place}[0] is a result without its call.")
+
+
+def _known(plan: Plan, index: int, page: int, message: Message) -> int | None:
+    """The number under which this very message already stands on this page."""
+    numbering = plan.state.numbering()
+    if not 0 <= index < numbering.length:
+        return None
+    number = numbering.number(index)
+    record = plan.state.message(number)
+    return number if (record.page, record.message) == (page, message) else None
+
+
+VERSION = 1
+
+
+def marshal(state: State) -> bytes:
+    """The whole context as JSON: all segments and pages, cold and private ones included; the journal not."""
+    live = state.live_segments()
+    segments = []
+    for number, segment in live:
+        counter = state.counters[number]
+        segments.append(
+            {
+                "id": counter.segment,
+                "name": segment.name,
+                "description": segment.description,
+                "type": segment.type,
+                "permission": segment.permission,
+                "maxCapacity": segment.max_capacity,
+                "rootIndex": format_index(counter.segment, 0),
+                "nextIndex": counter.next,
+                "createdAt": _time(segment.created),
+                "updatedAt": _time(segment.updated),
+            }
+        )
+    document = {
+        "version": VERSION,
+        "segments": segments,
+        "pages": {state.index(page.key): _page_form(state, page) for page in state.segment_pages()},
+        "nextIndex": max((state.counters[number].next for number, _ in live), default=1) - 1,
+        "createdAt": _time(state.head.created),
+        "updatedAt": _time(state.head.updated),
+    }
+    if outdated := state.outdated():  # it may be made of two states
+        raise outdated
+    return readable_json(document)
+
+
+def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
+    header = page.header
+    form: dict[str, Any] = {
+        "type": "ContentsPage" if header.folder else "DetailPage",
+        "name": header.name,
+        "description": header.description,
+        "lifecycle": header.lifecycle,
+        "visibility": header.visibility,
+        "parent": "" if page.parent is None or page.is_cold else state.index(page.parent),
+        "pinned": header.pinned,
+        "author": state.actor(header.author),
+        "createdAt": _time(header.created),
+        "updatedAt": _time(header.created + header.age),
+    }
+    if header.meta:
+        form["meta"] = decode_meta(header.meta)
+    if page.is_cold:
+        form["home"] = _home_form(state, page)
+    if header.folder:
+        form["children"] = [state.index(child.key) for child in state.members(page.key)]
+    else:
+        form["detail"] = to_text(state, header)
+        form["messageCount"] = header.messages
+        form |= write(state, header)
+    return form
+
+
+def _home_form(state: State, page: PageRecord) -> dict[str, str]:
+    """Where a cold page would return to: the folder, and the page before it there, cold ones counted."""
+    kept = page.parent is not None and isinstance(state.page(page.parent), PageRecord)  # cold itself, perhaps
+    home = page.parent if kept and page.parent is not None else state.home_of(page)
+    after = slot(page) if kept else None
+    ends = (next(state.members(home, after=after, reverse=True, cold=cold), None) for cold in (False, True))
+    left = max((end for end in ends if end is not None), key=slot, default=None)
+    return {"parent": state.index(home), "after": "" if left is None else state.index(left.key)}
+
+
+def _time(milliseconds: int) -> str:
+    return as_datetime(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def unmarshal(plan: Plan, data: bytes | str) -> None:
+    """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of what is wrong."""
+    document = _Document(_parse(data))
+    plan.settle()
+    _clear(plan)
+    document.plan(plan)
+    if plan.batches():
+        plan.put_note(BATCHES)
+    try:
+        verify(plan)
+        check_conversation(plan)
+    except InvalidOperation as error:
+        if isinstance(error, InvalidValue):
+            raise
+        raise InvalidValue(f"The document breaks a rule: {error}") from None
+
+
+def _parse(data: bytes | str) -> dict[str, Any]:
+    """The document as plain values; stricter than JSON readers usually are."""
+    try:
+        text = data.decode() if isinstance(data, bytes) else data
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except InvalidValue:
+        raise
+    except RecursionError:
+        raise InvalidValue("The document is nested too deeply to be a context.") from None
+    except (ValueError, TypeError) as error:
+        raise InvalidValue(f"The document is not JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise InvalidValue(f"The document is {shown(found)}; an object with segments and pages is needed.")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidValue(f"The document has the key {shown(twice)} twice in one object.")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InvalidValue(f"The document holds {name}, which is no JSON value.")
+
+
+def _clear(plan: Plan) -> None:
+    for page in plan.state.segment_pages():
+        plan.remove(page.key)
+    for number, segment in plan.state.live_segments():
+        plan.put_segment(number, replace(segment, gone=True, updated=plan.now))
+
+
+class _Document:
+    """A parsed document, checked place by place and turned into planned pages."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        version = _field(root, "version", int, "", 1)
+        if version > VERSION:
+            _refuse("version", f"is {version}; this quire reads up to {VERSION}. Install a newer quire")
+        self.pages: dict[str, Any] = _field(root, "pages", dict, "")
+        self.segments: list[Any] = _field(root, "segments", list, "")
+        self.next = _field(root, "nextIndex", int, "", 0)
+        self._keys: dict[str, int] = {}
+        self._claimed: dict[str, list[str]] = {}
+        self._cold: dict[str, dict[str, list[str]]] = {}
+        self._orders: dict[str, list[str]] = {}
+        self._listed_by: dict[str, str] = {}
+        self._messages: dict[str, tuple[int, ...]] = {}
+
+    def plan(self, plan: Plan) -> None:
+        """Plan every segment, then every page."""
+        for position, form in enumerate(self.segments):
+            place = f"segments[{position}]"
+            if not isinstance(form, dict):
+                _refuse(place, f"is {shown(form)}; an object is needed")
+            self._segment(plan, form, place)
+        for index, form in self.pages.items():
+            place = f"pages[{shown(index)}]"
+            if not isinstance(form, dict):
+                _refuse(place, f"is {shown(form)}; an object is needed")
+            self._keys[index] = self._key(plan, index, place)
+            self._claim(index, form)
+        for index, form in self.pages.items():
+            self._children(index, form, f"pages[{shown(index)}]")
+        ranked = self._ranks()
+        self._messages = read(plan, self.pages, self._keys)
+        for index, form in self.pages.items():
+            self._page(plan, index, form, ranked.get(index, b""), f"pages[{shown(index)}]")
+
+    def _segment(self, plan: Plan, form: dict[str, Any], place: str) -> None:
+        segment_id = check_segment_id(_field(form, "id", str, place))
+        known = plan.number_of(segment_id)
+        number = plan.add_counter(segment_id) if known is None else known
+        existing = plan.segments.get(number)
+        if existing is not None and not existing.gone:
+            _refuse(place, f"repeats the id {segment_id!r}")
+        if segment_id == "" and len(self.segments) > 1:
+            _refuse(place, "has the empty id, which only a context's single segment may have")
+        root = format_index(segment_id, 0)
+        if _field(form, "rootIndex", str, place, root) != root:
+            _refuse(f"{place}.rootIndex", f"is {shown(form['rootIndex'])}; it must be {root!r}")
+        if root not in self.pages:
+            _refuse(place, f"has no root page {root!r}")
+        created, updated = _moment(form, "createdAt", place, plan.now), _moment(form, "updatedAt", place, plan.now)
+        record = SegmentRecord(
+            name=one_line(
+                _field(form, "name", str, place, segment_id) or "Pages", f"{place}.name", MAX_NAME, empty=False
+            ),
+            description=one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION),
+            type=choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
+            permission=choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
+            max_capacity=whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
+            position=plan.next_position(),
+            created=created,
+            updated=updated,
+            seq=plan.seq,
+        )
+        plan.put_segment(number, record)
+        following = whole_number(form.get("nextIndex", self.next + 1), f"{place}.nextIndex")
+        if following > MAX_NUMBER:
+            _refuse(f"{place}.nextIndex", f"is {following}; at most {MAX_NUMBER}")
+        plan.use_number(number, max(following - 1, 0))
+
+    def _key(self, plan: Plan, index: str, place: str) -> int:
+        parts = parse_index(index)
+        number = plan.number_of(parts.segment) if parts else None
+        segment = None if number is None else plan.segment(number)
+        if parts is None or number is None or segment is None or segment.gone:
+            _refuse(place, "is not a canonical index of one of the document's segments")
+        plan.use_number(number, parts.number)
+        return page_key(number, parts.number)
+
+    def _claim(self, index: str, form: dict[str, Any]) -> None:
+        """Note which folder a page says it stands in, or would return to."""
+        if form.get("lifecycle") == Lifecycle.COLD_ARCHIVED:
+            parent, after = _home(form)
+            parts = parse_index(index)
+            if not parent and parts:
+                parent = format_index(parts.segment, 0)
+            self._cold.setdefault(parent, {}).setdefault(after, []).append(index)
+        elif isinstance(form.get("parent"), str):
+            self._claimed.setdefault(form["parent"], []).append(index)
+
+    def _children(self, index: str, form: dict[str, Any], place: str) -> None:
+        """Note the order of a folder's children, and that each is listed once, by its parent."""
+        if form.get("type") != "ContentsPage":
+            return
+        listed = _field(form, "children", list, place, self._claimed.get(index, []))
+        for child in listed:
+            if not isinstance(child, str) or child not in self.pages:
+                _refuse(f"{place}.children", f"names {shown(child)}, which is no page of the document")
+            if self.pages[child].get("parent") != index:
+                _refuse(f"{place}.children", f"names {shown(child)}, whose parent is another page")
+            if child in self._listed_by:
+                _refuse(f"{place}.children", f"names {shown(child)} twice")
+            self._listed_by[child] = index
+        self._orders[index] = listed
+
+    def _ranks(self) -> dict[str, bytes]:
+        """A rank for every page but the roots: folder by folder, cold pages standing where they would return to."""
+        return {
+            index: rank
+            for folder, listed in self._orders.items()
+            for order in [self._with_cold(folder, listed)]
+            for index, rank in zip(order, ranks.spaced(len(order)), strict=True)
+        }
+
+    def _with_cold(self, folder: str, listed: list[str]) -> list[str]:
+        following = self._cold.get(folder)
+        if not following:
+            return listed
+        order: list[str] = []
+        waiting = ["", *listed][::-1]
+        while waiting:
+            index = waiting.pop()
+            order.append(index)
+            waiting += reversed(following.pop(index, []))
+        lost = [index for left in following.values() for index in left]  # after something that is not there
+        return [index for index in order if index] + lost
+
+    def _page(self, plan: Plan, index: str, form: dict[str, Any], rank: bytes, place: str) -> None:
+        key = self._keys[index]
+        folder = _field(form, "type", str, place) == "ContentsPage"
+        if not folder and form["type"] != "DetailPage":
+            _refuse(f"{place}.type", f"is {shown(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
+        lifecycle = choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
+        parent = self._parent(index, form, lifecycle, place)
+        said = self._messages.get(index)
+        detail = "" if folder or said else body_text(form.get("detail", ""), f"{place}.detail")
+        description = one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION)
+        created = _moment(form, "createdAt", place, plan.now)
+        header = Header(
+            folder=folder,
+            name=one_line(_field(form, "name", str, place), f"{place}.name", MAX_NAME, empty=False),
+            description=description,
+            author=plan.author(one_line(_field(form, "author", str, place, plan.actor), f"{place}.author", MAX_NAME)),
+            created=created,
+            age=_moment(form, "updatedAt", place, plan.now) - created,
+            born=plan.seq,
+            seq=plan.seq,
+            summary_tokens=plan.count(description),
+            tokens=plan.count(detail),
+            body=plan.add_body(detail),
+            messages=0 if folder else whole_number(form.get("messageCount", 0), f"{place}.messageCount"),
+            lifecycle=lifecycle,
+            visibility=choice(Visibility, form.get("visibility", 0), f"{place}.visibility"),
+            pinned=_field(form, "pinned", bool, place, default=False),
+            meta=encode_meta(form.get("meta"), f"{place}.meta"),
+        )
+        header = replace(header, **fields(plan, form, said, self._keys, place))
+        plan.create(key, parent, rank, header)
+
+    def _parent(self, index: str, form: dict[str, Any], lifecycle: Lifecycle, place: str) -> int | None:
+        """The key of the page's parent; a cold page's is its home."""
+        key = self._keys[index]
+        root = page_key(segment_number(key), 0)
+        if key == root:
+            if form.get("parent") not in (None, ""):
+                _refuse(f"{place}.parent", "must be empty: it is a root")
+            return None
+        if lifecycle is Lifecycle.COLD_ARCHIVED:
+            return self._home_key(key, form, place)
+        parent = _field(form, "parent", str, place)
+        if parent not in self._keys:
+            _refuse(f"{place}.parent", f"is {shown(parent)}, which is no page of the document")
+        if self._listed_by.get(index) != parent:
+            _refuse(f"{place}.parent", f"is {shown(parent)}, which does not list it among its children")
+        return self._keys[parent]
+
+    def _home_key(self, key: int, form: dict[str, Any], place: str) -> int:
+        """The folder a cold page would return to; a document that names none means the root."""
+        root = page_key(segment_number(key), 0)
+        if "home" not in form:
+            return root
+        parent = _home(form)[0]
+        home = self._keys.get(parent, -1)
+        if segment_number(home) != segment_number(key) or self.pages[parent].get("type") != "ContentsPage":
+            _refuse(f"{place}.home", f"is {shown(form['home'])}; it must name a folder of the same segment")
+        return home
+
+
+def _home(form: dict[str, Any]) -> tuple[str, str]:
+    """Where a cold page would return to: its old folder and the page before it there."""
+    home = form.get("home")
+    found = (home.get("parent"), home.get("after")) if isinstance(home, dict) else ("", "")
+    parent, after = (text if isinstance(text, str) else "" for text in found)
+    return parent, after
+
+
+def _field(form: dict[str, Any], name: str, kind: type[Any], place: str, default: Any = None) -> Any:
+    """A field of the right type, or the default; without a default it must be there."""
+    value = form.get(name, default)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        where = f"{place}.{name}" if place else name
+        _refuse(where, f"is {shown(value)}; {kind.__name__} is needed" if name in form else "is missing")
+    return value
+
+
+def _moment(form: dict[str, Any], name: str, place: str, default: int) -> int:
+    text = form.get(name)
+    if text is None:
+        return default
+    try:
+        moment = datetime.fromisoformat(text)
+        return max(0, as_milliseconds(moment))
+    except (TypeError, ValueError, OverflowError):
+        _refuse(f"{place}.{name}", f"is {shown(text)}; a time like 2025-02-06T10:00:00Z is needed")
+
+
+def _refuse(place: str, what: str) -> NoReturn:
+    raise InvalidValue(f"The document cannot be read: {place} {what}.")

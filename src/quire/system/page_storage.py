@@ -1,0 +1,66 @@
+"""The per-page calls of the design documents, on top of a context system: save, load, delete, exists, list."""
+
+from collections.abc import Iterator
+
+from quire.core.plan import Plan
+from quire.core.records import PageRecord
+from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, shown
+from quire.model.pages import ContentsPage, DetailPage, Page, PageIndex, Visibility
+from quire.system import lifecycle, tree
+from quire.system.context_system import ContextSystem
+
+
+class PageStorage:
+    """Pages by index over a `ContextSystem`: what is saved goes through all its rules and its journal."""
+
+    def __init__(self, system: ContextSystem) -> None:
+        self._system = system
+
+    def save(self, page: Page, detail: str | None = None) -> PageIndex:
+        """Add the page, or bring the stored one to this name, description, meta, visibility, place and detail.
+
+        Returns its index, which is a new one if it moved to another segment.
+        """
+        return self._system.run("save", _save, page, detail)
+
+    def load(self, index: PageIndex) -> Page:
+        """The page with this index. Raises `NoSuchPage`."""
+        return self._system.load_page(index)
+
+    def delete(self, index: PageIndex) -> None:
+        """Remove the page with everything below it; one that is not there is fine."""
+        if self.exists(index):
+            self._system.remove_page(index)
+
+    def exists(self, index: PageIndex) -> bool:
+        """Whether there is such a page, archived ones included."""
+        try:
+            self._system.get_page(index)
+        except NoSuchPage:
+            return False
+        return True
+
+    def list(self) -> Iterator[PageIndex]:
+        """The indices of all pages, archived ones included. Streams."""
+        return (page.index for page in self._system.list_pages())
+
+
+def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
+    if not isinstance(page, DetailPage | ContentsPage):
+        raise InvalidValue(f"save takes a DetailPage or a ContentsPage, not {shown(page)}.")
+    key = plan.key_of(page.index)
+    stored = None if key is None else plan.page(key)
+    if not isinstance(stored, PageRecord):
+        return tree.add_page(plan, page, detail)
+    if stored.header.folder is isinstance(page, DetailPage):
+        raise InvalidOperation(f"Cannot save {page.index!r}: the stored page is of the other kind.")
+    tree.update_page(plan, page.index, name=page.name, description=page.description, meta=page.meta)
+    if detail is not None:
+        tree.set_detail(plan, page.index, detail)
+    index = page.index
+    if page.parent is not None and plan.key_of(page.parent) != stored.parent:
+        index = tree.move_page(plan, index, page.parent).get(index, index)
+    if page.visibility is not stored.header.visibility:
+        change = lifecycle.hide if page.visibility is Visibility.HIDDEN else lifecycle.expand
+        change(plan, index)
+    return index

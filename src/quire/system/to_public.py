@@ -1,0 +1,64 @@
+"""Handing out: stored records as the values a user holds."""
+
+from typing import Any
+
+from quire.core.reader import Reader
+from quire.core.records import Header, PageRecord
+from quire.core.state import State
+from quire.model.clock import as_datetime
+from quire.model.messages import as_text
+from quire.model.pages import ContentsPage, DetailPage, Page, Segment, format_index
+from quire.model.text import decode_meta
+
+
+def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
+    """The page as a value, with its effective lifecycle; without `seqs` for eyes that must not count entries."""
+    header = record.header
+    common: dict[str, Any] = {
+        "name": header.name,
+        "index": state.index(record.key),
+        "description": header.description,
+        "parent": None if record.parent is None or record.is_cold else state.index(record.parent),
+        "home": state.index(state.home_of(record)) if record.is_cold else None,
+        "lifecycle": header.lifecycle,
+        "effective": state.effective(record),
+        "visibility": header.visibility,
+        "pinned": header.pinned,
+        "author": state.actor(header.author),
+        "meta": decode_meta(header.meta),
+        "summary_tokens": header.summary_tokens,
+        "tokens": header.tokens,
+        "created_at": as_datetime(header.created),
+        "updated_at": as_datetime(header.created + header.age),
+        "created_seq": header.born if seqs else 0,
+        "changed_seq": header.seq if seqs else 0,
+    }
+    if header.folder:
+        return ContentsPage(**common, child_count=state.child_count(record.key))
+    return DetailPage(**common, message_count=header.messages, form=header.form, mark=header.mark)
+
+
+def to_text(reader: Reader, header: Header) -> str:
+    """What a leaf says: its text, or its messages as a person reads them."""
+    if not header.numbers:
+        return reader.body(header.body)
+    return as_text(reader.message(number).message for number in header.numbers)
+
+
+def to_segment(reader: Reader, number: int) -> Segment:
+    """The segment as a value."""
+    record = reader.segment(number)
+    if record is None:
+        raise reader.broken(f"segment record {number} is missing.")
+    segment_id = reader.counters[number].segment
+    return Segment(
+        id=segment_id,
+        name=record.name,
+        description=record.description,
+        type=record.type,
+        permission=record.permission,
+        max_capacity=record.max_capacity,
+        root_index=format_index(segment_id, 0),
+        created_at=as_datetime(record.created),
+        updated_at=as_datetime(record.updated),
+    )

@@ -1,0 +1,69 @@
+"""Windows as pages: a window is a leaf of the first TOOL segment, and its `meta` says which window it is."""
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from quire.core.reader import Reader
+from quire.core.records import PageRecord
+from quire.core.state import State
+from quire.model.pages import Form, SegmentType
+from quire.model.text import decode_meta
+
+
+class WindowMeta(Struct, frozen=True, kw_only=True):
+    """What a page says of its window, in its `meta`: its id and app, the entry that gave it its place, its options, how
+    many actions were done in it."""
+
+    window: str
+    app: str
+    at: int
+    important: bool = False
+    append: bool = False
+    acts: int = 0
+
+
+class StoredWindow(Struct, frozen=True):
+    """A window as it is stored: its page, and what that says of it."""
+
+    page: PageRecord
+    meta: WindowMeta
+
+    @property
+    def key(self) -> int:
+        return self.page.key
+
+    @property
+    def id(self) -> str:
+        return self.meta.window
+
+    @property
+    def obsolete(self) -> bool:
+        """Whether it was closed."""
+        return self.page.header.closed
+
+
+def segment_of_windows(reader: Reader) -> int | None:
+    """The number of the segment that holds the windows: the first TOOL segment."""
+    return next((n for n, segment in reader.live_segments() if segment.type is SegmentType.TOOL), None)
+
+
+def stored_window(page: object) -> StoredWindow | None:
+    """The window that a page holds, or None."""
+    if not isinstance(page, PageRecord) or page.header.form is not Form.WINDOW:
+        return None
+    try:
+        meta = msgspec.convert(decode_meta(page.header.meta), WindowMeta)
+    except msgspec.ValidationError:
+        return None
+    return StoredWindow(page, meta)
+
+
+def window_pages(state: State) -> Iterator[StoredWindow]:
+    """Every window of the context, closed ones too. Streams."""
+    number = segment_of_windows(state)
+    for page in () if number is None else state.segment_pages(number):
+        window = stored_window(page)
+        if window is not None:
+            yield window

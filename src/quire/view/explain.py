@@ -1,0 +1,197 @@
+"""Explaining a view: why a page is in it or not, and what the context holds."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+
+from quire.conversation.sequence import items
+from quire.core.records import Anchor, PageRecord, page_key, segment_number
+from quire.core.state import State
+from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
+from quire.view.billing_factor import Usage
+from quire.view.draw import shown_pages
+from quire.view.parts import Part, Shown
+
+_WIDTH = 50
+_SPAN = "…"
+_FRAMES = {"whole": "whole in", "clipped": "clipped to fit", "line": "without its content in"}
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """Why a page is shown as it is: the rule, the tokens it takes or would take, and the call that changes it.
+
+    `shown` is `whole`, `clipped`, `line`, `recalled`, `open` (a folder whose pages stand in its place), or `no`.
+    """
+
+    index: PageIndex
+    shown: str
+    rule: str
+    tokens: int
+    call: str = ""
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """How much there is: items that count and that do not, what they cost, and the tokens of each segment.
+
+    `usage` is what each model was found to bill (`report_usage`).
+    """
+
+    total_items: int = 0
+    active_items: int = 0
+    obsolete_items: int = 0
+    window_items: int = 0
+    estimated_tokens: int = 0
+    segments: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+
+
+def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
+    """The rule that decides how a page is shown. Raises `NoSuchPage`."""
+    page = state.live(index)
+    real = [shown for part in parts for shown in part.pages if _is_real(shown)]
+    places = {shown.key: shown for shown in real}
+    found = [shown for shown in real if shown.key == page.key]
+    shown = min(found, key=lambda place: place.granularity == "line", default=None)
+    anchor = state.anchors().get(page.key)
+    if anchor is not None:
+        rule, call = _why_waiting(anchor)
+        return Why(
+            index=index,
+            shown=shown.granularity if shown else "no",
+            rule=rule,
+            tokens=shown.tokens if shown else page.header.tokens,
+            call=call,
+        )
+    below = [places[key] for key in _open_below(state, page) if key in places]
+    if below:
+        rule = "open: its pages stand in its place" if shown is None else "open: its pages stand below its name"
+        tokens = sum(place.tokens for place in below)
+        return Why(index=index, shown="open", rule=rule, tokens=tokens, call=f"hide({index!r})")
+    if shown is not None and any(part.kind == "recalled" and shown in part.pages for part in parts):
+        rule = f"recalled for the last user message: {shown.reason}"
+        return Why(index=index, shown="recalled", rule=rule, tokens=shown.tokens, call=f"expand({index!r})")
+    if shown is not None:
+        rule, call = _why_shown(state, page, shown)
+        return Why(index=index, shown=shown.granularity, rule=rule, tokens=shown.tokens, call=call)
+    rule, call = _why_not(state, page, parts)
+    return Why(index=index, shown="no", rule=rule, tokens=page.header.tokens, call=call)
+
+
+def stats(state: State) -> Stats:
+    """What the context holds, counted."""
+    found = list(items(state, content=False))
+    obsolete = sum(item.obsolete for item in found)
+    tokens: dict[str, int] = {}
+    for number, _ in state.live_segments():
+        pages = (page for page in state.segment_pages(number) if not page.header.folder)
+        live = (page.header.tokens for page in pages if page.header.mark is Mark.NONE)
+        tokens[state.counters[number].segment] = sum(live)
+    return Stats(
+        total_items=len(found),
+        active_items=len(found) - obsolete,
+        obsolete_items=obsolete,
+        window_items=sum(item.type == "Window" for item in found),
+        estimated_tokens=sum(tokens.values()),
+        segments=tokens,
+    )
+
+
+def dump(state: State) -> str:
+    """One line for every item, as the design document prints them."""
+    lines = []
+    for item in items(state):
+        text = " ".join(item.content.split()) or _calls(state, item.id)
+        said = text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
+        lines.append(f"[{'X' if item.obsolete else '✓'}] [{item.seq:04d}] {item.type}: {said}")
+    return "\n".join(lines)
+
+
+def _calls(state: State, index: PageIndex) -> str:
+    """The calls of an exchange that says nothing else."""
+    numbers = state.live(index).header.numbers
+    return ", ".join(call.name for number in numbers for call in state.message(number).message.tool_calls)
+
+
+def _is_real(shown: Shown) -> bool:
+    """Whether it is a page that there is, not a chapter that one view imagined: that one goes by a span of pages."""
+    return _SPAN not in shown.index
+
+
+def _open_below(state: State, page: PageRecord) -> list[int]:
+    """The pages that stand in the place of a folder if it is open."""
+    header = page.header
+    if not header.folder or header.visibility is Visibility.HIDDEN or header.lifecycle is not Lifecycle.ACTIVE:
+        return []
+    return [inner.key for inner in shown_pages(state, page.key)]
+
+
+def _why_shown(state: State, page: PageRecord, shown: Shown) -> tuple[str, str]:
+    index, granularity = state.index(page.key), shown.granularity
+    if page.header.form is Form.WINDOW:
+        return f"an open window: {_FRAMES[granularity]} the last view", f"windows.close({page.header.name!r})"
+    if granularity == "whole":
+        return (
+            ("pinned: shown whole, always", f"unpin({index!r})") if page.header.pinned else ("open", f"hide({index!r})")
+        )
+    if granularity == "clipped":
+        limit = f"{page.header.clip or shown.tokens:,} tokens"
+        alone = "" if page.header.clip else ", in this view alone"
+        return f"too large for the view: clipped to {limit}{alone}", f"detail({index!r}) reads all of it"
+    if page.header.visibility is Visibility.EXPANDED:
+        return "folded to its line in this view alone, which had no room for all of it", f"pin({index!r})"
+    folded = page.header.line_tokens > 0
+    return "folded: shown as one line" if folded else "hidden: shown as one line", f"expand({index!r})"
+
+
+def _why_waiting(anchor: Anchor) -> tuple[str, str]:
+    if anchor.opened:
+        return "opened by the agent: quoted after the messages of that time, in its place from the next fold on", ""
+    return f"changed by the agent (entry {anchor.seq}): the view follows at the next fold", f"undo({anchor.seq})"
+
+
+def _why_not(state: State, page: PageRecord, parts: Sequence[Part]) -> tuple[str, str]:
+    index, header = state.index(page.key), page.header
+    if header.form is Form.WINDOW and header.closed:
+        return f"a window that was closed by entry {header.seq}", f"undo({header.seq})"
+    segment = state.segment(segment_number(page.key))
+    if header.mark is not Mark.NONE:
+        return f"out of the conversation: {header.mark.name.lower()} by entry {header.seq}", f"undo({header.seq})"
+    if segment is not None and segment.permission is Permission.PRIVATE:
+        return "its segment is PRIVATE: never drawn", "set_segment_permission(…)"
+    if state.cold_top(page) is not None:
+        return "in the cold archive", f"recall({index!r})"
+    if header.lifecycle is Lifecycle.HOT_ARCHIVED:
+        return "archived", f"restore({index!r})"
+    for above in state.ancestors(page):
+        if above.header.lifecycle is not Lifecycle.ACTIVE or above.header.visibility is Visibility.HIDDEN:
+            return f"below {state.index(above.key)!r}, which is not open", f"expand({index!r})"
+    if header.form is Form.WINDOW:
+        return "a window that the last view had no room for, or whose app is not registered", "windows.register(…)"
+    return _why_left_out(state, page, parts)
+
+
+def _why_left_out(state: State, page: PageRecord, parts: Sequence[Part]) -> tuple[str, str]:
+    """Why a page that might be shown is not in this view."""
+    segment, span = state.segment(segment_number(page.key)), _span_of(state, page, parts)
+    has_prompt = any(part.kind in ("system", "preamble") for part in parts)
+    if segment is not None and segment.type is SegmentType.SYSTEM and not has_prompt:
+        return "the view was drawn without the system prompt", "render(include_system_prompt=True)"
+    if span:
+        call = f"pin({state.index(page.key)!r})"
+        return f"folded in this view alone, which had no room for all: it is in the line {span}", call
+    return "there is nothing in it to show", ""
+
+
+def _span_of(state: State, page: PageRecord, parts: Sequence[Part]) -> str:
+    """The line of an imagined chapter that a page is in: it goes by its first and its last page."""
+    spans = [shown.index for part in parts for shown in part.pages if not _is_real(shown)]
+    root = state.page(page_key(segment_number(page.key), 0)) if spans else None
+    if not isinstance(root, PageRecord):
+        return ""
+    order = {state.index(inner.key): place for place, (_, inner) in enumerate(state.subtree(root))}
+    place = order.get(state.index(page.key), -1)
+    for span in spans:
+        first, _, last = span.partition(_SPAN)
+        if order.get(first, place + 1) <= place <= order.get(last, -1):
+            return span
+    return ""

@@ -1,0 +1,324 @@
+"""The words by which a sentence is known to insist on something: `must`, `at most`, 必须, 最多.
+
+What must not get lost when text is folded: identifiers, numbers, dates, paths, addresses, names of errors, and what
+the user insists on.
+
+A text is looked through word by word, each different word once, so that a long table costs little more than its words.
+Every pattern is linear: a character is looked at a bounded number of times, whatever the text.
+"""
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from enum import IntEnum
+from errno import errorcode
+from functools import lru_cache
+from typing import Final
+
+_SINGLE = (
+    "must only never don't dont cannot can't cant won't before after prefer prefers preferred preferably without unless"
+    " except avoid always maximum minimum max min ensure mustn't shouldn't until latest earliest cheapest mandatory"
+    " forbidden"
+)
+_WORDS = frozenset(_SINGLE.split())
+_PHRASES = (
+    *("do not", "not allowed", "not more than", "at most", "at least", "no more", "no less", "no later", "no earlier"),
+    *("up to", "instead of", "as long as", "make sure", "less than", "more than", "have to be", "has to be"),
+)
+_CJK = re.compile(
+    "必须|务必|千万|一定要|不要|不能|不可|不得|不许|不准|不用|不想|不超过|不少于|不早于|不晚于|不多于|最多|最少|至少|最好|之前|之后"
+    "|以前|以后|以内|禁止|除非|尽量|优先|仅|(?<![一二两三四五六七八九十几0-9每这那])只(?![好见])"
+    "|(?<![特区分级类性识差个告鉴派辨])别(?![人的名墅])"
+)
+_WORD = re.compile(r"(?<!\w)[a-z]+(?:['’][a-z]+)?(?!\w)")
+
+
+def cue_in(text: str) -> int:
+    """Where the first word or phrase stands that insists on something; -1 if there is none."""
+    lowered = text.lower()
+    places = [_word_in(lowered), *(lowered.find(phrase) for phrase in _PHRASES)]
+    if not text.isascii():
+        found = _CJK.search(text)
+        places.append(found.start() if found else -1)
+    return min((place for place in places if place >= 0), default=-1)
+
+
+def _word_in(lowered: str) -> int:
+    words = _WORD.findall(lowered.replace("’", "'"))
+    if _WORDS.isdisjoint(words):
+        return -1
+    matches = _WORD.finditer(lowered)
+    return next((match.start() for match in matches if match.group().replace("’", "'") in _WORDS), -1)
+
+
+class Kind(IntEnum):
+    """What a fact is; the smaller, the sooner a summary takes it."""
+
+    CONSTRAINT = 0
+    ERROR = 1
+    IDENTIFIER = 2
+    AMOUNT = 3
+    DATE = 4
+    ADDRESS = 5
+    NAME = 6
+    CODE = 7
+    NUMBER = 8
+    DIGIT = 9
+
+
+_WINDOW = 1 << 17
+"""A text is looked through in pieces of about so many characters."""
+_LONGEST = 256
+"""A longer run of letters and digits is data (a key, an image), not an identifier; an address may be longer."""
+_SHORT = 64
+_SENTENCE_MOST = 240
+
+_UNIT_WORDS = (
+    "kg g mg lb lbs km m cm mm mi mile miles KB MB GB TB KiB MiB GiB TiB byte bytes ms s sec secs second seconds min"
+    " mins minute minutes h hr hrs hour hours day days night nights week weeks month months year years people person"
+    " persons passenger passengers adult adults child children bag bags seat seats ticket tickets time times token"
+    " tokens dollar dollars euro euros pound pounds cent cents USD EUR GBP CNY RMB JPY percent px fps MHz GHz kWh am"
+    " pm AM PM a.m p.m 元 美元 欧元 人 天 次 小时 分钟 公里 米 公斤"
+)
+_UNITS = frozenset(_UNIT_WORDS.split())
+_CJK_UNITS = (
+    "美元|欧元|日元|人民币|万元|亿元|元|块|万|亿|人|位|名|天|次|个月|小时|分钟|秒|岁"
+    "|公里|千米|米|公斤|千克|斤|折|张|间|晚|号|楼"
+)
+_MONTH_WORDS = (
+    "january february march april may june july august september october november december jan feb mar apr jun jul"
+    " aug sep sept oct nov dec"
+)
+_MONTHS = frozenset(_MONTH_WORDS.split())
+_BEFORE_A_CODE = frozenset(("http", "status", "code", "errno", "error"))
+_CURRENCIES = frozenset(("$", "€", "£", "¥", "₹", "₩", "USD", "EUR", "GBP", "CNY", "RMB", "JPY"))
+_NEIGHBOURS = _UNITS | _MONTHS | _BEFORE_A_CODE | _CURRENCIES | {"of"}
+
+_SIMPLE = re.compile(r"[A-Za-z0-9_]+(?:[-.][A-Za-z0-9_]+)*")
+_ISO_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
+_IN_WORD = re.compile(
+    r"(?P<url>(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s<>\"'`|\\^{}，。；、！？）】」》]+)"
+    r"|(?P<mail>(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+)"
+    r"|(?P<date>(?<![A-Za-z0-9_])(?:\d{4}-\d{1,2}-\d{1,2}(?:T\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?"
+    r"(?:Z|[+-]\d{2}:?\d{2})?)?|\d{1,4}/\d{1,2}/\d{1,4}|\d{1,2}:\d{2}(?::\d{2})?(?:[ap]m)?)(?![A-Za-z0-9_/])"
+    r"|(?<!\d)(?:(?:\d{2,4}年)?\d{1,2}月(?:\d{1,2}[日号])?|\d{4}年|\d{1,2}点(?:\d{1,2}分|半)?)"
+    r"|(?<![〇零一二三四五六七八九十])[〇零一二三四五六七八九十]{1,4}月[一二三四五六七八九十]{1,3}[日号])"
+    r"|(?P<drive>(?<![A-Za-z0-9])[A-Za-z]:[\\/][^\s\"'<>|*?,;，。；]+|\\\\[A-Za-z0-9_.$-]+\\[^\s\"'<>|*?,;，。；]+)"
+    r"|(?P<path>(?<![A-Za-z0-9_.@~/+%=<-])(?:~|\.{1,2}|[A-Za-z0-9_.@-]+)?(?:/[\w.@+~%=-]+)+/?)"
+    r"|(?P<money>[$€£¥₹₩]\d[\d,]*(?:\.\d+)?(?:[kKmMbB]n?)?(?![A-Za-z0-9_])"
+    rf"|\d+(?:[.,]\d+)*(?:%|‰|°[CF]?|[€£¥]|{_CJK_UNITS}))"
+    rf"|(?P<spoken>(?<![零〇一二两三四五六七八九十百千万亿])[零〇一二两三四五六七八九十百千万亿]{{1,12}}(?:{_CJK_UNITS}))"
+    r"|(?P<number>[#+-]?\d+(?:[.,:]\d+)*(?![A-Za-z0-9_]|[-.][A-Za-z0-9_]))"
+    r"|(?P<word>[A-Za-z0-9_]+(?:[-.][A-Za-z0-9_]+)*)"
+)
+_KINDS: Final = {
+    "url": Kind.ADDRESS,
+    "mail": Kind.IDENTIFIER,
+    "date": Kind.DATE,
+    "drive": Kind.ADDRESS,
+    "path": Kind.ADDRESS,
+    "money": Kind.AMOUNT,
+    "spoken": Kind.AMOUNT,
+}
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_MEASURE = re.compile(r"(\d+(?:[.,]\d+)*)([A-Za-z]{1,8})")
+_COUNTED = re.compile(r"[a-z]+[-_]?\d")
+_ORDINAL = re.compile(r"(\d{1,4})(?:st|nd|rd|th)")
+_ERROR = re.compile(
+    r"\w+(?:Error|Exception|Warning|Failure|Fault|Timeout|Interrupt)"
+    r"|SIG(?:KILL|TERM|SEGV|INT|ABRT|HUP|PIPE|BUS|FPE|ILL|QUIT|CHLD|STOP|ALRM|USR[12])"
+)
+_ERRORS = frozenset(errorcode.values())
+_CAMEL = re.compile(r"[A-Za-z]*[a-z][A-Z]\w*|[A-Z]{2,}[a-z]\w*")
+_GLUED = re.compile(r".*[a-z]\.[A-Z][a-z]*")
+_AFTER_EXTENSION = re.compile(r"(\.[A-Za-z0-9]{1,8})[^\x00-\x7f]+$")
+_OPENING = ",:;!?([{'\"*`“‘（【「《"
+_CLOSING = ".,:;!?)]}>'\"*`”’。，；：！？）】」》"
+_SENTENCE = re.compile(r"(?<=[。！？；])|(?<=[.!?;])\s+|[\r\n]+")
+
+
+def facts(text: str) -> Iterator[tuple[str, Kind]]:
+    """The facts of a text but for what its speaker insists on, each at least once."""
+    for piece in windows(text):
+        words = piece.split()
+        numbers: set[str] = set()
+        neighbours: set[str] = set()
+        for word in dict.fromkeys(words):
+            if len(word) > _SHORT:
+                yield from _in_word(word)
+                continue
+            found, is_number, is_neighbour = _known(word)
+            if is_number:
+                numbers.add(word)
+            elif is_neighbour:
+                neighbours.add(word)
+            yield from found
+        if numbers and neighbours:
+            yield from _spaced(words, numbers, neighbours)
+
+
+def constraints(text: str) -> Iterator[str]:
+    """The sentences with which a user insists on something, each in one line and not too long."""
+    for piece in windows(text):
+        if cue_in(piece) < 0:
+            continue
+        for sentence in _SENTENCE.split(piece):
+            place = cue_in(sentence)
+            if place >= 0:
+                yield " ".join(_around(sentence, place).split())
+
+
+def stands(fact: str, text: str) -> bool:
+    """Whether a fact stands in a text as itself, not as a piece of another word or number."""
+    start = text.find(fact)
+    while start >= 0:
+        if _ends_at(text, start, start + len(fact)):
+            return True
+        start = text.find(fact, start + 1)
+    return False
+
+
+def windows(text: str) -> Iterator[str]:
+    """A text in pieces that end where a line or a word does, if there is such a place."""
+    start = 0
+    while len(text) - start > _WINDOW:
+        end = start + _WINDOW
+        cut = max(text.rfind("\n", start, end), text.rfind(" ", start, end))
+        end = cut if cut > start + _WINDOW // 2 else end
+        yield text[start:end]
+        start = end
+    yield text[start:] if start else text
+
+
+def _spaced(words: Sequence[str], numbers: Set[str], neighbours: Set[str]) -> Iterator[tuple[str, Kind]]:
+    """Facts of several words around one that begins with a digit: `May 20, 2024`, `3 bags`, `exit code 1`."""
+    seen = set()
+    last = len(words) - 1
+    for place, word in enumerate(words):
+        if word in numbers:
+            before, after = words[place - 1] if place else "", words[place + 1] if place < last else ""
+            if before in neighbours or after in neighbours:
+                around = (before, word, after, words[place + 2] if place + 1 < last else "")
+                if around not in seen:
+                    seen.add(around)
+                    found = _around_a_number(*around)
+                    if found is not None:
+                        yield found
+
+
+def _around_a_number(before: str, word: str, after: str, later: str) -> tuple[str, Kind] | None:
+    number, before = word.lstrip(_OPENING).rstrip(_CLOSING), before.lstrip(_OPENING)
+    day, follows = _ORDINAL.sub(r"\1", number), after.rstrip(_CLOSING)
+    if day.isdigit() and before.rstrip(".").lower() in _MONTHS:
+        has_year = len(day) < 3 and len(follows) == 4 and follows.isdigit() and word[-1] not in ".;:!?)"
+        return f"{before} {word} {follows}" if has_year else f"{before} {number}", Kind.DATE
+    if day.isdigit() and len(day) < 3:
+        month = f"of {later.rstrip(_CLOSING)}" if after == "of" else follows
+        if month.removeprefix("of ").lower() in _MONTHS:
+            return f"{number} {month}", Kind.DATE
+    if _NUMBER.fullmatch(number):
+        if follows in _UNITS and word[-1] not in ",;:":
+            return f"{number} {follows}", Kind.AMOUNT
+        if before in _CURRENCIES:
+            return f"{before} {number}", Kind.AMOUNT
+    if before.rstrip(":=#").lower() in _BEFORE_A_CODE and len(number) < 19:
+        return f"{before} {number}", Kind.ERROR
+    return None
+
+
+@lru_cache(1 << 14)
+def _known(word: str) -> tuple[tuple[tuple[str, Kind], ...], bool, bool]:
+    """The facts of a run without blanks, whether it begins with a digit, and whether it says something of a number.
+
+    Remembered: the same words come again and again.
+    """
+    bare = word.strip(_OPENING + _CLOSING + "=#")
+    return tuple(_in_word(word)), bare[:1].isdigit(), bare in _NEIGHBOURS or bare.lower() in _NEIGHBOURS
+
+
+def _in_word(run: str) -> Iterator[tuple[str, Kind]]:
+    """The facts of a run without blanks."""
+    word = run.lstrip(_OPENING).rstrip(_CLOSING)
+    if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):
+        return
+    if _SIMPLE.fullmatch(word):
+        kind = _kind(word)
+        if kind is not None and len(word) <= _LONGEST:
+            yield word, kind
+        return
+    for match in _IN_WORD.finditer(word):
+        group, found = match.lastgroup, match.group()
+        if group == "word" or group == "number":
+            kind = _kind(found)
+        else:
+            kind = _KINDS[group or "url"]
+            found = found.rstrip(_CLOSING)
+            if group == "path":
+                found = _AFTER_EXTENSION.sub(r"\1", found)
+                kind = _path_kind(found)
+        if kind is not None and len(found) <= (_LONGEST if kind is not Kind.ADDRESS else 4 * _LONGEST):
+            yield found, kind
+
+
+def _kind(word: str) -> Kind | None:
+    """What a run of letters, digits and underscores, joined by dots and hyphens, is; None for a plain word."""
+    if word.isalpha():
+        return _kind_of_letters(word)
+    if not any(map(str.isdigit, word)):
+        if "_" in word.strip("_"):
+            return Kind.NAME
+        dotted = "." in word and min(map(len, word.split("."))) > 1 and not _GLUED.fullmatch(word)
+        return Kind.NAME if dotted else None
+    if not any(map(str.isalpha, word)):
+        if len(word) == 1:
+            return Kind.DIGIT
+        return Kind.DATE if _ISO_DATE.fullmatch(word) else Kind.NUMBER
+    if _ORDINAL.fullmatch(word):
+        return Kind.NUMBER
+    if _COUNTED.fullmatch(word):  # such as h1 or address2
+        return Kind.NAME
+    measure = _MEASURE.fullmatch(word)
+    return Kind.AMOUNT if measure is not None and measure[2] in _UNITS else Kind.IDENTIFIER
+
+
+def _kind_of_letters(word: str) -> Kind | None:
+    if len(word) < 2 or word.islower() or word.istitle():
+        return Kind.ERROR if word in ("Error", "Exception") else None
+    if _ERROR.fullmatch(word) or word in _ERRORS:
+        return Kind.ERROR
+    if word.isupper():
+        return Kind.CODE
+    return Kind.NAME if _CAMEL.fullmatch(word) else None
+
+
+def _path_kind(path: str) -> Kind | None:
+    """An address, unless it is two words with a stroke between them, such as `and/or`."""
+    if path[:1] in "/~." or path.count("/") > 1 or "." in path.rpartition("/")[2]:
+        return Kind.ADDRESS if len(path) > 1 else None
+    return Kind.NUMBER if any(map(str.isdigit, path)) else None
+
+
+def _around(sentence: str, place: int) -> str:
+    """The sentence, or so much of it around a place as is still one thought."""
+    if len(sentence) <= _SENTENCE_MOST:
+        return sentence
+    start = max(0, place - _SENTENCE_MOST // 2)
+    cut = sentence[start : start + _SENTENCE_MOST]
+    if start and " " in cut[:40]:
+        cut = cut.partition(" ")[2]
+    if start + _SENTENCE_MOST < len(sentence) and " " in cut[-40:]:
+        cut = cut.rpartition(" ")[0]
+    return cut
+
+
+def _ends_at(text: str, start: int, end: int) -> bool:
+    """Whether what stands between two places is not a piece of something longer."""
+    if start and _joins(text[start - 1]) and _joins(text[start]):
+        return False
+    after, last = text[end : end + 2], text[end - 1]
+    if after and _joins(after[0]) and _joins(last):
+        return False
+    return not (last.isdigit() and after[:1] in (".", ",", ":") and after[1:].isdigit())
+
+
+def _joins(character: str) -> bool:
+    return character.isascii() and (character.isalnum() or character == "_")

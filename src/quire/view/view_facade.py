@@ -1,0 +1,148 @@
+"""Drawing: the face of a context that shows it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict, replace
+
+from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
+from quire.model.pages import PageIndex
+from quire.model.text import body_text
+from quire.providers.usage import read_usage
+from quire.system.context_system import Face
+from quire.system.rules import whole_number
+from quire.view.billing_factor import Reports, Usage, check_report, is_worth_storing, to_usage
+from quire.view.explain import Stats, Why, dump, stats, why
+from quire.view.options import CompressionConfig, RenderOptions, check_config, check_options
+from quire.view.parts import Folded
+from quire.view.renderer import Outlook, Renderer
+from quire.view.tail import Volatile
+from quire.view.view import View
+
+if TYPE_CHECKING:
+    from quire.view.summariser import Summarising
+
+_USUAL = RenderOptions()
+Pieces = Callable[[RenderOptions], Sequence[Volatile]]
+"""What stands in the tail of a view with these options. It is asked without the lock, for it may run anybody's code."""
+
+
+class Drawing(Face):
+    """Views of one context, and explanations of them."""
+
+    @classmethod
+    def beside(
+        cls,
+        other: Face,
+        config: CompressionConfig | None = None,
+        pieces: Pieces = lambda options: (),
+        preamble: str | None = None,
+    ) -> "Drawing":
+        """Views over the engine of another face; `pieces` gives what stands in their tails, `preamble` other words on
+        how to read them."""
+        drawing = super().beside(other)
+        drawing.config = check_config(CompressionConfig() if config is None else config)
+        drawing._listeners = []
+        drawing._pieces = pieces
+        drawing._reports = Reports()
+        drawing.preamble = None if preamble is None else body_text(preamble)
+        drawing._renderer = Renderer(other._engine, drawing.config, drawing._tell, drawing.preamble)
+        return drawing
+
+    config: CompressionConfig
+    preamble: str | None
+    _listeners: list[Callable[[Folded], None]]
+    _pieces: Pieces
+    _renderer: Renderer
+    _reports: Reports
+
+    def render(self, options: RenderOptions | None, changes: Mapping[str, Any], budget: int) -> View:
+        """A view with these options."""
+        if options is None and not changes:  # the everyday case needs no look at each of them
+            return self._renderer.render(_USUAL, budget, self._pieces(_USUAL))
+        if options is not None and not isinstance(options, RenderOptions):
+            raise InvalidValue(f"options is {shown(options)}; RenderOptions are needed.")
+        fields = {} if options is None else asdict(options)
+        wanted = check_options(RenderOptions(**{**fields, **changes}))
+        return self._renderer.render(wanted, budget, self._pieces(wanted))
+
+    def why(self, index: PageIndex, view: View | None = None) -> Why:
+        """Why a page is shown as it is, or not at all, in a view or in the last one at the context's own budget."""
+        _check_view(view)
+        with self._engine.lock:
+            parts = self._renderer.seen() if view is None else view.parts
+            return why(self._engine.current(), parts, index)
+
+    def outlook(self, budget: int) -> Outlook:
+        """How full a view at this budget is, by what, and what a fold would take next."""
+        return self._renderer.outlook(budget)
+
+    def room(self, budget: int) -> int:
+        """What there is of a budget beside what the last view kept in reserve."""
+        return max(0, budget - self._renderer.reserved)
+
+    def stats(self) -> Stats:
+        """What the context holds."""
+        with self._engine.lock:
+            found, known = self._read(stats), self._read(self._reports.known)
+            return replace(found, usage={name: to_usage(billing) for name, billing in known.items()})
+
+    def report_usage(self, usage: object, model: str | None, tools: int, view: View | None) -> Usage:
+        """Learn what a model bills for what was counted."""
+        if model is not None and not (isinstance(model, str) and model):
+            raise InvalidValue(f"model is {shown(model)}; the name of a model as text is needed.")
+        _check_view(view)
+        used = read_usage(usage)
+        extra = whole_number(tools, "tools")
+        with self._engine.lock:
+            counted = self._renderer.sent() if view is None else view.tokens
+            if not counted:
+                raise InvalidOperation(
+                    "There is no view to compare it with: call render() first, or give the one that was sent as view=."
+                )
+            check_report(used, counted, extra)
+            state = self._engine.current()
+            billing = self._reports.add(state, used, model, counted + extra)
+            if is_worth_storing(state, billing):
+                self._store_reports()
+            return to_usage(billing)
+
+    def _store_reports(self) -> None:
+        """Commit what is known; another writer who was first is no reason to fail, the next report comes soon."""
+        plan = self._engine.begin(self.actor)
+        self._reports.store(plan)
+        try:
+            self._engine.commit(plan, "report_usage")
+        except Conflict:
+            return
+        self._reports.stored(plan)
+
+    def dump(self) -> str:
+        """One line for every item."""
+        return self._read(dump)
+
+    @property
+    def summarising(self) -> "Summarising | None":
+        """The work of the summariser, if there is one."""
+        return self._renderer.summarising
+
+    def on_fold(self, listener: Callable[[Folded], None]) -> Callable[[], None]:
+        """Have a function called after every fold; what is returned ends that."""
+        if not callable(listener):
+            raise InvalidValue(f"listener is {shown(listener)}; a function is needed.")
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def _tell(self, folded: Folded) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(folded)
+            except Exception:  # the fold is made, and the view is more than what anybody thinks of it
+                import logging
+
+                logging.getLogger("quire").exception("A listener of on_fold failed")
+
+
+def _check_view(view: object) -> None:
+    if view is not None and not isinstance(view, View):
+        raise InvalidValue(f"view is {shown(view)}; a View is needed.")

@@ -1,0 +1,176 @@
+"""Which facts a text holds, and what a user insists on."""
+
+import random
+
+import pytest
+
+from quire.view.fold.facts import Kind, constraints, facts, stands
+
+
+def found(text: str) -> dict[str, Kind]:
+    kinds: dict[str, Kind] = {}
+    for fact, kind in facts(text):
+        kinds.setdefault(fact, kind)
+    return kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "kind"),
+    [
+        ("flight HAT136.", "HAT136", Kind.IDENTIFIER),
+        ("user mia_li_3668,", "mia_li_3668", Kind.IDENTIFIER),
+        ("(4WQ150)", "4WQ150", Kind.IDENTIFIER),
+        ("id 123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000", Kind.IDENTIFIER),
+        ("commit 9f2c1ab", "9f2c1ab", Kind.IDENTIFIER),
+        ("model gpt-4o-mini", "gpt-4o-mini", Kind.IDENTIFIER),
+        ("订单号A123在这里", "A123", Kind.IDENTIFIER),
+        ("me@example.org", "me@example.org", Kind.IDENTIFIER),
+        ("call getUserName()", "getUserName", Kind.NAME),
+        ("call get_user_details()", "get_user_details", Kind.NAME),
+        ("class TimeCapsule:", "TimeCapsule", Kind.NAME),
+        ("os.path.join", "os.path.join", Kind.NAME),
+        ("edit README.md", "README.md", Kind.NAME),
+        ("from SFO", "SFO", Kind.CODE),
+        ("costs $1,234.50.", "$1,234.50", Kind.AMOUNT),
+        ("costs 500元。", "500元", Kind.AMOUNT),
+        ("预算三百元以内", "三百元", Kind.AMOUNT),
+        ("about 15% more", "15%", Kind.AMOUNT),
+        ("with 3 bags", "3 bags", Kind.AMOUNT),
+        ("(12.5kg)", "12.5kg", Kind.AMOUNT),
+        ("took 0.5 seconds.", "0.5 seconds", Kind.AMOUNT),
+        ("on 2024-05-20.", "2024-05-20", Kind.DATE),
+        ("at 2024-05-20T10:00:00Z", "2024-05-20T10:00:00Z", Kind.DATE),
+        ("on May 20.", "May 20", Kind.DATE),
+        ("on May 20th, please", "May 20th", Kind.DATE),
+        ("on May 20, 2024 at noon", "May 20, 2024", Kind.DATE),
+        ("the 20th of May", "20th of May", Kind.DATE),
+        ("on 20 may", "20 may", Kind.DATE),
+        ("at 10:30am", "10:30am", Kind.DATE),
+        ("5月20日出发", "5月20日", Kind.DATE),
+        ("在2024年5月20日出发", "2024年5月20日", Kind.DATE),
+        ("五月二十日出发", "五月二十日", Kind.DATE),
+        ("下午3点半见", "3点半", Kind.DATE),
+        ("see /usr/lib/python3/x.py:", "/usr/lib/python3/x.py", Kind.ADDRESS),
+        ("see src/quire/fold.py", "src/quire/fold.py", Kind.ADDRESS),
+        ("run ./build.sh", "./build.sh", Kind.ADDRESS),
+        ("看/var/log/app.log文件", "/var/log/app.log", Kind.ADDRESS),
+        (r"open C:\Users\me\a.txt", r"C:\Users\me\a.txt", Kind.ADDRESS),
+        (r"open \\server\share\a.txt", r"\\server\share\a.txt", Kind.ADDRESS),
+        ("(https://x.com/a?b=1).", "https://x.com/a?b=1", Kind.ADDRESS),
+        ("见https://例子.com/a。", "https://例子.com/a", Kind.ADDRESS),
+        ("a ValueError here", "ValueError", Kind.ERROR),
+        ("failed: ENOENT", "ENOENT", Kind.ERROR),
+        ("got HTTP 404", "HTTP 404", Kind.ERROR),
+        ("with exit code 137", "code 137", Kind.ERROR),
+        ("killed by SIGKILL", "SIGKILL", Kind.ERROR),
+        ("call 415-555-1234", "415-555-1234", Kind.NUMBER),
+        ("version 1.2.3", "1.2.3", Kind.NUMBER),
+        ('{"price":523,"n":7}', "523", Kind.NUMBER),
+        ('{"price":523,"n":7}', "7", Kind.DIGIT),
+    ],
+)
+def test_a_fact_is_found_and_known_for_what_it_is(text: str, fact: str, kind: Kind) -> None:
+    assert found(text).get(fact) is kind
+
+
+@pytest.mark.parametrize(
+    "text", ["and/or", "Hello there, it's a well-known thing.", "e.g. this", "I", "你好，世界", "fine.Next", "</title>"]
+)
+def test_plain_words_are_no_facts(text: str) -> None:
+    assert found(text) == {}
+
+
+def test_a_very_long_run_is_data_and_no_identifier() -> None:
+    assert found("a1" * 200) == {}
+    assert found("a1" * 100) == {"a1" * 100: Kind.IDENTIFIER}
+
+
+def test_facts_are_found_wherever_in_a_long_text_they_stand() -> None:
+    text = "".join(f"word {'x' * (n % 50)} HAT{n}\n" for n in range(20_000))
+    assert len(text) > 500_000
+    assert all(f"HAT{n}" in found(text) for n in (0, 9_999, 19_999))
+    assert len(found(text)) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Hi. I must leave before 10am. Thanks!", ["I must leave before 10am."]),
+        ("At most $200, please; the rest is fine.", ["At most $200, please;"]),
+        ("I don’t want insurance\nBlue is nice.", ["I don’t want insurance"]),
+        ("你好。我只要经济舱。谢谢。", ["我只要经济舱。"]),
+        ("请别订太贵的，最多三百元。", ["请别订太贵的，最多三百元。"]),
+        ("特别好。这是一只猫。别人说的。", []),
+        ("required_elements and beforehand and minimal", []),
+    ],
+)
+def test_what_a_user_insists_on_is_a_fact(text: str, wanted: list[str]) -> None:
+    assert list(constraints(text)) == wanted
+
+
+def test_of_an_endless_sentence_the_words_around_the_cue_are_taken() -> None:
+    (only,) = constraints("word " * 500 + "you must not smoke " + "word " * 500)
+    assert "must not smoke" in only
+    assert len(only) <= 240
+
+
+@pytest.mark.parametrize(
+    ("fact", "text", "is_there"),
+    [
+        ("12", "it is 12, yes", True),
+        ("12", "it is 120", False),
+        ("12", "it is 12.5", False),
+        ("12", "it is 12.", True),
+        ("12", "120 and 12", True),
+        ("HAT1", "HAT13", False),
+        ("5月20日", "在5月20日出发", True),
+        ("$5", "$50", False),
+    ],
+)
+def test_a_fact_stands_in_a_text_only_as_itself(fact: str, text: str, is_there: bool) -> None:
+    assert stands(fact, text) is is_there
+
+
+SIZE = 1 << 17
+HOSTILE = (
+    *("a", "1", "_", "/", "\\", "$", ".", "-", "一", "月", "😀", "1,", "1.", "a.", "a-", "a@", "b.", "/a", "a/"),
+    *("\\a", "\\\\a", "a://", "1%", "1:", "aB", "May ", "May 1 ", "code ", "must", "only,", "1月", "#", "x.X", "别"),
+)
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_no_text_takes_more_than_linear_time(unit: str) -> None:
+    """A pattern that went back over a long run again and again would not end here."""
+    text = unit * (SIZE // len(unit))
+    assert sum(1 for _ in facts(f"x {text}!")) <= len(text)
+    assert sum(1 for _ in constraints(f"must {text}")) >= 1
+
+
+def test_every_fact_of_a_random_text_stands_in_it() -> None:
+    chance = random.Random(7)
+    pieces = [
+        "a",
+        "B",
+        "1",
+        "_",
+        "-",
+        ".",
+        "/",
+        ":",
+        "\\",
+        "@",
+        " ",
+        "\n",
+        "$",
+        "%",
+        "月",
+        "一",
+        "元",
+        "May ",
+        "://",
+        '"',
+    ]
+    for _ in range(300):
+        text = "".join(chance.choices(pieces, k=200))
+        for fact in found(text):
+            assert fact in " ".join(text.split())
