@@ -101,7 +101,7 @@ def _with_and_without_gate(operation: Callable[[], object]) -> float:
     def opened(
         self: Gate, sight: Sight, operation: str, index: object, *, takes_along: bool | None = None
     ) -> PageRecord:
-        return sight._reader.live(index)
+        return sight._reader.require_page(index)
 
     def without() -> float:
         Gate.page = opened  # type: ignore[method-assign]

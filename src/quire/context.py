@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.core.plan import Plan
 from quire.core.records import KEY
-from quire.errors import Conflict, InvalidOperation, InvalidValue, QuireError, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.messages import ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import one_line
@@ -417,7 +417,7 @@ def setup_of(options: Options) -> Setup:
     """What is said with what holds else. Raises `TypeError` for an option that there is not, as `open` does."""
     unknown = [name for name in options if name not in Setup._fields]
     if unknown:
-        raise TypeError(f"There is no option {shown(min(unknown))}; options are {', '.join(Setup._fields)}.")
+        raise TypeError(f"There is no option {short_repr(min(unknown))}; options are {', '.join(Setup._fields)}.")
     return Setup(**options)
 
 
@@ -459,7 +459,7 @@ def _taken(context: str) -> InvalidOperation:
 
 def _create(plan: Plan, segments: Sequence[Segment], key: str) -> None:
     if not isinstance(segments, list | tuple):
-        raise InvalidValue(f"segments is {shown(segments)}; a list of quire.Segment is needed.")
+        raise InvalidValue(f"segments is {short_repr(segments)}; a list of quire.Segment is needed.")
     for segment in segments:
         add_segment(plan, segment)
     plan.put_note(KEY, name=key)

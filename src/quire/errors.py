@@ -29,7 +29,7 @@ from typing import ClassVar
 _CLIP = 80
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """The value as an error may quote it: its repr, clipped, whatever it is."""
     if isinstance(value, str | bytes) and len(value) > _CLIP:
         return f"{value[:_CLIP]!r}… ({len(value):,} long)"
@@ -61,7 +61,7 @@ class NoSuchPage(QuireError, LookupError):
         self.moved_to = moved_to
         if moved_to is not None:
             hint = f"It moved and is now {moved_to!r}."
-        super().__init__(f"No page {shown(index)} in this context. {hint or 'Use find() to look for it.'}")
+        super().__init__(f"No page {short_repr(index)} in this context. {hint or 'Use find() to look for it.'}")
 
 
 class NoSuchSegment(QuireError, LookupError):
@@ -72,7 +72,7 @@ class NoSuchSegment(QuireError, LookupError):
     def __init__(self, segment: object, known: list[str]) -> None:
         self.segment = segment
         listed = ", ".join(repr(name) for name in known[:12]) or "none yet: add one with add_segment()"
-        super().__init__(f"No segment {shown(segment)} in this context. Segments: {listed}.")
+        super().__init__(f"No segment {short_repr(segment)} in this context. Segments: {listed}.")
 
 
 class NoSuchContext(QuireError, LookupError):
@@ -88,7 +88,7 @@ class NoSuchWindow(QuireError, LookupError):
 
     def __init__(self, window: object, known: list[str]) -> None:
         self.window = window
-        super().__init__(f"No window {shown(window)}. {_listed('Open windows', known, 'none')}")
+        super().__init__(f"No window {short_repr(window)}. {_listed('Open windows', known, 'none')}")
 
 
 class NoSuchApp(QuireError, LookupError):
@@ -98,7 +98,7 @@ class NoSuchApp(QuireError, LookupError):
 
     def __init__(self, app: object, known: list[str]) -> None:
         self.app = app
-        super().__init__(f"No app {shown(app)}. {_listed('Apps', known, 'none yet: windows.register() adds one')}")
+        super().__init__(f"No app {short_repr(app)}. {_listed('Apps', known, 'none yet: windows.register() adds one')}")
 
 
 class NoSuchAction(QuireError, LookupError):
@@ -108,7 +108,7 @@ class NoSuchAction(QuireError, LookupError):
 
     def __init__(self, action: object, known: list[str]) -> None:
         self.action = action
-        super().__init__(f"No action {shown(action)} here. {_listed('Actions', known, 'none')}")
+        super().__init__(f"No action {short_repr(action)} here. {_listed('Actions', known, 'none')}")
 
 
 class InvalidOperation(QuireError):

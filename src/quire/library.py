@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from quire.context import Context, Options, open_in, setup_of
 from quire.core.records import decode_head
-from quire.errors import Corrupt, InvalidOperation, InvalidValue, shown
+from quire.errors import Corrupt, InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.model.clock import as_milliseconds
 from quire.storage.base import Durability, Storage, check_context_name, no_such_context
@@ -149,7 +149,7 @@ class Library:
     def _names(self, after: str, prefix: str) -> Iterator[str]:
         for field, value in (("after", after), ("prefix", prefix)):
             if not isinstance(value, str):
-                raise InvalidValue(f"{field} is {shown(value)}; text is needed.")
+                raise InvalidValue(f"{field} is {short_repr(value)}; text is needed.")
         return self._from(after, prefix)
 
     def _from(self, after: str, prefix: str) -> Iterator[str]:
@@ -197,6 +197,6 @@ def _span(since: object, until: object) -> tuple[int, int] | None:
         if value is None:
             continue
         if not isinstance(value, datetime) or value.tzinfo is None:
-            raise InvalidValue(f"{field} is {shown(value)}; a datetime with a time zone is needed.")
+            raise InvalidValue(f"{field} is {short_repr(value)}; a datetime with a time zone is needed.")
         bounds[place] = as_milliseconds(value)
     return bounds[0], bounds[1]

@@ -145,7 +145,7 @@ def test_the_matrix_sees_a_gate_that_is_open(monkeypatch: pytest.MonkeyPatch) ->
     def opened(
         self: Gate, sight: Sight, operation: str, index: object, *, takes_along: bool | None = None
     ) -> PageRecord:
-        return sight.live(index)
+        return sight.require_page(index)
 
     monkeypatch.setattr(Gate, "page", opened)
     found = broken("CUSTOM")

@@ -28,7 +28,7 @@ def as_agent(ctx: Context, plan_it: Callable[[Plan], object], opened: str | None
 
     def planner(plan: Plan) -> None:
         plan_it(plan)
-        plan.defer(*([plan.live(opened).key] if opened else []))
+        plan.defer(*([plan.require_page(opened).key] if opened else []))
 
     ctx.pages.acting_as("agent").run("agent", planner)
 

@@ -19,7 +19,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import KEY, PageRecord, segment_number
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, PermissionDenied, shown
+from quire.errors import InvalidOperation, InvalidValue, PermissionDenied, short_repr
 from quire.model.pages import Form, Page, PageIndex, Permission, Segment, SegmentType
 from quire.model.text import one_line
 from quire.search.find import Filters, Hit, find
@@ -127,9 +127,9 @@ class AgentContext:
         window: Callable[[], int] = lambda: DEFAULT_BUDGET,
     ) -> None:
         if not isinstance(system, ContextSystem):
-            raise InvalidValue(f"system is {shown(system)}; a quire.ContextSystem is needed.")
+            raise InvalidValue(f"system is {short_repr(system)}; a quire.ContextSystem is needed.")
         if not isinstance(manage, bool):
-            raise InvalidValue(f"manage is {shown(manage)}; True or False is needed.")
+            raise InvalidValue(f"manage is {short_repr(manage)}; True or False is needed.")
         self.actor = one_line(actor, "actor", 100, empty=False)
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
@@ -328,7 +328,7 @@ class AgentContext:
         def planner(plan: Plan, sight: Sight) -> PageIndex:
             above = self._gate.page(sight, "create_contents_page", parent)
             if isinstance(children, str) or not isinstance(children, Iterable):
-                raise InvalidValue(f"children is {shown(children)}; a list of page indices is needed.")
+                raise InvalidValue(f"children is {short_repr(children)}; a list of page indices is needed.")
             gathered = [self._gate.page(sight, "create_contents_page", child, takes_along=True) for child in children]
             return create_contents_page(plan, name, description, above, gathered)
 
@@ -352,10 +352,10 @@ class AgentContext:
             self._gate.page(sight, operation, index)
             tree.update_page(plan, index, name=name, description=description)
             if detail is not None:
-                before = plan.live(index).header.body
+                before = plan.require_page(index).header.body
                 tree.set_detail(plan, index, detail)
-                if plan.live(index).header.body != before:
-                    plan.change(plan.live(index), author=plan.author())
+                if plan.require_page(index).header.body != before:
+                    plan.change(plan.require_page(index), author=plan.author())
                     self._show(plan, index)
 
         self._act(operation, planner)
@@ -369,7 +369,7 @@ class AgentContext:
             page = self._gate.page(sight, "move_page", source)
             folder = self._gate.page(sight, "move_page", target, takes_along=False)
             if before is not None:
-                sight.live(before)
+                sight.require_page(before)
             return move_page(plan, page, folder, before)
 
         return self._act("move_page", planner)
@@ -435,7 +435,7 @@ class AgentContext:
     def _show(self, plan: Plan, index: PageIndex) -> None:
         """Quote what was written after the newest message, unless the model has just said it itself."""
         if self._shows:
-            plan.defer(plan.live(index).key)
+            plan.defer(plan.require_page(index).key)
 
     def _above(self, operation: str, index: PageIndex) -> list[Page]:
         def look(sight: Sight, state: State) -> list[Page]:
@@ -449,7 +449,7 @@ def _known_filters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     known = Filters.__struct_fields__
     for name in given:
         if name not in known:
-            raise InvalidValue(f"There is no filter {shown(name)}; filters are {', '.join(known)}.")
+            raise InvalidValue(f"There is no filter {short_repr(name)}; filters are {', '.join(known)}.")
     return given
 
 

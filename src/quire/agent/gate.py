@@ -18,9 +18,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from quire.core.plan import Plan
-from quire.core.reader import Reader, Through
+from quire.core.reader import Reader, ReaderProxy
 from quire.core.records import AGENTS, Gone, PageRecord, SegmentRecord, page_key, segment_number
-from quire.errors import InvalidValue, PermissionDenied, QuotaExceeded, shown
+from quire.errors import InvalidValue, PermissionDenied, QuotaExceeded, short_repr
 from quire.model.pages import Form, Mark, PageIndex, Permission, SegmentType
 
 
@@ -88,7 +88,7 @@ _PRIVATE = Permission.PRIVATE
 _UNMARKED = Mark.NONE
 
 
-class Sight(Through):
+class Sight(ReaderProxy):
     """A reader with an agent's eyes."""
 
     def number_of(self, segment_id: str) -> int | None:
@@ -167,11 +167,11 @@ class Quota(Struct, frozen=True, kw_only=True):
 def check_quota(quota: Quota) -> Quota:
     """The quota if all of it makes sense. Raises `InvalidValue`."""
     if not isinstance(quota, Quota):
-        raise InvalidValue(f"quota is {shown(quota)}; a quire.Quota is needed.")
+        raise InvalidValue(f"quota is {short_repr(quota)}; a quire.Quota is needed.")
     for field in quota.__struct_fields__:
         value = getattr(quota, field)
         if type(value) is not int or value < 0:
-            raise InvalidValue(f"quota.{field} is {shown(value)}; a whole number from 0 is needed.")
+            raise InvalidValue(f"quota.{field} is {short_repr(value)}; a whole number from 0 is needed.")
     return quota
 
 
@@ -256,7 +256,7 @@ class Gate:
         `takes_along` says whether everything below it is concerned; by default as the operation has it.
         """
         rule = _rule(operation)
-        page = sight.live(index)
+        page = sight.require_page(index)
         number = segment_number(page.key)
         segment = sight.seen(number)
         if segment.permission not in rule.allowed:
@@ -300,7 +300,7 @@ class Gate:
 def _rule(operation: str) -> _Rule:
     rule = _RULES.get(operation) if isinstance(operation, str) else None
     if rule is None:
-        raise PermissionDenied(f"operation {shown(operation)} is not one that an agent has")
+        raise PermissionDenied(f"operation {short_repr(operation)} is not one that an agent has")
     return rule
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from quire.agent.agent import READ_LENGTH, Desk
 from quire.agent.listing import entry, found, listing
-from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
+from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
 from quire.model.text import MAX_DESCRIPTION, in_one_line
 from quire.search.query import Query, parse
@@ -25,7 +25,7 @@ def find(desk: Desk, query: str, limit: int | None = None) -> str:
     """Search; one line a hit."""
     asked = parse(query)
     if not asked.clauses:
-        raise InvalidValue(f"query is {shown(query)}; it holds no word to look for.")
+        raise InvalidValue(f"query is {short_repr(query)}; it holds no word to look for.")
     at_hand, most = desk.at_hand(), min(limit or _HITS, _MOST_HITS)
     hits = [hit for hit in desk.agent.find(query, most + len(at_hand)) if hit.index not in at_hand][:most]
     if not hits:

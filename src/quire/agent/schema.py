@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quire.agent import handlers
 from quire.agent.agent import Desk
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 Kind = Literal["string", "page", "integer", "boolean", "pages", "object"]
 """A page is an index, also as it stands in a line: `[usr-1 10]`."""
@@ -175,7 +175,7 @@ def arguments_for(tool: Tool, given: object) -> dict[str, Any]:
     known = {parameter.name: parameter for parameter in tool.parameters}
     for name in values:
         if name not in known:
-            raise InvalidValue(f"{tool.name} has no argument {shown(name)}; it takes {_listed(tool)}.")
+            raise InvalidValue(f"{tool.name} has no argument {short_repr(name)}; it takes {_listed(tool)}.")
     checked = {}
     for name, parameter in known.items():
         value = values.get(name)
@@ -195,7 +195,9 @@ def _as_mapping(tool: Tool, given: object) -> Mapping[str, Any]:
         except (ValueError, RecursionError) as error:
             raise InvalidValue(f"The arguments of {tool.name} are not JSON ({error}); send one object.") from None
     if not isinstance(given, Mapping):
-        raise InvalidValue(f"The arguments of {tool.name} are {shown(given)}; send one JSON object: {_listed(tool)}.")
+        raise InvalidValue(
+            f"The arguments of {tool.name} are {short_repr(given)}; send one JSON object: {_listed(tool)}."
+        )
     return given
 
 
@@ -203,9 +205,9 @@ def _checked(parameter: Parameter, value: Any) -> Any:
     found = _CHECKS[parameter.kind](value)
     if found is None or (parameter.kind == "integer" and found < parameter.least):
         wanted = _WANTED[parameter.kind].format(parameter.least)
-        raise InvalidValue(f"{parameter.name} is {shown(value)}; {wanted} is needed.")
+        raise InvalidValue(f"{parameter.name} is {short_repr(value)}; {wanted} is needed.")
     if parameter.choices and found not in parameter.choices:
-        raise InvalidValue(f"{parameter.name} is {shown(value)}; use {', '.join(parameter.choices)}.")
+        raise InvalidValue(f"{parameter.name} is {short_repr(value)}; use {', '.join(parameter.choices)}.")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from quire.agent import schema as schemas
 from quire.agent.agent import Desk
 from quire.agent.schema import TOOLS, Tool, arguments_for
-from quire.errors import Conflict, InvalidValue, QuireError, QuotaExceeded, shown
+from quire.errors import Conflict, InvalidValue, QuireError, QuotaExceeded, short_repr
 from quire.model.messages import ToolCall
 
 _TOOL_OF = {
@@ -108,7 +108,7 @@ class Tools:
         """These tools alone. Raises `InvalidValue` for a name that none of them has."""
         for name in names:
             if name not in self:
-                raise InvalidValue(f"There is no tool {shown(name)}; tools are {', '.join(self.names())}.")
+                raise InvalidValue(f"There is no tool {short_repr(name)}; tools are {', '.join(self.names())}.")
         return self._narrowed([name.removeprefix(self._prefix) for name in names], self._prefix)
 
     def reading(self) -> "Tools":
@@ -118,7 +118,7 @@ class Tools:
     def prefixed(self, prefix: str) -> "Tools":
         """The same tools with something before their names, such as `quire_`."""
         if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
-            raise InvalidValue(f"prefix is {shown(prefix)}; use up to 32 letters, digits, '_' and '-'.")
+            raise InvalidValue(f"prefix is {short_repr(prefix)}; use up to 32 letters, digits, '_' and '-'.")
         return self._narrowed(self._names, prefix)
 
     # What a model is given
@@ -168,7 +168,7 @@ class Tools:
     def _run(self, name: str, given: Any) -> str:
         tool = next((tool for tool in self._tools() if self._prefix + tool.name == name), None)
         if tool is None:
-            raise InvalidValue(f"There is no tool {shown(name)}; tools are {', '.join(self.names())}.")
+            raise InvalidValue(f"There is no tool {short_repr(name)}; tools are {', '.join(self.names())}.")
         self._count()
         arguments = arguments_for(tool, given)
         for _ in range(_TRIES - 1):
@@ -209,7 +209,7 @@ class Tools:
             name = _schema_name(other)
             if name in self:
                 raise InvalidValue(
-                    f"Two tools are called {shown(name)}; rename yours, or ours with tools.prefixed('quire_')."
+                    f"Two tools are called {short_repr(name)}; rename yours, or ours with tools.prefixed('quire_')."
                 )
         return [*own, *listed]
 
@@ -223,7 +223,7 @@ def _taken_apart(call: Any, arguments: Any) -> tuple[str, Any]:
     inner = _field(call, "function") or call
     name = _field(inner, "name")
     if not isinstance(name, str):
-        raise InvalidValue(f"{shown(call)} is no tool call; give a name and arguments, or a provider's tool call.")
+        raise InvalidValue(f"{short_repr(call)} is no tool call; give a name and arguments, or a provider's tool call.")
     given = _field(inner, "arguments")
     return name, _field(inner, "input") if given is None else given
 

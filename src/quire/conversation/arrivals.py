@@ -8,7 +8,7 @@ from quire.core.exchanges import FORMS, exchange_fields, label
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot
 from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall, message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.model.text import MAX_NAME, in_one_line
@@ -101,12 +101,12 @@ def take_result(plan: Plan, message: Message) -> int:
                     return number
                 index = plan.numbering().index(number)
                 raise InvalidOperation(
-                    f"Call {shown(call_id)} has a result already, message {index}, and this one differs;"
+                    f"Call {short_repr(call_id)} has a result already, message {index}, and this one differs;"
                     f" conversation.replace({index}, …) changes it."
                 )
     waiting = plan.open_exchange()
     ids = ", ".join(map(repr, waiting.header.pending)) if waiting else "none"
-    unknown = InvalidValue(f"No message made the call {shown(call_id)}; calls that wait for a result: {ids}.")
+    unknown = InvalidValue(f"No message made the call {short_repr(call_id)}; calls that wait for a result: {ids}.")
     raise plan.state.outdated() or unknown  # another writer may just have added the call
 
 

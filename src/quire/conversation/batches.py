@@ -14,7 +14,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader, slot
 from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, decode_entry, segment_number
 from quire.core.state import State
-from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.storage.base import JOURNAL
@@ -32,7 +32,9 @@ def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
     numbering = plan.numbering()
     asked = numbering.length if boundary is None else boundary
     if type(asked) is not int or not 0 <= asked <= numbering.length:
-        raise InvalidValue(f"boundary is {shown(boundary)}; a message index from 0 to {numbering.length} is needed.")
+        raise InvalidValue(
+            f"boundary is {short_repr(boundary)}; a message index from 0 to {numbering.length} is needed."
+        )
     number = plan.next_message if asked == numbering.length else _exchange_start(plan, numbering.number(asked))
     batches = plan.batches()
     if batches and number < batches[-1].boundary:
@@ -58,7 +60,7 @@ def batch_end(plan: Plan, target: int) -> Modification:
     """Go back to a batch: what arrived from the boundary after it leaves, and every mark made since is undone."""
     batches = plan.batches()
     if type(target) is not int or not 0 <= target <= len(batches):
-        raise InvalidValue(f"No batch {shown(target)} is open; open batches are 0 to {len(batches)}.")
+        raise InvalidValue(f"No batch {short_repr(target)} is open; open batches are 0 to {len(batches)}.")
     if target == len(batches):
         return Modification(operation="batch_end", batch=target)
     return take_back(plan, batches[target], batches[:target])

@@ -13,7 +13,7 @@ from quire.conversation.importing import Importer
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
 from quire.conversation.sequence import Item, Messages, handed_out, items, newest_numbers, numbers_after
 from quire.core.plan import Plan
-from quire.errors import Conflict, InvalidValue, QuireError, shown
+from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, body_text, one_line
@@ -49,7 +49,7 @@ class Conversation(Face):
         if tool_calls is None:
             return self._say("assistant", content)
         if isinstance(tool_calls, str | bytes | Mapping) or not isinstance(tool_calls, Iterable):
-            raise InvalidValue(f"tool_calls is {shown(tool_calls)}; a list of calls is needed.")
+            raise InvalidValue(f"tool_calls is {short_repr(tool_calls)}; a list of calls is needed.")
         calls = [_as_call(call) for call in tool_calls]
         return self.add({"role": "assistant", "content": content, "tool_calls": calls})
 
@@ -72,7 +72,7 @@ class Conversation(Face):
         """
         messages = parse(message)
         if not messages:
-            raise InvalidValue(f"There is no message in {shown(message)}.")
+            raise InvalidValue(f"There is no message in {short_repr(message)}.")
         operation = messages[0].role if len(messages) == 1 else "add"
         return self.run(operation, _receive_all, messages)
 
@@ -85,7 +85,7 @@ class Conversation(Face):
         what came before it stays.
         """
         if progress is not None and not callable(progress):
-            raise InvalidValue(f"progress is {shown(progress)}; a function that takes an ImportReport is needed.")
+            raise InvalidValue(f"progress is {short_repr(progress)}; a function that takes an ImportReport is needed.")
         importer = Importer(messages)
         for part in importer.parts():
             self._patiently("import_messages", importer.take, part)
@@ -109,7 +109,7 @@ class Conversation(Face):
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
         """The messages in the conversation, in the order they stand; with `all` every one by index, marked ones too."""
         if not isinstance(all, bool):
-            raise InvalidValue(f"all is {shown(all)}; True or False is needed.")
+            raise InvalidValue(f"all is {short_repr(all)}; True or False is needed.")
         return Messages(self._read, everything=all)
 
     def message(self, index: int) -> Message:
@@ -151,14 +151,14 @@ class Conversation(Face):
 
         def read(state: Any) -> list[Message]:
             numbering = state.numbering()
-            return [handed_out(state, numbering, number) for number in state.live(page).header.numbers]
+            return [handed_out(state, numbering, number) for number in state.require_page(page).header.numbers]
 
         return self._read(read)
 
     def items(self, active: bool = False) -> Iterator[Item]:
         """Prompts, exchanges and summaries by seq; with `active` only those that no edit took out. Streams."""
         if not isinstance(active, bool):
-            raise InvalidValue(f"active is {shown(active)}; True or False is needed.")
+            raise InvalidValue(f"active is {short_repr(active)}; True or False is needed.")
         found = self._read(lambda state: items(state, active=active))
         return self._stream(found, lambda _, item: item)
 
@@ -200,7 +200,7 @@ class Conversation(Face):
     def modify(self, operations: Sequence[Mapping[str, Any]]) -> list[Modification]:
         """Carry out modifications given as dicts (`operation`, `indices`, `data`, `batch`): all of them or none."""
         if isinstance(operations, str | bytes | Mapping) or not isinstance(operations, Sequence):
-            raise InvalidValue(f"operations is {shown(operations)}; a list of dicts is needed.")
+            raise InvalidValue(f"operations is {short_repr(operations)}; a list of dicts is needed.")
         planned = [planner_of(value, f"operations[{n}]") for n, value in enumerate(operations)]
         with self._together():
             return [self.run(operation, plan) for operation, plan in planned]
@@ -300,4 +300,4 @@ def _as_json(value: Mapping[str, Any]) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise InvalidValue(f"{shown(value)} cannot be written as JSON: {error}.") from None
+        raise InvalidValue(f"{short_repr(value)} cannot be written as JSON: {error}.") from None

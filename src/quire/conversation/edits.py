@@ -15,7 +15,7 @@ from quire.core.numbering import Numbering, merge_gaps
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot
 from quire.core.records import GAPS, PageRecord, segment_number
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Lifecycle, Mark, PageIndex, SegmentType
 from quire.model.text import body_text
@@ -40,7 +40,7 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
         lone = _lone_result(messages)
         if lone is not None:
             raise InvalidValue(
-                f"A tool's result stands with its call: insert that of {shown(lone.tool_call_id)} without `at`."
+                f"A tool's result stands with its call: insert that of {short_repr(lone.tool_call_id)} without `at`."
             )
     numbers = [receive(plan, message, place) for message in messages]
     return Modification(
@@ -88,7 +88,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
     lone = _lone_result(messages)
     if lone is not None:
         raise InvalidValue(
-            f"The result of {shown(lone.tool_call_id)} stands with its call: it can only replace a result of that call."
+            f"The result of {short_repr(lone.tool_call_id)} belongs to its call: it can only replace a result of that call."
         )
     pages = _covered(plan, asked, "replace")
     first = pages[0]
@@ -143,7 +143,7 @@ def check_index(reader: Reader, index: object) -> int:
     length = reader.numbering().length
     if type(index) is not int or not 0 <= index < length:
         known = f"messages are 0 to {length - 1}" if length else "there are no messages yet"
-        raise InvalidValue(f"No message {shown(index)}; {known}.")
+        raise InvalidValue(f"No message {short_repr(index)}; {known}.")
     return index
 
 
@@ -152,7 +152,7 @@ def check_indices(reader: Reader, indices: object) -> list[int]:
     if type(indices) is int:
         return [check_index(reader, indices)]
     if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
-        raise InvalidValue(f"indices is {shown(indices)}; a message index or a list of them is needed.")
+        raise InvalidValue(f"indices is {short_repr(indices)}; a message index or a list of them is needed.")
     found = list(dict.fromkeys(check_index(reader, index) for index in indices))
     if not found:
         raise InvalidValue("indices is empty; name at least one message.")
@@ -300,16 +300,16 @@ _OPERATIONS = ("insert", "delete", "replace", "compress", "batch_start", "batch_
 def planner_of(value: object, place: str) -> tuple[str, Planner]:
     """The operation a dict asks for, and what plans it. Raises `InvalidValue` naming what is wrong with it."""
     if not isinstance(value, Mapping):
-        raise InvalidValue(f"{place} is {shown(value)}; a dict with operation, indices, data and batch is needed.")
+        raise InvalidValue(f"{place} is {short_repr(value)}; a dict with operation, indices, data and batch is needed.")
     unknown = [key for key in value if key not in _FIELDS]
     if unknown:
-        raise InvalidValue(f"{place} has the field {shown(unknown[0])}; fields are {', '.join(_FIELDS)}.")
+        raise InvalidValue(f"{place} has the field {short_repr(unknown[0])}; fields are {', '.join(_FIELDS)}.")
     operation = value.get("operation")
     if operation not in _OPERATIONS:
-        raise InvalidValue(f"{place}.operation is {shown(operation)}; use {', '.join(_OPERATIONS)}.")
+        raise InvalidValue(f"{place}.operation is {short_repr(operation)}; use {', '.join(_OPERATIONS)}.")
     indices, data, batch = value.get("indices", []), value.get("data"), value.get("batch")
     if isinstance(indices, str | bytes) or not isinstance(indices, Sequence):
-        raise InvalidValue(f"{place}.indices is {shown(indices)}; a list of message indices is needed.")
+        raise InvalidValue(f"{place}.indices is {short_repr(indices)}; a list of message indices is needed.")
     return operation, _planner(operation, indices, data, batch, place)
 
 
@@ -328,7 +328,9 @@ def _planner(operation: str, indices: Sequence[Any], data: object, batch: Any, p
             return lambda plan: replace(plan, indices, messages)
         case "compress":
             if data is not None and not isinstance(data, str):
-                raise InvalidValue(f"{place}.data is {shown(data)}; a compression takes a summary as text, or nothing.")
+                raise InvalidValue(
+                    f"{place}.data is {short_repr(data)}; a compression takes a summary as text, or nothing."
+                )
             return lambda plan: compress(plan, indices, data)
         case "batch_start":
             boundary = _single(indices, None, place) if indices else None
@@ -344,7 +346,7 @@ def messages_of(data: object, place: str = "data") -> list[Message]:
     """One message or a list of them, in any provider's shape. Raises `InvalidValue` if there is none."""
     messages = [] if data is None else parse(data)
     if not messages:
-        raise InvalidValue(f"{place} is {shown(data)}; a message or a list of messages is needed.")
+        raise InvalidValue(f"{place} is {short_repr(data)}; a message or a list of messages is needed.")
     return messages
 
 
@@ -352,5 +354,7 @@ def _single(indices: Sequence[Any], batch: Any, place: str) -> Any:
     if batch is not None and not indices:
         return batch
     if len(indices) != 1 or (batch is not None and batch != indices[0]):
-        raise InvalidValue(f"{place} names {shown(list(indices))} and batch {shown(batch)}; exactly one is needed.")
+        raise InvalidValue(
+            f"{place} names {short_repr(list(indices))} and batch {short_repr(batch)}; exactly one is needed."
+        )
     return indices[0]

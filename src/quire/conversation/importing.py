@@ -14,7 +14,7 @@ from quire.conversation.results import Finding, ImportReport
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.providers import parse, parse_each
 
@@ -152,7 +152,7 @@ def _as_text(value: object, why: str) -> Message:
     try:
         text = json.dumps(_clean(value), ensure_ascii=False, default=repr)
     except (TypeError, ValueError, RecursionError):
-        text = shown(value)
+        text = short_repr(value)
     return Message(role="user", content=_clean(text), meta={UNREADABLE: why[:500]})
 
 
@@ -169,7 +169,7 @@ class Importer:
     def __init__(self, values: Iterable[object]) -> None:
         single = isinstance(values, str | bytes | Mapping) or hasattr(values, "model_dump")  # an SDK object is iterable
         if single or not isinstance(values, Iterable):
-            raise InvalidValue(f"import_messages takes an iterable of messages, not {shown(values)}.")
+            raise InvalidValue(f"import_messages takes an iterable of messages, not {short_repr(values)}.")
         self._healer = Healer()
         self._messages = parse_each(self._healer.healed(values))
         self._kept = _Taken()

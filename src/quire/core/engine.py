@@ -46,7 +46,7 @@ from quire.errors import (
     QuireError,
     StorageClosed,
     StorageFailure,
-    shown,
+    short_repr,
 )
 from quire.model.clock import Clock
 from quire.model.tokens import TokenCounter
@@ -89,18 +89,18 @@ class Engine:
         self._handle = urandom(6)
         self._attempts = 0
         self._stale = False
-        self.turned = 0
+        self.epoch = 0
         """How often the context went back behind what was seen of it: what has the same seq may be something else."""
         self.embedder: Callable[[list[str]], Any] | None = None
         """What makes vectors of pages, if search is to use them."""
-        self.held: list[Held] = []
+        self.held: list[Transaction] = []
         """Work that is held back, outermost first."""
 
     def begin(self, actor: str) -> Plan:
         """An empty plan over the current state. Hold the lock until it is committed or dropped."""
         now = self.clock()
         if type(now) is not int:
-            raise InvalidValue(f"The clock gave {shown(now)}; whole milliseconds since 1970 are needed.")
+            raise InvalidValue(f"The clock gave {short_repr(now)}; whole milliseconds since 1970 are needed.")
         return Plan(self.current(), actor=actor, now=now, counter=self.counter)
 
     def current(self) -> State:
@@ -118,7 +118,7 @@ class Engine:
             if self._stale or not self.state.is_at(head):
                 self.state.load()
             if self.state.version < before[0] or identity not in (b"", self.state.head.identity):
-                self.turned += 1  # it was deleted and made again
+                self.epoch += 1  # it was deleted and made again
             self._stale = False
             return (self.state.version, self.state.head_value) != before
 
@@ -132,7 +132,7 @@ class Engine:
         """Drop everything that is in memory: some of it is no more."""
         with self.lock:
             self.state.load()
-            self.turned += 1
+            self.epoch += 1
 
     def switch(self, storage: Storage) -> None:
         """Go on with the same context in another storage, which must hold this very state of it."""
@@ -197,10 +197,10 @@ class Engine:
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 
-    def hold(self) -> "Held":
+    def hold(self) -> "Transaction":
         """Keep what is committed from now on in memory, until it is released as one commit or dropped."""
         with self.lock:
-            return Held(self)
+            return Transaction(self)
 
     def _entry(self, plan: Plan, operation: str, touched: tuple[Touched, ...], undoes: int) -> EntryRecord:
         self._attempts += 1
@@ -258,7 +258,7 @@ class Engine:
         return ours == theirs
 
 
-class Held:
+class Transaction:
     """Work that is held back in memory over a state, seen only through this engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -294,7 +294,7 @@ class Held:
         if self in held:
             del held[held.index(self) :]
             self._engine.state = self._outer
-            self._engine.turned += 1
+            self._engine.epoch += 1
 
     def _inner(self) -> State:
         state = self._engine.current()

@@ -31,7 +31,7 @@ from quire.core.records import (
     segment_number,
 )
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, QuireError, shown
+from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
 from quire.model.tokens import TokenCounter
@@ -330,7 +330,7 @@ class Plan(Reader):
         """The tokens of a text."""
         tokens = self._counter.count(text) if text else 0
         if type(tokens) is not int or tokens < 0:
-            raise InvalidValue(f"The token counter gave {shown(tokens)}; a whole number from 0 is needed.")
+            raise InvalidValue(f"The token counter gave {short_repr(tokens)}; a whole number from 0 is needed.")
         return tokens
 
     # The view

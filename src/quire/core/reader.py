@@ -125,7 +125,7 @@ class Reader(ABC):
         number = self.number_of(parts.segment) if parts else None
         return None if parts is None or number is None else page_key(number, parts.number)
 
-    def live(self, index: object) -> PageRecord:
+    def require_page(self, index: object) -> PageRecord:
         """The page with this index. Raises `NoSuchPage`, which names the new index of a page that moved."""
         key = self.key_of(index)
         found = None if key is None else self.page(key)
@@ -283,7 +283,7 @@ class Reader(ABC):
         return ""
 
 
-class Through(Reader):
+class ReaderProxy(Reader):
     """A reader that sees what another one sees; a subclass sees some of it otherwise."""
 
     def __init__(self, reader: Reader) -> None:

@@ -22,7 +22,7 @@ from quire.core.records import (
     decode_segment,
     decode_tally,
 )
-from quire.errors import Corrupt, shown
+from quire.errors import Corrupt, short_repr
 from quire.storage.base import ANCHOR, BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Record, Storage
 from quire.storage.overlay import Opened, Reads
 
@@ -112,7 +112,7 @@ class Recorded:
 
     def corrupt(self, text: str) -> Corrupt:
         """The error for damage in this context."""
-        return Corrupt(f"Context {shown(self._context)}: {text}")
+        return Corrupt(f"Context {short_repr(self._context)}: {text}")
 
     def _page(self, record: Record) -> PageRecord | Gone:
         try:

@@ -30,7 +30,7 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.errors import Conflict, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, shown
+from quire.errors import Conflict, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER
 from quire.model.sized_cache import SizedCache
@@ -170,9 +170,9 @@ class State(Reader):
         """What people call a page, where its segment is known."""
         return self.index(key) if segment_number(key) < len(self._counters) else None
 
-    def live(self, index: object) -> PageRecord:
+    def require_page(self, index: object) -> PageRecord:
         try:
-            return super().live(index)
+            return super().require_page(index)
         except NoSuchPage:
             if deleted := self.deleted():
                 raise deleted from None
@@ -188,7 +188,7 @@ class State(Reader):
         return self._gone()
 
     def _gone(self) -> NoSuchContext:
-        return NoSuchContext(f"Context {shown(self.context)} was deleted: open it again to make it anew.")
+        return NoSuchContext(f"Context {short_repr(self.context)} was deleted: open it again to make it anew.")
 
     def outdated(self) -> Conflict | NoSuchContext | None:
         """The error for a state that another writer went on from, or deleted; None if it is the newest."""

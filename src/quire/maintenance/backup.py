@@ -15,7 +15,7 @@ from quire.errors import (
     NoSuchContext,
     QuireError,
     StorageFailure,
-    shown,
+    short_repr,
 )
 from quire.storage.base import Storage, Symptom, at_rest, check_path
 from quire.storage.file.storage import FileStorage
@@ -86,7 +86,7 @@ def _target(target: object) -> tuple[Kind, Path]:
             return FileStorage if scheme == "file" else SQLiteStorage, check_path(rest.removeprefix("//"))
         if colon and len(scheme) > 1:
             raise InvalidValue(
-                f"target is {shown(masked(target))}; a backup is a new SQLite file (a path) or a folder (file:DIR)."
+                f"target is {short_repr(masked(target))}; a backup is a new SQLite file (a path) or folder (file:DIR)."
                 " migrate() copies into other stores."
             )
     return SQLiteStorage, check_path(target)

@@ -29,7 +29,7 @@ from quire.errors import (
     NoSuchContext,
     QuireError,
     StorageFailure,
-    shown,
+    short_repr,
 )
 from quire.storage.base import (
     FAMILIES,
@@ -97,7 +97,7 @@ def export_context(
         for _ in range(_TRIES):
             head = still.head(context)
             if head is None:
-                raise NoSuchContext(f"No context {shown(context)} in this storage.")
+                raise NoSuchContext(f"No context {short_repr(context)} in this storage.")
             if head.version < 0:
                 raise InvalidOperation(f"Context {context!r} is an unfinished copy: finish that, then export.")
             with _written(target, overwrite=overwrite) as (file, keep):
@@ -359,7 +359,7 @@ class ExportFile:
     def _next_place(self, line: _Line, last: tuple[int, int], place: int) -> tuple[int, int]:
         if line.family not in _ORDER:
             raise NewerFormat(
-                f"{str(self.path)!r} holds {shown(line.family)} records, which this quire does not know."
+                f"{str(self.path)!r} holds {short_repr(line.family)} records, which this quire does not know."
                 " Install a newer quire."
             )
         here = (_ORDER[line.family], line.key)

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from quire.core.records import decode_head
-from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, shown
+from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, short_repr
 from quire.maintenance.context_usage import info_of
 from quire.maintenance.export import ExportFile, export_context
 from quire.storage.base import Commit, Head, Storage, check_path, file_name
@@ -43,7 +43,7 @@ def cutoff_of(older_than: timedelta | datetime) -> datetime:
     if isinstance(older_than, datetime) and older_than.tzinfo is not None:
         return older_than
     raise InvalidValue(
-        f"older_than is {shown(older_than)}; a timedelta from 0, or a datetime with a time zone, is needed."
+        f"older_than is {short_repr(older_than)}; a timedelta from 0, or a datetime with a time zone, is needed."
     )
 
 
@@ -173,13 +173,15 @@ def drop_if(storage: Storage, context: str, head: Head) -> bool:
 
 def _checked(action: object, folder: object) -> Path | None:
     if action not in get_args(Action):
-        raise InvalidValue(f"action is {shown(action)}; use 'delete' or 'archive'.")
+        raise InvalidValue(f"action is {short_repr(action)}; use 'delete' or 'archive'.")
     if action == "archive":
         if folder is None:
             raise InvalidValue("action='archive' needs the folder to write to: pass folder=….")
         return check_path(folder)
     if folder is not None:
-        raise InvalidValue(f"folder is {shown(folder)}, but action='delete' writes no files; use action='archive'.")
+        raise InvalidValue(
+            f"folder is {short_repr(folder)}, but action='delete' writes no files; use action='archive'."
+        )
     return None
 
 

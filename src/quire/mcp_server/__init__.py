@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from quire.context import Context
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -110,9 +110,11 @@ def _made(
     from quire.mcp_server.book import Book, chosen
 
     if not isinstance(context, Context):
-        raise InvalidValue(f"context is {shown(context)}; a context that is open is needed, such as quire.open(…).")
+        raise InvalidValue(
+            f"context is {short_repr(context)}; a context that is open is needed, such as quire.open(…)."
+        )
     if isinstance(poll, bool) or not isinstance(poll, int | float) or not 0 < poll < float("inf"):
-        raise InvalidValue(f"poll is {shown(poll)}; a number of seconds above 0 is needed.")
+        raise InvalidValue(f"poll is {short_repr(poll)}; a number of seconds above 0 is needed.")
     agent = context.acting(actor, quota=Quota(calls=_CALLS))
     served = chosen(context.tools_of(agent, beside=True), tools, prefix, read_only=read_only)
     return BookServer(Book(context, agent, served, prefix=prefix), poll)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from quire.errors import InvalidValue, NoSuchPage, shown
+from quire.errors import InvalidValue, NoSuchPage, short_repr
 from quire.model.pages import PageIndex
 
 SCHEME = "quire"
@@ -55,7 +55,7 @@ class Addresses:
         asked = dict(parse_qsl(parts.query, keep_blank_values=True))
         start, length = (_number(asked.pop(name, None), name) for name in ("start", "length"))
         if asked:
-            raise InvalidValue(f"{shown(min(asked))} means nothing in an address; start and length do.")
+            raise InvalidValue(f"{short_repr(min(asked))} means nothing in an address; start and length do.")
         return Place(unquote(parts.path.removeprefix("/")), start or 0, length)
 
     def _unknown(self, uri: str) -> NoSuchPage:
@@ -67,4 +67,4 @@ def _number(value: str | None, name: str) -> int | None:
         return None
     if value.isascii() and value.isdigit() and len(value) <= _LONGEST:
         return int(value)
-    raise InvalidValue(f"{name} is {shown(value)}; a whole number from 0 is needed.")
+    raise InvalidValue(f"{name} is {short_repr(value)}; a whole number from 0 is needed.")

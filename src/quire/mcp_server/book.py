@@ -13,7 +13,7 @@ from quire.agent.agent import AgentContext
 from quire.agent.listing import entry
 from quire.agent.tools import Answer, Tools
 from quire.context import Context
-from quire.errors import InvalidValue, NoSuchContext, QuireError, shown
+from quire.errors import InvalidValue, NoSuchContext, QuireError, short_repr
 from quire.mcp_server.addresses import CONTENTS, VIEW, Addresses, Place
 from quire.model.pages import ContentsPage, Page, PageIndex
 from quire.view.view import View
@@ -151,7 +151,7 @@ class Book:
         try:
             self.context.refresh()
         except NoSuchContext:
-            raise NoSuchContext(f"Context {shown(self.context.name)} was deleted.") from None
+            raise NoSuchContext(f"Context {short_repr(self.context.name)} was deleted.") from None
 
 
 def chosen(tools: Tools, names: Sequence[str], prefix: str, *, read_only: bool) -> Tools:
@@ -164,7 +164,7 @@ def chosen(tools: Tools, names: Sequence[str], prefix: str, *, read_only: bool) 
 
 def _most(place: Place) -> int:
     if place.length == 0:
-        raise InvalidValue(f"length is {shown(place.length)}; at least 1 is needed to list something.")
+        raise InvalidValue(f"length is {short_repr(place.length)}; at least 1 is needed to list something.")
     return min(place.length or _LINES, _LINES)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.clock import as_datetime
 
 PageIndex = str
@@ -186,5 +186,5 @@ def check_segment_id(segment: object) -> str:
     if isinstance(segment, str) and (segment == "" or _SEGMENT_ID.fullmatch(segment)):
         return segment
     raise InvalidValue(
-        f"Segment id {shown(segment)} is not allowed; use 1 to 32 of a-z, 0-9, '_' and '-', a letter or digit first."
+        f"Segment id {short_repr(segment)} is not allowed; use 1 to 32 of a-z, 0-9, _ and -, a letter or digit first."
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2_000
@@ -35,12 +35,14 @@ def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> st
     if not text.isprintable():  # the common case needs no further look
         found = _CONTROL.search(text)
         if found:
-            raise InvalidValue(f"{field} {shown(text)} holds the control character {found.group()!r}; remove it.")
+            raise InvalidValue(f"{field} {short_repr(text)} holds the control character {found.group()!r}; remove it.")
         text = _LINE_BREAKS.sub(" ", text)
     if len(text) > limit:
-        raise InvalidValue(f"{field} {shown(text)} is too long; at most {limit:,} characters are kept on one line.")
+        raise InvalidValue(
+            f"{field} {short_repr(text)} is too long; at most {limit:,} characters are kept on one line."
+        )
     if not empty and not text.strip():
-        raise InvalidValue(f"{field} {shown(value)} is empty; give at least one visible character.")
+        raise InvalidValue(f"{field} {short_repr(value)} is empty; give at least one visible character.")
     return text
 
 
@@ -83,9 +85,9 @@ def encode_meta(value: object, field: str = "meta") -> bytes:
     if value is None or value == {}:
         return b""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise InvalidValue(f"{field} is {shown(value)}; give a dict with text keys.")
+        raise InvalidValue(f"{field} is {short_repr(value)}; give a dict with text keys.")
     if not _is_plain(value, depth=_META_DEPTH):
-        raise InvalidValue(f"{field} {shown(value)} cannot be stored; use plain JSON values, not nested deeply.")
+        raise InvalidValue(f"{field} {short_repr(value)} cannot be stored; use plain JSON values, not nested deeply.")
     data = msgspec.msgpack.encode(value)
     if len(data) > MAX_META_BYTES:
         raise InvalidValue(
@@ -145,7 +147,7 @@ def _is_plain(value: object, depth: int) -> bool:
 
 def _text(value: object, field: str) -> str:
     if not isinstance(value, str):
-        raise InvalidValue(f"{field} is {shown(value)} of type {type(value).__name__}; text is needed.")
+        raise InvalidValue(f"{field} is {short_repr(value)} of type {type(value).__name__}; text is needed.")
     if not value.isascii():
         found = _SURROGATE.search(value)
         if found:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message, Provider, ToolCall
 from quire.model.text import body_text
 
@@ -161,7 +161,7 @@ _MAX_BITS = 4_096  # Python refuses to write out integers not much larger
 
 def refused(place: str, value: object, wanted: str) -> InvalidValue:
     """The error that names the place, quotes the value and says what would be accepted."""
-    return InvalidValue(f"{place} is {shown(value)}; {wanted}.")
+    return InvalidValue(f"{place} is {short_repr(value)}; {wanted}.")
 
 
 def plain(value: object, place: str) -> Any:
@@ -201,7 +201,7 @@ def _key(key: object, path: Path) -> str:
     if type(key) is str and key.isascii():
         return key
     if not isinstance(key, str):
-        raise InvalidValue(f"{_place(path)} has the key {shown(key)}; keys are text.")
+        raise InvalidValue(f"{_place(path)} has the key {short_repr(key)}; keys are text.")
     return body_text(str.__str__(key), f"{_place(path)}: the key")
 
 
@@ -229,7 +229,7 @@ def _dumped(value: object, path: Path) -> object:
         if callable(dump):
             return tidy(dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
     except Exception as error:  # code of others: whatever it raises, the value cannot be read
-        what = f"{shown(value)} and cannot be read ({error!r})"
+        what = f"{short_repr(value)} and cannot be read ({error!r})"
         raise InvalidValue(f"{_place(path)} is {what}; give it as a dict.") from error
     raise refused(_place(path), value, "plain JSON values and SDK objects are accepted")
 

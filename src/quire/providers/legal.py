@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 Values = Mapping[str, Any]
 
@@ -27,13 +27,13 @@ def check_legal(messages: Sequence[Values], provider: str) -> list[IllegalMessag
     """Every rule that the list breaks for `openai` (chat), `responses` or `anthropic`; empty if it may be sent."""
     check = _CHECKS.get(provider) if isinstance(provider, str) else None
     if check is None:
-        raise InvalidValue(f"provider is {shown(provider)}; known are {', '.join(_CHECKS)}.")
+        raise InvalidValue(f"provider is {short_repr(provider)}; known are {', '.join(_CHECKS)}.")
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise InvalidValue(f"messages is {shown(messages)}; a list of dicts is needed.")
+        raise InvalidValue(f"messages is {short_repr(messages)}; a list of dicts is needed.")
     if not messages:
         return [IllegalMessage(position=0, rule="empty list", text="There is no message at all.")]
     broken = [
-        IllegalMessage(position=position, rule="not a message", text=f"It is {shown(message)}; a dict is needed.")
+        IllegalMessage(position=position, rule="not a message", text=f"It is {short_repr(message)}; a dict is needed.")
         for position, message in enumerate(messages)
         if not isinstance(message, Mapping)
     ]
@@ -52,7 +52,7 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
     for position, message in enumerate(messages):
         role = message.get("role")
         if role not in ("system", "developer", "user", "assistant", "tool", "function"):
-            yield _found(position, "unknown role", f"Its role is {shown(role)}.")
+            yield _found(position, "unknown role", f"Its role is {short_repr(role)}.")
             continue
         if role == "tool":
             yield from _take_result(position, message.get("tool_call_id"), waiting)
@@ -77,7 +77,7 @@ def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iter
     for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
         called = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         if not isinstance(called, Mapping) or not called.get("name") or not call.get("id"):
-            yield _found(position, "malformed call", f"A call without id or name: {shown(call)}.")
+            yield _found(position, "malformed call", f"A call without id or name: {short_repr(call)}.")
         elif call["id"] in waiting:
             yield _found(position, "duplicate call id", f"Two calls have the id {call['id']!r}.")
         else:
@@ -88,7 +88,7 @@ def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Ite
     if call_id in waiting:
         del waiting[str(call_id)]
     else:
-        yield _found(position, "orphaned result", f"No open call has the id {shown(call_id)}.")
+        yield _found(position, "orphaned result", f"No open call has the id {short_repr(call_id)}.")
 
 
 def _unanswered(position: int, waiting: Mapping[str, int]) -> Iterator[IllegalMessage]:
@@ -135,7 +135,7 @@ def _reasoning(position: int, items: Sequence[Values]) -> Iterator[IllegalMessag
 
 def _message_item(position: int, item: Values) -> Iterator[IllegalMessage]:
     if item.get("role") not in ("system", "developer", "user", "assistant"):
-        yield _found(position, "unknown role", f"Its role is {shown(item.get('role'))}.")
+        yield _found(position, "unknown role", f"Its role is {short_repr(item.get('role'))}.")
     elif _is_empty(item.get("content")):
         yield _found(position, "empty content", f"A {item.get('role')} message without content.")
 
@@ -145,7 +145,9 @@ def _message_item(position: int, item: Values) -> Iterator[IllegalMessage]:
 
 def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
     if messages[0].get("role") != "user":
-        yield _found(0, "first role", f"The first message is the {shown(messages[0].get('role'))}'s, not the user's.")
+        yield _found(
+            0, "first role", f"The first message is the {short_repr(messages[0].get('role'))}'s, not the user's."
+        )
     waiting: dict[str, int] = {}
     called: set[str] = set()
     for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
@@ -168,7 +170,7 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
 def _one_message(position: int, role: object, message: Values) -> Iterator[IllegalMessage]:
     content = message.get("content")
     if role not in ("user", "assistant", "system"):
-        yield _found(position, "unknown role", f"Its role is {shown(role)}.")
+        yield _found(position, "unknown role", f"Its role is {short_repr(role)}.")
     elif _is_empty(content):
         yield _found(position, "empty content", f"A {role} message without content.")
     if isinstance(content, list):
@@ -200,7 +202,7 @@ def _make_calls(
 def _blank_texts(position: int, blocks: Sequence[Any]) -> Iterator[IllegalMessage]:
     for block in blocks:
         if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-            yield _found(position, "malformed block", f"A block without a type: {shown(block)}.")
+            yield _found(position, "malformed block", f"A block without a type: {short_repr(block)}.")
         elif block["type"] == "text" and not str(block.get("text") or "").strip():
             yield _found(position, "empty content", "A text block without text.")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.tokens import TokenCounter, VocabularyCounter
 from quire.providers.common import plain, refused
 from quire.providers.parts import dumps
@@ -19,7 +19,7 @@ def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) ->
     its own (a prompt on how to call tools) is not known here; `report_usage` learns it. Raises `InvalidValue`.
     """
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
-        raise InvalidValue(f"tools is {shown(tools)}; a list of tool schemas is needed.")
+        raise InvalidValue(f"tools is {short_repr(tools)}; a list of tool schemas is needed.")
     count = (_COUNTER if counter is None else counter).count
     sizes = [sum(map(count, _texts(tool, f"tools[{n}]"))) + _PER_TOOL for n, tool in enumerate(tools)]
     return sum(sizes) + _PER_LIST if sizes else 0

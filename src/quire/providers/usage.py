@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 _VERSION = re.compile(r"[-@](?:(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})|latest)(?:-v\d+(?::\d+)?)?$")
 
@@ -46,7 +46,7 @@ def read_usage(value: object) -> Used:
         usage = value
     billed, cached = _openai(usage) or _input(usage) or (None, 0)
     if billed is None:
-        raise InvalidValue(f"usage is {shown(value)}; {_ACCEPTED}.")
+        raise InvalidValue(f"usage is {short_repr(value)}; {_ACCEPTED}.")
     if billed == 0 or cached > billed:
         raise InvalidValue(f"usage says that {billed:,} tokens went in, {cached:,} of them cached; {_ACCEPTED}.")
     return Used(billed, cached, model if isinstance(model, str) and model else None)
@@ -83,5 +83,5 @@ def _number(value: object, name: str) -> int | None:
     if found is None or callable(found):
         return None
     if type(found) is not int or found < 0:
-        raise InvalidValue(f"{name} is {shown(found)}; a whole number from 0 is needed: {_ACCEPTED}.")
+        raise InvalidValue(f"{name} is {short_repr(found)}; a whole number from 0 is needed: {_ACCEPTED}.")
     return found

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from quire.core.reader import Reader, Through
+from quire.core.reader import Reader, ReaderProxy
 from quire.core.records import Gone, Header, PageRecord
 from quire.core.state import State
-from quire.errors import InvalidValue, NoSuchSegment, shown
+from quire.errors import InvalidValue, NoSuchSegment, short_repr
 from quire.model.clock import as_datetime, as_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
 from quire.search.indexing import asked, page_at
@@ -91,13 +91,13 @@ class Filters(Struct, frozen=True, kw_only=True):
         _one_of("kind", self.kind, _KINDS)
         _one_of("role", self.role, _ROLES)
         if self.lifecycle is not None and not isinstance(self.lifecycle, Lifecycle):
-            raise InvalidValue(f"lifecycle is {shown(self.lifecycle)}; a quire.Lifecycle is needed.")
+            raise InvalidValue(f"lifecycle is {short_repr(self.lifecycle)}; a quire.Lifecycle is needed.")
         for field in ("since", "until"):
             value = getattr(self, field)
             if value is not None and not (isinstance(value, datetime) and value.tzinfo):
-                raise InvalidValue(f"{field} is {shown(value)}; a datetime with a time zone is needed.")
+                raise InvalidValue(f"{field} is {short_repr(value)}; a datetime with a time zone is needed.")
         if self.actor is not None and not isinstance(self.actor, str):
-            raise InvalidValue(f"actor is {shown(self.actor)}; a name is needed.")
+            raise InvalidValue(f"actor is {short_repr(self.actor)}; a name is needed.")
 
 
 def find(
@@ -116,7 +116,7 @@ def find(
     """
     wanted = parse(query)
     if type(limit) is not int or limit < 0:
-        raise InvalidValue(f"limit is {shown(limit)}; a whole number of at least 0 is needed.")
+        raise InvalidValue(f"limit is {short_repr(limit)}; a whole number of at least 0 is needed.")
     chosen = Filters(**filters)
     chosen.check()
     seen = everything(state) if scope is None else scope
@@ -134,7 +134,7 @@ def find(
     return found
 
 
-class Aside(Through):
+class Aside(ReaderProxy):
     """Reads pages as they are stored, past the state's cache: a search must not push out what is in use."""
 
     def __init__(self, state: State) -> None:
@@ -312,4 +312,4 @@ def _segment(state: State, scope: Scope, segment: str) -> int:
 
 def _one_of(field: str, value: object, known: dict[str, Any]) -> None:
     if value is not None and (not isinstance(value, str) or value not in known):
-        raise InvalidValue(f"{field} is {shown(value)}; use one of {', '.join(known)}.")
+        raise InvalidValue(f"{field} is {short_repr(value)}; use one of {', '.join(known)}.")

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from quire.core.reader import Reader
 from quire.core.records import page_key, segment_number
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.pages import MAX_NUMBER, Permission
 from quire.search.tokenizer import LONGEST, is_unspaced, plain, runs, terms
 from quire.storage.search_protocol import Phrase, Span
@@ -90,7 +90,7 @@ class Query(Struct, frozen=True):
 def parse(text: object) -> Query:
     """What the text asks for; no clauses if there is no word in it. Raises `InvalidValue`."""
     if not isinstance(text, str):
-        raise InvalidValue(f"query is {shown(text)}; text is needed.")
+        raise InvalidValue(f"query is {short_repr(text)}; text is needed.")
     if len(text) > LONGEST_QUERY:
         raise InvalidValue(
             f"query has {len(text):,} characters; at most {LONGEST_QUERY:,} are looked for. Give a few telling words."

@@ -24,7 +24,7 @@ from quire.core.records import (
     encode_record,
     page_number,
 )
-from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form
 from quire.search.index import Kept
@@ -94,7 +94,7 @@ def embedded(embedder: Embedder, texts: Sequence[str]) -> Any:
         raise InvalidValue(f"The embedder gave no vectors of one length: {error}.") from error
     if rows.ndim != 2 or len(rows) != len(texts) or not rows.shape[1] or not numpy.isfinite(rows).all():
         raise InvalidValue(
-            f"The embedder gave {shown(rows.shape)} for {len(texts)} texts; one finite vector for each is needed."
+            f"The embedder gave {short_repr(rows.shape)} for {len(texts)} texts; one finite vector for each is needed."
         )
     lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
     return rows / numpy.where(lengths == 0, 1, lengths)

@@ -22,7 +22,7 @@ from starlette.routing import Route as Path_
 from starlette.staticfiles import StaticFiles
 
 import quire
-from quire.errors import Conflict, InvalidValue, QuireError, shown
+from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.library import Library
 from quire.server import told
 from quire.server.asked import EventsQuery
@@ -210,7 +210,7 @@ def _decoded(value: str) -> str:
     try:
         return unquote_to_bytes(value).decode()
     except UnicodeDecodeError:
-        raise InvalidValue(f"{shown(value)} in the path is no UTF-8, percent-encoded.") from None
+        raise InvalidValue(f"{short_repr(value)} in the path is no UTF-8, percent-encoded.") from None
 
 
 def _refused(refused: Refused) -> Response:

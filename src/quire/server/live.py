@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 from anyio import CapacityLimiter
 
-from quire.errors import Busy, NoSuchContext, QuireError, shown
+from quire.errors import Busy, NoSuchContext, QuireError, short_repr
 from quire.library import Library
 from quire.system import ContextSystem
 
@@ -92,7 +92,7 @@ class Hub:
         if self._closed:
             raise Busy("The server is about to end: retry later.")
         if context is not None and context not in seen:
-            raise NoSuchContext(f"No context {shown(context)} here; GET /api/contexts lists what is there.")
+            raise NoSuchContext(f"No context {short_repr(context)} here; GET /api/contexts lists what is there.")
         if context is not None and after is not None:
             seen[context] = min(after, seen[context])  # beyond the last entry is from now on
         listener = Listener(context, seen)

@@ -13,7 +13,7 @@ from typing import Any, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from quire.errors import InvalidValue, QuireError, StorageFailure, shown
+from quire.errors import InvalidValue, QuireError, StorageFailure, short_repr
 from quire.library import Library
 from quire.server.app import Service
 from quire.server.options import Options
@@ -188,7 +188,9 @@ def _prepared(
     unknown = limits.keys() - Options.__dataclass_fields__.keys()
     if unknown:
         known = ", ".join(Options.__dataclass_fields__)
-        raise InvalidValue(f"There is no option {shown(min(unknown))}; options are port, token, token_file, {known}.")
+        raise InvalidValue(
+            f"There is no option {short_repr(min(unknown))}; options are port, token, token_file, {known}."
+        )
     options = Options(
         host=check_host(host),
         hosts=tuple(hosts),

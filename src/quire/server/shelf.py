@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from quire.context import Context
-from quire.errors import Busy, NoSuchContext, shown
+from quire.errors import Busy, NoSuchContext, short_repr
 from quire.library import Library
 from quire.model.pages import PageIndex
 from quire.server.calls import Calls
@@ -162,4 +162,4 @@ class Shelf:
 
 
 def _unknown(name: str) -> NoSuchContext:
-    return NoSuchContext(f"No context {shown(name)} here; GET /api/contexts lists what is there.")
+    return NoSuchContext(f"No context {short_repr(name)} here; GET /api/contexts lists what is there.")

@@ -24,7 +24,7 @@ from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
-from quire.errors import Conflict, InvalidValue, NoSuchContext, shown
+from quire.errors import Conflict, InvalidValue, NoSuchContext, short_repr
 
 _SECRET: Final = re.compile("pass|pwd|secret|token|credential|signature|key", re.IGNORECASE)
 _SETTING: Final = re.compile(rf"[\w.-]*(?:{_SECRET.pattern})[\w.-]*\s*[=:]\s*", re.IGNORECASE)
@@ -316,14 +316,16 @@ def check_storage(value: object) -> Storage:
     """The value if it speaks the protocol. Raises `InvalidValue`."""
     methods = ("head", "get", "scan", "members", "commit", "fork", "contexts", "drop", "close")
     if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
-        raise InvalidValue(f"{shown(value)} is no storage. open_storage(url) opens one; one has {', '.join(methods)}.")
+        raise InvalidValue(
+            f"{short_repr(value)} is no storage. open_storage(url) opens one; one has {', '.join(methods)}."
+        )
     return cast(Storage, value)
 
 
 def check_durability(value: object) -> Durability:
     """The value if it is a durability. Raises `InvalidValue`."""
     if value not in ("normal", "full"):
-        raise InvalidValue(f"durability is {shown(value)}; use 'normal' or 'full'.")
+        raise InvalidValue(f"durability is {short_repr(value)}; use 'normal' or 'full'.")
     return value
 
 
@@ -340,7 +342,7 @@ def check_path(value: object) -> Path:
                 if not is_no_path(text):
                     return Path(text)
         value = veiled(text) if isinstance(text, str) else text
-    raise InvalidValue(f"path is {shown(value)}; the path of a file or folder is needed.")
+    raise InvalidValue(f"path is {short_repr(value)}; the path of a file or folder is needed.")
 
 
 def check_context_name(name: object) -> str:
@@ -348,7 +350,7 @@ def check_context_name(name: object) -> str:
     if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip():
         return name
     raise InvalidValue(
-        f"Context name {shown(name)} is not allowed; use 1 to 200 printable characters without outer spaces."
+        f"Context name {short_repr(name)} is not allowed; use 1 to 200 printable characters without outer spaces."
     )
 
 
@@ -365,7 +367,7 @@ def no_such_context(storage: Storage, name: str, where: str = "this store") -> N
     is_all = len(names) < _MOST_COMPARED
     beside = () if is_all else islice(storage.contexts(name[: max(len(name) // 2, len(name) - 3)]), _MOST_COMPARED)
     near = get_close_matches(name, dict.fromkeys((*names, *beside)), n=3)
-    meant = f"Did you mean {' or '.join(map(shown, near))}? " if near else ""
-    listed = ", ".join(map(shown, names[:_MOST_NAMES])) or "none"
+    meant = f"Did you mean {' or '.join(map(short_repr, near))}? " if near else ""
+    listed = ", ".join(map(short_repr, names[:_MOST_NAMES])) or "none"
     more = f" and {f'{len(names) - _MOST_NAMES:,} ' if is_all else ''}more" if len(names) > _MOST_NAMES else ""
-    return NoSuchContext(f"No context {shown(name)} in {where}. {meant}Contexts there: {listed}{more}.")
+    return NoSuchContext(f"No context {short_repr(name)} in {where}. {meant}Contexts there: {listed}{more}.")

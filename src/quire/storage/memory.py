@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Generic, NamedTuple, TypeVar
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.storage.base import (
     FAMILIES,
     MAX_KEY,
@@ -166,7 +166,7 @@ class MemoryStorage:
                 raise conflict(context, head, commit.expect)
             for write in commit.writes:
                 if write.family not in FAMILIES:
-                    raise InvalidValue(f"Family {shown(write.family)} is not one of {', '.join(FAMILIES)}.")
+                    raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
             table = self._tables.setdefault(context, Table())
             for write in commit.writes:
                 _apply(table, write)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from quire.core.records import decode_entry
-from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, QuireError, shown
+from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, QuireError, short_repr
 from quire.storage.base import FAMILIES, JOURNAL, Commit, Family, Head, Put, Record, Storage, check_storage
 from quire.storage.integrity import Soundness
 from quire.storage.urls import storage_at
@@ -153,7 +153,7 @@ def _told(left: dict[str, _Left]) -> QuireError:
     reason, error = left.pop(worst)
     if not left:
         return error
-    others = [shown(name) + ("" if why == reason else f" ({why})") for name, (why, _) in left.items()]
+    others = [short_repr(name) + ("" if why == reason else f" ({why})") for name, (why, _) in left.items()]
     more = f" and {len(others) - _MOST_NAMES:,} more" if len(others) > _MOST_NAMES else ""
     return _kind(error)(f"{error} Not copied either: {', '.join(others[:_MOST_NAMES])}{more}.")
 
@@ -210,18 +210,20 @@ class _Copy:
     def _source_head(self) -> Head:
         head = self.source.head(self.context)
         if head is None:
-            raise NoSuchContext(f"No context {shown(self.context)} in the source; its contexts() lists what is there.")
+            raise NoSuchContext(
+                f"No context {short_repr(self.context)} in the source; its contexts() lists what is there."
+            )
         if head.version < 0:
             self.reason = "an unfinished copy in the source"
             raise InvalidOperation(
-                f"Context {shown(self.context)} in the source is itself an unfinished copy: finish that there, or"
+                f"Context {short_repr(self.context)} in the source is itself an unfinished copy: finish that there, or"
                 " delete() it."
             )
         return head
 
     def _make_room(self, there: Head) -> None:
         """Drop an older copy, if that is wanted and the source is sound. Raises `InvalidOperation` otherwise."""
-        name, at = shown(self.context), f"at version {there.version}"
+        name, at = short_repr(self.context), f"at version {there.version}"
         if not self._went_on_from(there):
             self.reason = "taken by another"
             raise InvalidOperation(
@@ -300,7 +302,7 @@ class _Copy:
 
     def _source_is_unchanged(self) -> None:
         if self.source.head(self.context) != self.head:
-            raise Conflict(f"Context {shown(self.context)} changed while it was copied: call migrate() again.")
+            raise Conflict(f"Context {short_repr(self.context)} changed while it was copied: call migrate() again.")
 
     def _difference(self, family: Family, record: Record | None, copy: Record | None) -> str:
         key = record.key if record else copy.key if copy else 0

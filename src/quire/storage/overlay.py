@@ -12,7 +12,7 @@ from itertools import groupby
 from threading import RLock
 from typing import Any, Final, NamedTuple, Protocol
 
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.storage.base import (
     ANCHOR,
     FAMILIES,
@@ -164,7 +164,7 @@ class OverlayStorage:
             patched: dict[tuple[Family, int], Record | None] = {}
             for write in commit.writes:  # whatever can fail comes before the first change
                 if write.family not in FAMILIES:
-                    raise InvalidValue(f"Family {shown(write.family)} is not one of {', '.join(FAMILIES)}.")
+                    raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
                 if isinstance(write, Patch):
                     patched[write.family, write.key] = self.get(context, write.family, write.key)
             for write in commit.writes:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from quire.errors import StorageFailure, shown
+from quire.errors import StorageFailure, short_repr
 from quire.storage.base import MAX_KEY
 
 FIELDS: Final = ("body", "name", "description", "parts")
@@ -220,7 +220,7 @@ class Sizes:
         self._blocks, self._amounts = {}, {}
         for number, value in blocks.items():
             if not isinstance(value, bytes) or len(value) != 2 * self.BLOCK:
-                found = f"have {len(value):,} bytes" if isinstance(value, bytes) else f"are {shown(value)}"
+                found = f"have {len(value):,} bytes" if isinstance(value, bytes) else f"are {short_repr(value)}"
                 raise Misshapen(f"the sizes of block {number} {found}, not {2 * self.BLOCK:,} bytes")
             block = array("H", value)
             self._blocks[number] = block if sys.byteorder == "little" else _swapped(block)

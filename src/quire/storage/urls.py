@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from quire.errors import InvalidValue, StorageFailure, shown
+from quire.errors import InvalidValue, StorageFailure, short_repr
 from quire.storage.base import Durability, Storage, check_durability, check_path, check_storage, veiled
 from quire.storage.file.storage import FileStorage
 from quire.storage.memory import MemoryStorage
@@ -76,7 +76,7 @@ def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Pat
         return _parse_forms(where)
     except InvalidValue:
         quoted = masked(where) if isinstance(where, str | os.PathLike) else where
-        raise InvalidValue(f"Cannot open {shown(quoted)}; give {_FORMS}.") from None
+        raise InvalidValue(f"Cannot open {short_repr(quoted)}; give {_FORMS}.") from None
 
 
 def _parse_forms(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:

@@ -25,7 +25,7 @@ from quire.core.plan import Plan
 from quire.core.reader import slot
 from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, StorageFailure, shown
+from quire.errors import InvalidOperation, InvalidValue, StorageFailure, short_repr
 from quire.model.clock import Clock, system_clock
 from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, format_index
 from quire.model.text import one_line
@@ -121,13 +121,13 @@ class Reading(Face):
 
     def segment_of(self, index: PageIndex) -> Segment:
         """The segment a page is in. Raises `NoSuchPage`."""
-        return self._read(lambda state: to_segment(state, segment_number(state.live(index).key)))
+        return self._read(lambda state: to_segment(state, segment_number(state.require_page(index).key)))
 
     # Pages: reading
 
     def get_page(self, index: PageIndex) -> Page:
         """The page with this index, in whatever state it is. Raises `NoSuchPage`."""
-        return self._read(lambda state: to_page(state, state.live(index)))
+        return self._read(lambda state: to_page(state, state.require_page(index)))
 
     def load_page(self, index: PageIndex) -> Page:
         """The page as stored now, past the cache."""
@@ -136,14 +136,14 @@ class Reading(Face):
             key = state.key_of(index)
             if key is not None:
                 state.evict(key)
-            return to_page(state, state.live(index))
+            return to_page(state, state.require_page(index))
 
         return self._read(load)
 
     def names(self, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
         """The names of pages by their indices; what names no page is left out. Raises `InvalidValue`."""
         if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
-            raise InvalidValue(f"indices is {shown(indices)}; several page indices are needed.")
+            raise InvalidValue(f"indices is {short_repr(indices)}; several page indices are needed.")
 
         def read(state: State) -> dict[PageIndex, str]:
             keys = ((index, state.key_of(index)) for index in indices)
@@ -156,7 +156,7 @@ class Reading(Face):
         """The body of a leaf. Raises `InvalidOperation` for a folder."""
 
         def read(state: State) -> str:
-            record = state.live(index)
+            record = state.require_page(index)
             if record.header.folder:
                 raise InvalidOperation(f"{index!r} is a ContentsPage and has no detail; children({index!r}) lists it.")
             return to_text(state, record.header)
@@ -185,7 +185,7 @@ class Reading(Face):
         """Whether the folder lists that page."""
 
         def read(state: State) -> bool:
-            record, other = _folder(state, index), state.live(child)
+            record, other = _folder(state, index), state.require_page(child)
             return other.parent == record.key and not other.is_cold
 
         return self._read(read)
@@ -200,7 +200,7 @@ class Reading(Face):
 
     def ancestors(self, index: PageIndex) -> list[Page]:
         """The folders above a page, nearest first."""
-        return self._read(lambda state: [to_page(state, page) for page in state.ancestors(state.live(index))])
+        return self._read(lambda state: [to_page(state, page) for page in state.ancestors(state.require_page(index))])
 
     def list_pages(self, segment_id: str | None = None) -> Iterator[Page]:
         """All pages of a segment or of the context, archived ones included. Streams."""
@@ -210,7 +210,7 @@ class Reading(Face):
 
     def walk(self, index: PageIndex) -> Iterator[tuple[int, Page]]:
         """A page and all below it, parents first, each with its depth. Streams."""
-        pairs = self._read(lambda state: state.subtree(state.live(index)))
+        pairs = self._read(lambda state: state.subtree(state.require_page(index)))
         return self._stream(pairs, lambda state, pair: (pair[0], to_page(state, pair[1])))
 
     def find(
@@ -252,7 +252,7 @@ class Reading(Face):
 
 
 def _folder(state: State, index: PageIndex) -> PageRecord:
-    record = state.live(index)
+    record = state.require_page(index)
     if not record.header.folder:
         raise InvalidOperation(f"{index!r} is a DetailPage and has no children; detail({index!r}) reads it.")
     return record
@@ -655,7 +655,7 @@ class ContextSystem(Editing, Reading, Timeline, Keeping, Erasing):
             max_bytes=whole_number(max_bytes, "max_bytes"),
         )
         if embedder is not None and not callable(embedder):
-            raise InvalidValue(f"embedder is {shown(embedder)}; a callable from texts to vectors is needed.")
+            raise InvalidValue(f"embedder is {short_repr(embedder)}; a callable from texts to vectors is needed.")
         engine.embedder = embedder
         super().__init__(engine, actor)
 

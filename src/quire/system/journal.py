@@ -21,7 +21,7 @@ from quire.core.records import (
     decode_segment,
 )
 from quire.core.state import State
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.clock import as_datetime, as_milliseconds
 from quire.model.pages import PageIndex
 from quire.model.text import decode_meta
@@ -116,7 +116,7 @@ def stored_entry(state: State, seq: object) -> EntryRecord:
     whole = isinstance(seq, int) and not isinstance(seq, bool) and 0 < seq <= state.version
     found = state.storage.get(state.context, JOURNAL, seq) if whole and isinstance(seq, int) else None
     if found is None:
-        raise InvalidValue(f"No journal entry {shown(seq)}; history() lists them, up to {state.version}.")
+        raise InvalidValue(f"No journal entry {short_repr(seq)}; history() lists them, up to {state.version}.")
     return decode_entry(found.key, found.value)
 
 
@@ -135,12 +135,12 @@ def _filters(state: State, actor: object, operation: object, page: object, *span
     for field, value in (("actor", actor), ("operation", operation)):
         if value is not None:
             if not isinstance(value, str):
-                raise InvalidValue(f"{field} is {shown(value)}; text is needed.")
+                raise InvalidValue(f"{field} is {short_repr(value)}; text is needed.")
             wanted.append(lambda entry, field=field, value=value: getattr(entry, field) == value)  # type: ignore[misc]
     if page is not None:
         key = state.key_of(page)
         if key is None or state.page(key) is None:
-            raise InvalidValue(f"page is {shown(page)}; an index that is or was in use is needed.")
+            raise InvalidValue(f"page is {short_repr(page)}; an index that is or was in use is needed.")
         wanted.append(lambda entry: any(t.family == PAGE_CODE and t.key == key for t in entry.touched))
     first, last = (_moment(name, value) for name, value in zip(("since", "until"), span, strict=True))
     if first is not None:
@@ -154,7 +154,7 @@ def _moment(field: str, value: object) -> int | None:
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidValue(f"{field} is {shown(value)}; a datetime with a time zone is needed.")
+        raise InvalidValue(f"{field} is {short_repr(value)}; a datetime with a time zone is needed.")
     return as_milliseconds(value)
 
 

@@ -22,7 +22,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader, slot
 from quire.core.records import BATCHES, Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import as_datetime, as_milliseconds
 from quire.model.messages import Message
 from quire.model.pages import (
@@ -107,10 +107,10 @@ def _messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
     """Every message of a document with its page and its place there."""
     for page, form in pages.items():
         listed = form.get("messages", [])
-        place = f"pages[{shown(page)}].messages"
+        place = f"pages[{short_repr(page)}].messages"
         if not isinstance(listed, list) or (listed and form.get("type") != "DetailPage"):
             raise InvalidValue(
-                f"The document cannot be read: {place} is {shown(listed)}; a leaf has a list of messages."
+                f"The document cannot be read: {place} is {short_repr(listed)}; a leaf has a list of messages."
             )
         for n, value in enumerate(listed):
             try:
@@ -249,7 +249,7 @@ def _parse(data: bytes | str) -> dict[str, Any]:
     except (ValueError, TypeError) as error:
         raise InvalidValue(f"The document is not JSON: {error}.") from None
     if not isinstance(found, dict):
-        raise InvalidValue(f"The document is {shown(found)}; an object with segments and pages is needed.")
+        raise InvalidValue(f"The document is {short_repr(found)}; an object with segments and pages is needed.")
     return found
 
 
@@ -258,7 +258,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InvalidValue(f"The document has the key {shown(twice)} twice in one object.")
+        raise InvalidValue(f"The document has the key {short_repr(twice)} twice in one object.")
     return found
 
 
@@ -295,20 +295,20 @@ class _Document:
         for position, form in enumerate(self.segments):
             place = f"segments[{position}]"
             if not isinstance(form, dict):
-                _refuse(place, f"is {shown(form)}; an object is needed")
+                _refuse(place, f"is {short_repr(form)}; an object is needed")
             self._segment(plan, form, place)
         for index, form in self.pages.items():
-            place = f"pages[{shown(index)}]"
+            place = f"pages[{short_repr(index)}]"
             if not isinstance(form, dict):
-                _refuse(place, f"is {shown(form)}; an object is needed")
+                _refuse(place, f"is {short_repr(form)}; an object is needed")
             self._keys[index] = self._key(plan, index, place)
             self._claim(index, form)
         for index, form in self.pages.items():
-            self._children(index, form, f"pages[{shown(index)}]")
+            self._children(index, form, f"pages[{short_repr(index)}]")
         ranked = self._ranks()
         self._messages = read(plan, self.pages, self._keys)
         for index, form in self.pages.items():
-            self._page(plan, index, form, ranked.get(index, b""), f"pages[{shown(index)}]")
+            self._page(plan, index, form, ranked.get(index, b""), f"pages[{short_repr(index)}]")
 
     def _segment(self, plan: Plan, form: dict[str, Any], place: str) -> None:
         segment_id = check_segment_id(_field(form, "id", str, place))
@@ -321,7 +321,7 @@ class _Document:
             _refuse(place, "has the empty id, which only a context's single segment may have")
         root = format_index(segment_id, 0)
         if _field(form, "rootIndex", str, place, root) != root:
-            _refuse(f"{place}.rootIndex", f"is {shown(form['rootIndex'])}; it must be {root!r}")
+            _refuse(f"{place}.rootIndex", f"is {short_repr(form['rootIndex'])}; it must be {root!r}")
         if root not in self.pages:
             _refuse(place, f"has no root page {root!r}")
         created, updated = _moment(form, "createdAt", place, plan.now), _moment(form, "updatedAt", place, plan.now)
@@ -371,11 +371,11 @@ class _Document:
         listed = _field(form, "children", list, place, self._claimed.get(index, []))
         for child in listed:
             if not isinstance(child, str) or child not in self.pages:
-                _refuse(f"{place}.children", f"names {shown(child)}, which is no page of the document")
+                _refuse(f"{place}.children", f"names {short_repr(child)}, which is no page of the document")
             if self.pages[child].get("parent") != index:
-                _refuse(f"{place}.children", f"names {shown(child)}, whose parent is another page")
+                _refuse(f"{place}.children", f"names {short_repr(child)}, whose parent is another page")
             if child in self._listed_by:
-                _refuse(f"{place}.children", f"names {shown(child)} twice")
+                _refuse(f"{place}.children", f"names {short_repr(child)} twice")
             self._listed_by[child] = index
         self._orders[index] = listed
 
@@ -405,7 +405,7 @@ class _Document:
         key = self._keys[index]
         folder = _field(form, "type", str, place) == "ContentsPage"
         if not folder and form["type"] != "DetailPage":
-            _refuse(f"{place}.type", f"is {shown(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
+            _refuse(f"{place}.type", f"is {short_repr(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
         lifecycle = choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
         parent = self._parent(index, form, lifecycle, place)
         said = self._messages.get(index)
@@ -445,9 +445,9 @@ class _Document:
             return self._home_key(key, form, place)
         parent = _field(form, "parent", str, place)
         if parent not in self._keys:
-            _refuse(f"{place}.parent", f"is {shown(parent)}, which is no page of the document")
+            _refuse(f"{place}.parent", f"is {short_repr(parent)}, which is no page of the document")
         if self._listed_by.get(index) != parent:
-            _refuse(f"{place}.parent", f"is {shown(parent)}, which does not list it among its children")
+            _refuse(f"{place}.parent", f"is {short_repr(parent)}, which does not list it among its children")
         return self._keys[parent]
 
     def _home_key(self, key: int, form: dict[str, Any], place: str) -> int:
@@ -458,7 +458,7 @@ class _Document:
         parent = _home(form)[0]
         home = self._keys.get(parent, -1)
         if segment_number(home) != segment_number(key) or self.pages[parent].get("type") != "ContentsPage":
-            _refuse(f"{place}.home", f"is {shown(form['home'])}; it must name a folder of the same segment")
+            _refuse(f"{place}.home", f"is {short_repr(form['home'])}; it must name a folder of the same segment")
         return home
 
 
@@ -475,7 +475,7 @@ def _field(form: dict[str, Any], name: str, kind: type[Any], place: str, default
     value = form.get(name, default)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         where = f"{place}.{name}" if place else name
-        _refuse(where, f"is {shown(value)}; {kind.__name__} is needed" if name in form else "is missing")
+        _refuse(where, f"is {short_repr(value)}; {kind.__name__} is needed" if name in form else "is missing")
     return value
 
 
@@ -487,7 +487,7 @@ def _moment(form: dict[str, Any], name: str, place: str, default: int) -> int:
         moment = datetime.fromisoformat(text)
         return max(0, as_milliseconds(moment))
     except (TypeError, ValueError, OverflowError):
-        _refuse(f"{place}.{name}", f"is {shown(text)}; a time like 2025-02-06T10:00:00Z is needed")
+        _refuse(f"{place}.{name}", f"is {short_repr(text)}; a time like 2025-02-06T10:00:00Z is needed")
 
 
 def _refuse(place: str, what: str) -> NoReturn:

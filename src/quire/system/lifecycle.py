@@ -43,7 +43,7 @@ def restore(plan: Plan, index: PageIndex) -> None:
 
 def recall(plan: Plan, index: PageIndex) -> PageIndex:
     """Bring the cold subtree that holds this page back to its place, or under the root if that is gone."""
-    record = plan.live(index)
+    record = plan.require_page(index)
     if record.header.mark is not Mark.NONE:
         raise marked(plan, record, "recall")
     top = plan.cold_top(record)

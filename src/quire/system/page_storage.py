@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from quire.core.plan import Plan
 from quire.core.records import PageRecord
-from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, shown
+from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, short_repr
 from quire.model.pages import ContentsPage, DetailPage, Page, PageIndex, Visibility
 from quire.system import lifecycle, tree
 from quire.system.context_system import ContextSystem
@@ -47,7 +47,7 @@ class PageStorage:
 
 def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
     if not isinstance(page, DetailPage | ContentsPage):
-        raise InvalidValue(f"save takes a DetailPage or a ContentsPage, not {shown(page)}.")
+        raise InvalidValue(f"save takes a DetailPage or a ContentsPage, not {short_repr(page)}.")
     key = plan.key_of(page.index)
     stored = None if key is None else plan.page(key)
     if not isinstance(stored, PageRecord):

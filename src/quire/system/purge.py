@@ -179,7 +179,7 @@ def purgeable(state: State, indices: Sequence[PageIndex]) -> list[int]:
     for index in indices:
         key = state.key_of(index)
         if key is None or state.page(key) is None:
-            state.live(index)  # raises
+            state.require_page(index)  # raises
         keys.append(state.key_of(index) or 0)
     return keys
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, page_number, segment_number
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Lifecycle, Mark, SegmentType, Visibility
 
 Choice = TypeVar("Choice", bound=IntEnum)
@@ -14,7 +14,7 @@ Choice = TypeVar("Choice", bound=IntEnum)
 
 def attached(reader: Reader, index: object, doing: str) -> PageRecord:
     """The page, if it is in the tree. Raises `NoSuchPage`, or `InvalidOperation` for a cold page."""
-    record = reader.live(index)
+    record = reader.require_page(index)
     if record.header.mark is not Mark.NONE:
         raise marked(reader, record, doing)
     if reader.cold_top(record) is not None:
@@ -79,10 +79,10 @@ def settled(reader: Reader, record: PageRecord, doing: str) -> None:
 
 def child_of(reader: Reader, folder: PageRecord, index: object, field: str, *, cold: bool = False) -> PageRecord:
     """The page, if it is a child of the folder, or was before it went cold. Raises `InvalidValue`."""
-    record = reader.live(index)
+    record = reader.require_page(index)
     if record.parent != folder.key or record.is_cold is not cold:
         above = reader.index(folder.key)
-        raise InvalidValue(f"{field}={shown(index)} is not a child of {above!r}; name one of its children.")
+        raise InvalidValue(f"{field}={short_repr(index)} is not a child of {above!r}; name one of its children.")
     return record
 
 
@@ -103,14 +103,14 @@ def showable_root(reader: Reader, record: PageRecord) -> None:
 def whole_number(value: object, field: str) -> int:
     """The value if it is a whole number from 0. Raises `InvalidValue`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
-        raise InvalidValue(f"{field} is {shown(value)}; a whole number from 0 is needed.")
+        raise InvalidValue(f"{field} is {short_repr(value)}; a whole number from 0 is needed.")
     return value
 
 
 def yes_or_no(value: object, field: str) -> bool:
     """The value if it is True or False. Raises `InvalidValue`."""
     if not isinstance(value, bool):
-        raise InvalidValue(f"{field} is {shown(value)}; True or False is needed.")
+        raise InvalidValue(f"{field} is {short_repr(value)}; True or False is needed.")
     return value
 
 
@@ -118,7 +118,7 @@ def choice(kind: type[Choice], value: object, field: str) -> Choice:
     """The value as a member of the enum, given as one or by its number. Raises `InvalidValue`."""
     if isinstance(value, bool) or not isinstance(value, int) or value not in list(kind):
         accepted = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
-        raise InvalidValue(f"{field} is {shown(value)}; use {accepted}.")
+        raise InvalidValue(f"{field} is {short_repr(value)}; use {accepted}.")
     return kind(value)
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from quire.core.plan import Plan
 from quire.core.records import Header, SegmentRecord, page_key
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Permission, Segment, SegmentType, check_segment_id, format_index
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, one_line
 from quire.system.rules import choice, whole_number
@@ -15,7 +15,7 @@ from quire.system.rules import choice, whole_number
 def add_segment(plan: Plan, segment: Segment) -> None:
     """Add a segment and its root page. An id that was used before goes on with its old counter."""
     if not isinstance(segment, Segment):
-        raise InvalidValue(f"add_segment takes a quire.Segment, not {shown(segment)}.")
+        raise InvalidValue(f"add_segment takes a quire.Segment, not {short_repr(segment)}.")
     segment_id = _free_id(plan, segment.id)
     name = one_line(segment.name or segment_id or "Pages", "name", MAX_NAME, empty=False)
     description = one_line(segment.description, "description", MAX_DESCRIPTION)
@@ -32,7 +32,7 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     )
     root = format_index(segment_id, 0)
     if segment.root_index not in ("", root):
-        raise InvalidValue(f"root_index is {shown(segment.root_index)}; the root of {segment_id!r} is {root!r}.")
+        raise InvalidValue(f"root_index is {short_repr(segment.root_index)}; the root of {segment_id!r} is {root!r}.")
     known = plan.number_of(segment_id)
     number = plan.add_counter(segment_id) if known is None else known
     plan.put_segment(number, record)

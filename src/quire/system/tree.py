@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from quire.core.plan import Plan
 from quire.core.reader import slot
 from quire.core.records import Header, PageRecord, page_key, segment_number
-from quire.errors import InvalidOperation, InvalidValue, NoSuchSegment, shown
+from quire.errors import InvalidOperation, InvalidValue, NoSuchSegment, short_repr
 from quire.model.pages import (
     ContentsPage,
     DetailPage,
@@ -72,9 +72,11 @@ def create_contents_page(
 def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
     """Add a page with the index it carries (or the next one, if it carries none)."""
     if not isinstance(page, DetailPage | ContentsPage):
-        raise InvalidValue(f"add_page takes a DetailPage or a ContentsPage, not {shown(page)}.")
+        raise InvalidValue(f"add_page takes a DetailPage or a ContentsPage, not {short_repr(page)}.")
     if page.parent is None:
-        raise InvalidOperation(f"Page {shown(page.index)} has no parent; only a segment's root has none, made with it.")
+        raise InvalidOperation(
+            f"Page {short_repr(page.index)} has no parent; only a segment's root has none, made with it."
+        )
     above = folder(plan, page.parent, "add a page to")
     if isinstance(page, DetailPage):
         text = "" if detail is None else body_text(detail)
@@ -177,7 +179,7 @@ def _add(
     if pinned is None:
         pinned = _in_system(plan, above)
     elif not isinstance(pinned, bool):
-        raise InvalidValue(f"pinned is {shown(pinned)}; True, False or None (as the segment has it) is needed.")
+        raise InvalidValue(f"pinned is {short_repr(pinned)}; True, False or None (as the segment has it) is needed.")
     if pinned:
         header = replace(header, pinned=True)
     record = plan.create(key, above.key, plan.append_rank(above.key) if rank is None else rank, header)
@@ -192,7 +194,9 @@ def _new_key(plan: Plan, index: object, above: PageRecord) -> int:
         return plan.next_key(segment_number(above.key))
     parts = parse_index(index)
     if parts is None:
-        raise InvalidValue(f"Page index {shown(index)} is not canonical; it looks like {plan.index(above.key + 1)!r}.")
+        raise InvalidValue(
+            f"Page index {short_repr(index)} is not canonical; it looks like {plan.index(above.key + 1)!r}."
+        )
     number = plan.number_of(parts.segment)
     if number is None:
         raise NoSuchSegment(parts.segment, [plan.counters[n].segment for n, _ in plan.live_segments()])
@@ -214,7 +218,7 @@ def _new_lifecycle(page: PageBase) -> Lifecycle:
 
 def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) -> list[PageRecord]:
     if isinstance(children, str) or not isinstance(children, Iterable):
-        raise InvalidValue(f"children is {shown(children)}; a list of page indices is needed.")
+        raise InvalidValue(f"children is {short_repr(children)}; a list of page indices is needed.")
     records = [attached(plan, child, "gather") for child in children]
     forbidden = {above.key, *(page.key for page in plan.ancestors(above))}
     seen: set[int] = set()

@@ -31,7 +31,7 @@ from quire.core.records import (
     page_key,
 )
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Lifecycle, Visibility
 from quire.model.text import MAX_NAME, one_line
 from quire.storage.base import JOURNAL, NOTE
@@ -217,13 +217,13 @@ def moment(state: State, to: "str | int | Entry") -> int:
         known = checkpoints(state)
         if to not in known:
             names = ", ".join(map(repr, list(known)[-12:])) or "none yet: checkpoint(name) makes one"
-            raise InvalidValue(f"No checkpoint {shown(to)}; checkpoints: {names}.")
+            raise InvalidValue(f"No checkpoint {short_repr(to)}; checkpoints: {names}.")
         return known[to]
     seq = to.seq if isinstance(to, Entry) else to
     first = max(state.head.horizon, 1)
     if isinstance(seq, bool) or not isinstance(seq, int) or not first <= seq <= state.version:
         raise InvalidValue(
-            f"Cannot go back to {shown(to)}; give a checkpoint's name or a seq, {first} to {state.version}."
+            f"Cannot go back to {short_repr(to)}; give a checkpoint's name or a seq, {first} to {state.version}."
         )
     return seq
 
@@ -236,7 +236,7 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
     seq = moment(plan.state, to)
     if seq < plan.horizon:
         raise InvalidOperation(
-            f"Cannot go back to {shown(to)}: nothing before entry {plan.horizon} can be brought back."
+            f"Cannot go back to {short_repr(to)}: nothing before entry {plan.horizon} can be brought back."
         )
     touched, unpinned = _since(plan.state, seq)
     before = {t.key: page_before(t) for t in touched if t.family == PAGE_CODE}

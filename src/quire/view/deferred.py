@@ -6,14 +6,14 @@ So an agent that hides, writes or moves pages does not break the prefix that its
 from collections.abc import Iterator, Mapping
 from heapq import merge
 
-from quire.core.reader import Reader, Slot, Through, slot
+from quire.core.reader import Reader, ReaderProxy, Slot, slot
 from quire.core.records import Anchor, Gone, PageRecord, decode_page
 from quire.core.state import State
 from quire.model.pages import Lifecycle, Visibility
 from quire.storage.base import Record
 
 
-class Steady(Through):
+class Steady(ReaderProxy):
     """A reader in which every anchored page is what it was before the agent's first change of it."""
 
     def __init__(self, reader: Reader, anchors: Mapping[int, Anchor]) -> None:

@@ -47,7 +47,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
     """The rule that decides how a page is shown. Raises `NoSuchPage`."""
-    page = state.live(index)
+    page = state.require_page(index)
     real = [shown for part in parts for shown in part.pages if _is_real(shown)]
     places = {shown.key: shown for shown in real}
     found = [shown for shown in real if shown.key == page.key]
@@ -108,7 +108,7 @@ def dump(state: State) -> str:
 
 def _calls(state: State, index: PageIndex) -> str:
     """The calls of an exchange that says nothing else."""
-    numbers = state.live(index).header.numbers
+    numbers = state.require_page(index).header.numbers
     return ", ".join(call.name for number in numbers for call in state.message(number).message.tool_calls)
 
 

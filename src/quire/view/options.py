@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, StructMeta
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 DEFAULT_BUDGET = 128_000
 KEPT_TURNS = 3
@@ -37,7 +37,7 @@ class _Named(StructMeta):
         if unknown:
             known = ", ".join(self.__struct_fields__)
             meant = _meant(min(unknown), self.__struct_fields__)
-            raise InvalidValue(f"There is no option {shown(min(unknown))}; options are {known}.{meant}")
+            raise InvalidValue(f"There is no option {short_repr(min(unknown))}; options are {known}.{meant}")
         return super().__call__(*args, **options)
 
 
@@ -91,14 +91,14 @@ def check_options(options: RenderOptions) -> RenderOptions:
     """The options if all of them make sense. Raises `InvalidValue`."""
     for field in ("include_system_prompt", "include_obsolete", "preview", "budget_line"):
         if not isinstance(getattr(options, field), bool):
-            raise InvalidValue(f"{field} is {shown(getattr(options, field))}; True or False is needed.")
+            raise InvalidValue(f"{field} is {short_repr(getattr(options, field))}; True or False is needed.")
     if options.windows not in ("tail", "inline"):
-        raise InvalidValue(f"windows is {shown(options.windows)}; use 'tail' or 'inline'.")
+        raise InvalidValue(f"windows is {short_repr(options.windows)}; use 'tail' or 'inline'.")
     share = options.recall
     if share is not None and not (isinstance(share, bool) or (isinstance(share, int | float) and 0 <= share <= 1)):
-        raise InvalidValue(f"recall is {shown(share)}; a share of the budget from 0 to 1, or True, is needed.")
+        raise InvalidValue(f"recall is {short_repr(share)}; a share of the budget from 0 to 1, or True, is needed.")
     if options.model is not None and not (isinstance(options.model, str) and options.model):
-        raise InvalidValue(f"model is {shown(options.model)}; the name of a model as text is needed.")
+        raise InvalidValue(f"model is {short_repr(options.model)}; the name of a model as text is needed.")
     if options.max_tokens is not None:
         _count(options.max_tokens, "max_tokens")
     _count(options.reserve, "reserve")
@@ -108,18 +108,22 @@ def check_options(options: RenderOptions) -> RenderOptions:
 def check_config(config: CompressionConfig) -> CompressionConfig:
     """The configuration if all of it makes sense. Raises `InvalidValue`."""
     if not isinstance(config, CompressionConfig):
-        raise InvalidValue(f"compression is {shown(config)}; a CompressionConfig is needed.")
+        raise InvalidValue(f"compression is {short_repr(config)}; a CompressionConfig is needed.")
     if not isinstance(config.enabled, bool):
-        raise InvalidValue(f"enabled is {shown(config.enabled)}; True or False is needed.")
+        raise InvalidValue(f"enabled is {short_repr(config.enabled)}; True or False is needed.")
     for field in ("threshold", "target_tokens", "sliding_window"):
         if getattr(config, field) is not None:
             _count(getattr(config, field), field)
     _count(config.keep_turns, "keep_turns")
     kept = config.cache_seconds
     if kept is not None and not (type(kept) in (int, float) and 0 < kept < float("inf")):
-        raise InvalidValue(f"cache_seconds is {shown(kept)}; how long the provider keeps a prefix, above 0, is needed.")
+        raise InvalidValue(
+            f"cache_seconds is {short_repr(kept)}; how long the provider keeps a prefix, above 0, is needed."
+        )
     if config.summariser is not None and not callable(config.summariser):
-        raise InvalidValue(f"summariser is {shown(config.summariser)}; a function of a text and a number is needed.")
+        raise InvalidValue(
+            f"summariser is {short_repr(config.summariser)}; a function of a text and a number is needed."
+        )
     if config.threshold is not None and config.target_tokens is not None and config.target_tokens > config.threshold:
         raise InvalidValue(f"target_tokens is {config.target_tokens:,}; at most the threshold, {config.threshold:,}.")
     return config
@@ -127,5 +131,5 @@ def check_config(config: CompressionConfig) -> CompressionConfig:
 
 def _count(value: object, field: str) -> int:
     if type(value) is not int or value < 0:
-        raise InvalidValue(f"{field} is {shown(value)}; a whole number from 0 is needed.")
+        raise InvalidValue(f"{field} is {short_repr(value)}; a whole number from 0 is needed.")
     return value

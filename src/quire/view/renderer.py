@@ -270,7 +270,7 @@ class Renderer:
     def _current(self) -> Scene:
         state = self._engine.current()
         gaps = state.note(GAPS)
-        turned = self._engine.turned
+        turned = self._engine.epoch
         if gaps is not self._gaps or turned != self._turned:  # a cleanup gives other indices, a way back other pages
             self._gaps, self._turned = gaps, turned
             self._maker = self._scene = None

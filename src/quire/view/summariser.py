@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Iterable
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.view.fold.summaries import Better, Job
 from quire.view.options import Summariser
 
@@ -93,5 +93,5 @@ class Summarising:
 
             found = asyncio.run(wait())
         if found is not None and not isinstance(found, str):
-            raise InvalidValue(f"The summariser gave {shown(found)}; text or None is needed.")
+            raise InvalidValue(f"The summariser gave {short_repr(found)}; text or None is needed.")
         return found.strip() if found else None

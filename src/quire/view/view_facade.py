@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
-from quire.errors import Conflict, InvalidOperation, InvalidValue, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex
 from quire.model.text import body_text
 from quire.providers.usage import read_usage
@@ -61,7 +61,7 @@ class Drawing(Face):
         if options is None and not changes:  # the everyday case needs no look at each of them
             return self._renderer.render(_USUAL, budget, self._pieces(_USUAL))
         if options is not None and not isinstance(options, RenderOptions):
-            raise InvalidValue(f"options is {shown(options)}; RenderOptions are needed.")
+            raise InvalidValue(f"options is {short_repr(options)}; RenderOptions are needed.")
         fields = {} if options is None else asdict(options)
         wanted = check_options(RenderOptions(**{**fields, **changes}))
         return self._renderer.render(wanted, budget, self._pieces(wanted))
@@ -90,7 +90,7 @@ class Drawing(Face):
     def report_usage(self, usage: object, model: str | None, tools: int, view: View | None) -> Usage:
         """Learn what a model bills for what was counted."""
         if model is not None and not (isinstance(model, str) and model):
-            raise InvalidValue(f"model is {shown(model)}; the name of a model as text is needed.")
+            raise InvalidValue(f"model is {short_repr(model)}; the name of a model as text is needed.")
         _check_view(view)
         used = read_usage(usage)
         extra = whole_number(tools, "tools")
@@ -129,7 +129,7 @@ class Drawing(Face):
     def on_fold(self, listener: Callable[[Folded], None]) -> Callable[[], None]:
         """Have a function called after every fold; what is returned ends that."""
         if not callable(listener):
-            raise InvalidValue(f"listener is {shown(listener)}; a function is needed.")
+            raise InvalidValue(f"listener is {short_repr(listener)}; a function is needed.")
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
@@ -145,4 +145,4 @@ class Drawing(Face):
 
 def _check_view(view: object) -> None:
     if view is not None and not isinstance(view, View):
-        raise InvalidValue(f"view is {shown(view)}; a View is needed.")
+        raise InvalidValue(f"view is {short_repr(view)}; a View is needed.")

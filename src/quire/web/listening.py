@@ -2,7 +2,7 @@
 
 import socket
 
-from quire.errors import InvalidValue, StorageFailure, shown
+from quire.errors import InvalidValue, StorageFailure, short_repr
 from quire.system.rules import whole_number
 
 _MAX_PORT = 65_535
@@ -12,7 +12,7 @@ def check_host(host: object) -> str:
     """A host that can be listened at. Raises `InvalidValue`."""
     if isinstance(host, str) and host and host.isprintable() and "/" not in host:
         return host
-    raise InvalidValue(f"host is {shown(host)}; a name or an address is needed, such as 127.0.0.1.")
+    raise InvalidValue(f"host is {short_repr(host)}; a name or an address is needed, such as 127.0.0.1.")
 
 
 def listening_at(host: str, port: int) -> socket.socket:
@@ -24,7 +24,7 @@ def listening_at(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, place = found[0]
         one = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise InvalidValue(f"host is {shown(host)}, which cannot be bound to: {error}.") from None
+        raise InvalidValue(f"host is {short_repr(host)}, which cannot be bound to: {error}.") from None
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(place)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from msgspec import Struct
 
-from quire.errors import InvalidValue, NoSuchAction, shown
+from quire.errors import InvalidValue, NoSuchAction, short_repr
 from quire.model.text import in_one_line
 
 Kind = Literal["string", "int", "float", "bool"]
@@ -102,11 +102,11 @@ class Action(Struct, frozen=True, kw_only=True):
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the method gets them. Raises `InvalidValue`, naming the first that is wrong."""
         if not isinstance(arguments, Mapping):
-            raise InvalidValue(f"arguments is {shown(arguments)}; an object with {self._accepted()} is needed.")
+            raise InvalidValue(f"arguments is {short_repr(arguments)}; an object with {self._accepted()} is needed.")
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in arguments:
             if name not in known:
-                raise InvalidValue(f"{self.name!r} has no argument {shown(name)}; it takes {self._accepted()}.")
+                raise InvalidValue(f"{self.name!r} has no argument {short_repr(name)}; it takes {self._accepted()}.")
         taken: dict[str, Any] = {}
         for name, parameter in known.items():
             if name in arguments:
@@ -114,7 +114,7 @@ class Action(Struct, frozen=True, kw_only=True):
                     taken[name] = parameter.take(arguments[name])
                 except ValueError as error:
                     raise InvalidValue(
-                        f"Argument {name!r} of {self.name!r} is {shown(arguments[name])}; {error}."
+                        f"Argument {name!r} of {self.name!r} is {short_repr(arguments[name])}; {error}."
                     ) from None
             elif parameter.required:
                 raise InvalidValue(f"{self.name!r} needs the argument {name!r}; it takes {self._accepted()}.")
@@ -137,7 +137,7 @@ def action(what: Any = "", /, *, name: str = "") -> Any:
     if callable(what):
         return _marked(what, "", "")
     if not isinstance(what, str):
-        raise InvalidValue(f"@action takes a description, not {shown(what)}.")
+        raise InvalidValue(f"@action takes a description, not {short_repr(what)}.")
     return lambda function: _marked(function, what, name)
 
 
@@ -200,8 +200,8 @@ def _parameter(action_name: str, parameter: inspect.Parameter, hint: Any) -> Par
     kind = kinds.pop()
     if kinds or kind is None or (choices and kind in ("bool", "float")):
         raise InvalidValue(
-            f"{place} has the type {shown(hint)}; use str, int, float, bool, a Literal, a list of one of those, or one"
-            " of them or None."
+            f"{place} has the type {short_repr(hint)}; use str, int, float, bool, a Literal, a list of one of those, or"
+            " one of them or None."
         )
     return Parameter(
         name=parameter.name,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
-from quire.errors import InvalidOperation, InvalidValue, NoSuchApp, shown
+from quire.errors import InvalidOperation, InvalidValue, NoSuchApp, short_repr
 from quire.model.pages import PageIndex
 from quire.model.text import in_one_line
 from quire.windows.actions import Action, Parameter, action, actions_of, describe
@@ -100,19 +100,19 @@ def settled(content: object) -> Contents:
         return tuple((_id(key), _item(text)) for key, text in list(content.items()))
     if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
         return tuple((str(number), _item(text)) for number, text in enumerate(list(content), 1))
-    raise InvalidValue(f"content() gave {shown(content)}; text, a list of texts or texts by id are needed.")
+    raise InvalidValue(f"content() gave {short_repr(content)}; text, a list of texts or texts by id are needed.")
 
 
 def _id(key: object) -> str:
     if isinstance(key, str | int) and not isinstance(key, bool):
         return str(key)
-    raise InvalidValue(f"content() gave an item with the id {shown(key)}; text or a whole number is needed.")
+    raise InvalidValue(f"content() gave an item with the id {short_repr(key)}; text or a whole number is needed.")
 
 
 def _item(text: object) -> str:
     if isinstance(text, str):
         return str(text)
-    raise InvalidValue(f"content() gave {shown(text)} as an item; text is needed.")
+    raise InvalidValue(f"content() gave {short_repr(text)} as an item; text is needed.")
 
 
 Happening = Literal["opened", "refreshed", "acted", "closed"]
@@ -197,11 +197,11 @@ def as_arguments(arguments: object) -> Mapping[str, Any]:
         try:
             found = json.loads(found or "{}")
         except ValueError as error:
-            raise InvalidValue(f"arguments {shown(arguments)} is not JSON: {error}.") from None
+            raise InvalidValue(f"arguments {short_repr(arguments)} is not JSON: {error}.") from None
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise InvalidValue(f'arguments is {shown(arguments)}; an object like {{"text": "…"}} is needed.')
+        raise InvalidValue(f'arguments is {short_repr(arguments)}; an object like {{"text": "…"}} is needed.')
     return found
 
 
@@ -238,10 +238,12 @@ class Registry:
     ) -> str:
         """Register an app's class, with what its objects are made with; its name. Raises `InvalidValue`."""
         if not (isinstance(kind, type) and issubclass(kind, App)):
-            raise InvalidValue(f"app is {shown(kind)}; a class made from quire.App is needed.")
+            raise InvalidValue(f"app is {short_repr(kind)}; a class made from quire.App is needed.")
         found = app_name(kind) if name is None else name
         if not isinstance(found, str) or not _NAME.fullmatch(found):
-            raise InvalidValue(f"The app's name is {shown(found)}; 1 to 40 letters, digits, '_' and '-' are needed.")
+            raise InvalidValue(
+                f"The app's name is {short_repr(found)}; 1 to 40 letters, digits, '_' and '-' are needed."
+            )
         self._apps[found] = Registered(found, kind, lambda: kind(*arguments, **options))
         return found
 
@@ -281,7 +283,7 @@ def as_saved(value: object) -> str:
     except UnicodeEncodeError:  # half a character: it can stand there only escaped
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidOperation(f"save() gave {shown(value)}, which is no plain value: {error}.") from None
+        raise InvalidOperation(f"save() gave {short_repr(value)}, which is no plain value: {error}.") from None
     if len(text) > _MOST_SAVED:
         raise InvalidOperation(f"save() gave {len(text):,} characters; at most {_MOST_SAVED:,} are kept.")
     return text

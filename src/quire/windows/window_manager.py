@@ -5,7 +5,7 @@ from typing import Any
 
 from quire.core.engine import Engine
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, NoSuchWindow, QuireError, shown
+from quire.errors import InvalidOperation, InvalidValue, NoSuchWindow, QuireError, short_repr
 from quire.system.rules import attached
 from quire.system.window_pages import StoredWindow
 from quire.windows.app import NAME as LAUNCHER
@@ -121,7 +121,7 @@ def result_of(live: Live, outcome: Outcome, doing: str) -> tuple[Any, Saved]:
         result, saved = outcome.value
         if result is None or isinstance(result, str | Refresh | Close | Launch):
             return result, saved
-        error = InvalidOperation(f"it returned {shown(result)}; text, None, Refresh() or Close() is needed.")
+        error = InvalidOperation(f"it returned {short_repr(result)}; text, None, Refresh() or Close() is needed.")
     live.late = isinstance(error, TimeLimit)
     live.forget()
     if isinstance(error, InvalidValue) or (isinstance(error, QuireError) and not isinstance(error, InvalidOperation)):

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from quire.core.plan import Plan
 from quire.core.records import KEY
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex, Visibility
 from quire.system.context_system import Face
 from quire.system.window_pages import StoredWindow, stored_window
@@ -189,7 +189,7 @@ class Windows(Face):
         """Set how many seconds an app has to show itself, and to act. Raises `InvalidValue`."""
         for field, value in (("drawing", drawing), ("action", action)):
             if value is not None and not (isinstance(value, int | float) and 0 < value <= 3_600):
-                raise InvalidValue(f"{field} is {shown(value)}; seconds above 0, at most 3,600, are needed.")
+                raise InvalidValue(f"{field} is {short_repr(value)}; seconds above 0, at most 3,600, are needed.")
         self._shop.limit = self._shop.limit if drawing is None else float(drawing)
         self._shop.action_limit = self._shop.action_limit if action is None else float(action)
 
@@ -285,7 +285,7 @@ class Windows(Face):
         A closed one stays as it is. Raises `NoSuchWindow`, or `InvalidOperation` if it is pinned.
         """
         if summary is not None and not isinstance(summary, str):
-            raise InvalidValue(f"summary is {shown(summary)}; text is needed.")
+            raise InvalidValue(f"summary is {short_repr(summary)}; text is needed.")
         self._close(self._shop.find(window_id), summary)
 
     # Looking
@@ -309,7 +309,7 @@ class Windows(Face):
         With `kinds` only for those.
         """
         if not callable(listener):
-            raise InvalidValue(f"listener is {shown(listener)}; a function is needed.")
+            raise InvalidValue(f"listener is {short_repr(listener)}; a function is needed.")
         wanted, listeners = frozenset(kinds), self._shop.listeners
 
         def tell(event: WindowEvent) -> None:
@@ -417,7 +417,7 @@ class Windows(Face):
             return
         if not isinstance(window_id, str) or not _ID.fullmatch(window_id):
             raise InvalidValue(
-                f"window_id is {shown(window_id)}; 1 to 64 letters, digits, '_', '-', '.' and ':' are needed."
+                f"window_id is {short_repr(window_id)}; 1 to 64 letters, digits, '_', '-', '.' and ':' are needed."
             )
         if self._shop.is_taken(window_id):
             raise InvalidOperation(f"There is a window {window_id!r} already, or there was one: use another id.")
@@ -427,7 +427,7 @@ def _options(kind: type[App], **given: bool | None) -> dict[str, bool]:
     """The options of a new window: as given, else as its app has them."""
     for field, value in given.items():
         if value is not None and not isinstance(value, bool):
-            raise InvalidValue(f"{field} is {shown(value)}; True or False is needed.")
+            raise InvalidValue(f"{field} is {short_repr(value)}; True or False is needed.")
     return {field: bool(getattr(kind, field)) if value is None else value for field, value in given.items()}
 
 

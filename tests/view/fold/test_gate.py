@@ -29,7 +29,7 @@ def told(ctx: quire.Context) -> list[Folded]:
 def holds(ctx: quire.Context, index: str, fact: str) -> bool:
     """Whether a page holds every word of a fact, in its name, its summary or its messages."""
     page = ctx.pages.get_page(index)
-    numbers = ctx.pages._engine.current().live(index).header.numbers
+    numbers = ctx.pages._engine.current().require_page(index).header.numbers
     messages = [message for message in ctx.messages(all=True) if message.index in numbers]
     text = f"{page.name}\n{page.description}\n{searchable(messages)}".casefold()
     return all(word in text for word in fact.casefold().split())

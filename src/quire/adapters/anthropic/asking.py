@@ -11,7 +11,7 @@ from quire.adapters.shared.opening import installed
 from quire.adapters.shared.turns import Functions, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
 from quire.context import Context
-from quire.errors import shown
+from quire.errors import short_repr
 from quire.providers import parse
 from quire.view.view import View
 
@@ -177,5 +177,5 @@ def _wrong_arguments_told() -> Iterator[None]:
         if not isinstance(wrong, ValidationError) or not str(error).startswith("Invalid arguments for function "):
             raise
         found = wrong.errors(include_url=False, include_context=False)
-        told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']} (it is {shown(one['input'])})" for one in found)
+        told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']} (it is {short_repr(one['input'])})" for one in found)
         raise ToolError(f"InvalidValue: {error}: {'; '.join(told)}.") from error

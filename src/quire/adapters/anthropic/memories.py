@@ -12,7 +12,7 @@ from typing import NamedTuple
 from quire.adapters.shared.shelf import patiently
 from quire.agent.agent import AgentContext
 from quire.context import Context
-from quire.errors import InvalidOperation, QuireError, shown
+from quire.errors import InvalidOperation, QuireError, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex
 
 ROOT = "/memories"
@@ -232,7 +232,7 @@ class Memories:
 def _place(path: str) -> Place:
     """The names of a path. Raises `Refused` for one that is not in `/memories`."""
     if not isinstance(path, str) or not (path == ROOT or path.startswith(f"{ROOT}/")):
-        raise Refused(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else shown(path)}")
+        raise Refused(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else short_repr(path)}")
     below = normpath("/" + path[1:].lstrip("/"))
     if below != ROOT and not below.startswith(f"{ROOT}/"):
         raise Refused(f"Path {path} would escape {ROOT} directory")

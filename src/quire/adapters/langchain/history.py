@@ -117,7 +117,7 @@ def _take_out(plan: Plan, there: Mapping[int, PageIndex]) -> None:
     close_calls(plan)
     said: list[int] = []
     for index, page in there.items():
-        record = plan.live(page)
+        record = plan.require_page(page)
         if record.header.mark is Mark.UNSHOWABLE:
             plan.change(record, mark=Mark.DELETED)
         elif record.header.form is Form.SYSTEM and record.header.pinned:  # a prompt

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from quire.adapters.langchain.messages import built, parse
 from quire.adapters.shared.opening import installed
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message
 
 with installed("langchain"):
@@ -68,7 +68,9 @@ def _written(value: Any, place: str) -> Any:
         return {_TAG: "datetime", "value": value.isoformat()}
     if isinstance(value, Serializable) and value.is_lc_serializable():
         return {_TAG: "core", "value": dumpd(value)}
-    raise InvalidValue(f"{place} is {shown(value)}; JSON values, tuples, bytes, dates and LangChain's own are kept.")
+    raise InvalidValue(
+        f"{place} is {short_repr(value)}; JSON values, tuples, bytes, dates and LangChain's own are kept."
+    )
 
 
 def _read(value: Any) -> Any:

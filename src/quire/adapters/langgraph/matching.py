@@ -5,7 +5,7 @@ from operator import ge, gt, le, lt
 from typing import Any
 
 from quire.adapters.shared.opening import installed
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 with installed("langgraph"):
     from langgraph.store.base import MatchCondition
@@ -26,7 +26,7 @@ def lies_in(namespace: Namespace, condition: MatchCondition) -> bool:
     if len(namespace) < len(path):
         return False
     if condition.match_type not in ("prefix", "suffix"):
-        raise InvalidValue(f"match_type is {shown(condition.match_type)}; 'prefix' or 'suffix' is needed.")
+        raise InvalidValue(f"match_type is {short_repr(condition.match_type)}; 'prefix' or 'suffix' is needed.")
     part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
     return all(wanted in ("*", label) for label, wanted in zip(part, path, strict=True))
 
@@ -49,7 +49,9 @@ def _compares(value: Any, operator: str, other: Any) -> bool:
         return bool(value != other)
     order = _ORDERS.get(operator)
     if order is None:
-        raise InvalidValue(f"A filter has the operator {shown(operator)}; known are $eq, $ne, {', '.join(_ORDERS)}.")
+        raise InvalidValue(
+            f"A filter has the operator {short_repr(operator)}; known are $eq, $ne, {', '.join(_ORDERS)}."
+        )
     try:
         return order(float(value), float(other))
     except (TypeError, ValueError):  # what is no number has the order of texts, such as dates, or none

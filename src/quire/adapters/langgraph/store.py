@@ -14,7 +14,7 @@ from quire.adapters.shared.shelf import patiently
 from quire.aio.lanes import Lane
 from quire.context import Context, Options
 from quire.core.plan import Plan
-from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, short_repr
 from quire.model.pages import PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, in_one_line
 from quire.search.tokenizer import terms
@@ -117,7 +117,9 @@ class QuireStore(BaseStore):
             case ListNamespacesOp():
                 return self._namespaces(op)
             case _:
-                raise InvalidValue(f"{shown(op)} is no operation of a store: GetOp, SearchOp, ListNamespacesOp, PutOp.")
+                raise InvalidValue(
+                    f"{short_repr(op)} is no operation of a store: GetOp, SearchOp, ListNamespacesOp, PutOp."
+                )
 
     def _item(self, place: Place) -> Item:
         index = self._catalogue.items[place]
@@ -138,7 +140,7 @@ class QuireStore(BaseStore):
             value = None
         if not isinstance(value, dict):
             raise InvalidOperation(
-                f"Page {index!r} holds no item: {shown(text)} is no JSON object. undo() its last edit."
+                f"Page {index!r} holds no item: {short_repr(text)} is no JSON object. undo() its last edit."
             )
         return value
 
@@ -234,7 +236,9 @@ class QuireStore(BaseStore):
 def _labels(namespace: object) -> Namespace:
     """A namespace. Raises `InvalidValue` for a text, which would be one of letters."""
     if not isinstance(namespace, tuple | list):
-        raise InvalidValue(f"namespace is {shown(namespace)}; a tuple is needed, such as ({shown(namespace)},).")
+        raise InvalidValue(
+            f"namespace is {short_repr(namespace)}; a tuple is needed, such as ({short_repr(namespace)},)."
+        )
     return tuple(namespace)
 
 
@@ -245,7 +249,7 @@ def _put(op: PutOp) -> _Put:
     if op.value is None:
         return _Put(place, None, True)
     if not isinstance(op.value, Mapping):
-        raise InvalidValue(f"value is {shown(op.value)}; a dict is needed.")
+        raise InvalidValue(f"value is {short_repr(op.value)}; a dict is needed.")
     try:
         text = json.dumps(dict(op.value), ensure_ascii=False)
     except (TypeError, ValueError) as error:

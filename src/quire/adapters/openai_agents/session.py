@@ -25,7 +25,7 @@ from quire.adapters.shared.opening import Where, installed
 from quire.adapters.shared.shelf import patiently
 from quire.aio.lanes import Lane
 from quire.context import Context, Options, open_in, setup_of
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.storage.base import check_context_name
 from quire.view.options import RenderOptions
 
@@ -64,7 +64,9 @@ class QuireSession:
         **options: Unpack[Options],
     ) -> None:
         if isinstance(where, Context) and options:
-            raise InvalidValue(f"{shown(where)} is open already; give {', '.join(sorted(options))} where it is opened.")
+            raise InvalidValue(
+                f"{short_repr(where)} is open already; give {', '.join(sorted(options))} where it is opened."
+            )
         self.session_id = check_context_name(session_id)
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
         self._where = where

@@ -7,7 +7,7 @@ from typing import TypeAlias, Unpack
 
 from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
-from quire.errors import InvalidOperation, InvalidValue, shown
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.storage.base import Storage
 
 Where: TypeAlias = "Context | Storage | str | os.PathLike[str]"
@@ -24,7 +24,9 @@ def context_at(where: Where, name: str = "default", **options: Unpack[Options]) 
     if not isinstance(where, Context):
         return open_context(where, name, **options)
     if options:
-        raise InvalidValue(f"{shown(where)} is open already; give {', '.join(sorted(options))} where it is opened.")
+        raise InvalidValue(
+            f"{short_repr(where)} is open already; give {', '.join(sorted(options))} where it is opened."
+        )
     return where
 
 

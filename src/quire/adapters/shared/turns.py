@@ -23,7 +23,7 @@ from quire.adapters.shared.shelf import patiently
 from quire.agent.tools import Tools
 from quire.aio.lanes import Lane
 from quire.context import Context
-from quire.errors import InvalidOperation, InvalidValue, QuotaExceeded, shown
+from quire.errors import InvalidOperation, InvalidValue, QuotaExceeded, short_repr
 from quire.model.messages import ToolCall
 from quire.providers.tool_schemas import count_tools
 from quire.view.options import RenderOptions
@@ -195,7 +195,7 @@ class Turn(Generic[Answer]):
         try:
             arguments = {"input": call.arguments} if call.custom else json.loads(call.arguments or "{}")
             if not isinstance(arguments, dict):
-                raise InvalidValue(f"arguments are {shown(arguments)}; an object is needed")
+                raise InvalidValue(f"arguments are {short_repr(arguments)}; an object is needed")
             signature(function).bind(**arguments)
         except (ValueError, TypeError, RecursionError) as error:
             return partial(_said, f"InvalidValue: {call.name}: {error}.")

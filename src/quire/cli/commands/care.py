@@ -14,7 +14,7 @@ from quire.cli.progress import Progress
 from quire.cli.speech import spoken
 from quire.cli.visible import visible
 from quire.cli.words import counted
-from quire.errors import InvalidOperation, NoSuchContext, shown
+from quire.errors import InvalidOperation, NoSuchContext, short_repr
 from quire.model.pages import ContentsPage
 from quire.storage.urls import masked
 
@@ -41,7 +41,7 @@ def _doctor(options: argparse.Namespace, out: Out) -> int | None:
         )
     missing = next((symptom.text for symptom in found.symptoms if symptom.code == NoSuchContext.code), None)
     if missing is not None:
-        raise NoSuchContext(f"No context {shown(options.context)} in {masked(options.where)!r}: {missing}")
+        raise NoSuchContext(f"No context {short_repr(options.context)} in {masked(options.where)!r}: {missing}")
     symptoms = [
         replace(symptom, text=spoken(symptom.text), remedy=spoken(symptom.remedy)) for symptom in found.symptoms
     ]

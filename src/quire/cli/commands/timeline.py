@@ -16,7 +16,7 @@ from quire.cli.out import Out
 from quire.cli.rehearsal import Rehearsal, pins_since, rehearse
 from quire.cli.values import entry_values
 from quire.cli.words import counted
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 _LAST = 20
 _MOST_PAGES = 40
@@ -86,7 +86,7 @@ def _time(text: str | None, name: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidValue(f"{name} is {shown(text)}; a time such as 2026-03-11T14:00+08:00 is needed.") from None
+        raise InvalidValue(f"{name} is {short_repr(text)}; a time such as 2026-03-11T14:00+08:00 is needed.") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

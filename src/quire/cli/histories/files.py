@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from quire.cli.histories.unwrapping import Piece, Skip, Whole, joined, unwrap
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 _GZIP = b"\x1f\x8b"
 STDIN = "-"
@@ -157,7 +157,7 @@ def _values(data: bytes, name: str) -> Iterator[tuple[int, object]]:
         values = [_value(n, line) for n, line in lines]
         if all(isinstance(value, Skip) for _, value in values):  # no JSON Lines either
             raise InvalidValue(
-                f"{name!r} is neither JSON nor JSON Lines: {error}; it begins {shown(text[:40])}."
+                f"{name!r} is neither JSON nor JSON Lines: {error}; it begins {short_repr(text[:40])}."
             ) from None
         yield from values
 

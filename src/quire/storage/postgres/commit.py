@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.storage.base import FAMILIES, IMMUTABLE, Commit, Family, Patch, Put, Write
 from quire.storage.postgres.schema import CODES
 
@@ -74,7 +74,7 @@ def changes_of(writes: Sequence[Write]) -> Changes:
     for write in last.values():
         code = CODES.get(write.family)
         if code is None:
-            raise InvalidValue(f"Family {shown(write.family)} is not one of {', '.join(FAMILIES)}.")
+            raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
         if isinstance(write, Put):
             group = -1 if write.group is None else write.group
             changes.puts.append((code, write.key, group, write.order, write.value))

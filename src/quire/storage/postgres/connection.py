@@ -49,7 +49,7 @@ from quire.errors import (
     QuireError,
     StorageClosed,
     StorageFailure,
-    shown,
+    short_repr,
 )
 from quire.storage.base import check_context_name, is_secret, veiled
 from quire.storage.postgres.schema import FULL_LIMITS, LIMITS
@@ -144,7 +144,9 @@ class _Parts(NamedTuple):
 def parse(url: object, tenant: str | None = None, schema: str | None = None) -> Address:
     """The address a URL names; tenant and schema may also be given apart. Raises `InvalidValue`."""
     if isinstance(url, str) and len(url) > _LONGEST:
-        raise InvalidValue(f"The PostgreSQL URL {shown(veiled(url))} is too long; at most {_LONGEST:,} characters.")
+        raise InvalidValue(
+            f"The PostgreSQL URL {short_repr(veiled(url))} is too long; at most {_LONGEST:,} characters."
+        )
     parts = _parts(url)
     rest = dict(parts.options)
     tenant = _one("tenant", rest.pop("tenant", None), tenant) or ""
@@ -152,7 +154,9 @@ def parse(url: object, tenant: str | None = None, schema: str | None = None) -> 
     if tenant:
         check_context_name(tenant)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
-        raise InvalidValue(f"schema is {shown(schema)}; a name of small letters, digits and _ is needed, not pg_….")
+        raise InvalidValue(
+            f"schema is {short_repr(schema)}; a name of small letters, digits and _ is needed, not pg_…."
+        )
     return Address(_url(parts, rest), _name(parts, rest, tenant, schema), tenant, schema)
 
 
@@ -213,7 +217,7 @@ def _name(parts: _Parts, options: dict[str, str], tenant: str, schema: str) -> s
 
 def _one(what: str, in_url: str | None, given: str | None) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise InvalidValue(f"{what} is {shown(given)}; a name is needed.")
+        raise InvalidValue(f"{what} is {short_repr(given)}; a name is needed.")
     if in_url is not None and given is not None and in_url != given:
         raise InvalidValue(f"The URL has {what} {in_url!r} and the option says {given!r}: give one of them.")
     return in_url if given is None else given
@@ -491,8 +495,8 @@ def _refused(url: str) -> InvalidValue:
     near = get_close_matches(name, ["tenant", "schema", *known], n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return InvalidValue(
-        f"The PostgreSQL URL has an unknown option {shown(name)}.{meant} Options: tenant, schema, and those of libpq:"
-        f" {', '.join(known)}."
+        f"The PostgreSQL URL has an unknown option {short_repr(name)}.{meant} Options: tenant, schema,"
+        f" and those of libpq: {', '.join(known)}."
     )
 
 

@@ -13,7 +13,7 @@ from operator import itemgetter
 from os import urandom
 from typing import TYPE_CHECKING, Any, Final
 
-from quire.errors import Conflict, InvalidOperation, InvalidValue, OutcomeUnknown, shown
+from quire.errors import Conflict, InvalidOperation, InvalidValue, OutcomeUnknown, short_repr
 from quire.storage.base import (
     IMMUTABLE,
     JOURNAL,
@@ -109,9 +109,9 @@ class PostgresStorage:
         self.durability = check_durability(durability)
         self.tenant, self.schema = address.tenant, address.schema
         if type(connections) is not int or connections < 1:
-            raise InvalidValue(f"connections is {shown(connections)}; a whole number of at least 1 is needed.")
+            raise InvalidValue(f"connections is {short_repr(connections)}; a whole number of at least 1 is needed.")
         if isinstance(busy_seconds, bool) or not isinstance(busy_seconds, int | float) or not 0 < busy_seconds < 86_400:
-            raise InvalidValue(f"busy_seconds is {shown(busy_seconds)}; a number of seconds above 0 is needed.")
+            raise InvalidValue(f"busy_seconds is {short_repr(busy_seconds)}; a number of seconds above 0 is needed.")
         prepare, session = _driver()
         full = self.durability == "full"
         self._session = session(address, connections=connections, patience=busy_seconds, full=full)

@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
-from quire.errors import Busy, Corrupt, InvalidValue, QuireError, StorageFailure, shown
+from quire.errors import Busy, Corrupt, InvalidValue, QuireError, StorageFailure, short_repr
 from quire.storage.base import is_secret
 
 if TYPE_CHECKING:
@@ -143,7 +143,9 @@ def check_key(key: str, name: str) -> str:
     """The key if a server can take it. Raises `InvalidValue`."""
     if len(key) <= MAX_KEY_BYTES:
         return key
-    raise InvalidValue(f"Context name {shown(name)} makes a key of {len(key):,} bytes; S3 takes {MAX_KEY_BYTES:,}.")
+    raise InvalidValue(
+        f"Context name {short_repr(name)} makes a key of {len(key):,} bytes; S3 takes {MAX_KEY_BYTES:,}."
+    )
 
 
 T = TypeVar("T")
@@ -476,7 +478,7 @@ def _number_connecting(name: str, text: str, kind: type[float] | type[int]) -> f
     try:
         return kind(text)
     except ValueError:
-        raise InvalidValue(f"{name} is {shown(text)}; give a number.") from None
+        raise InvalidValue(f"{name} is {short_repr(text)}; give a number.") from None
 
 
 def connect(connection: Connection) -> Objects:
@@ -516,7 +518,7 @@ def connect(connection: Connection) -> Objects:
 
 def _quoted(part: object) -> str:
     """A part of an address as an error may quote it: not if it looks like somebody's credentials."""
-    return "(not quoted: it may hold credentials)" if set("@:") & set(str(part)) else shown(part)
+    return "(not quoted: it may hold credentials)" if set("@:") & set(str(part)) else short_repr(part)
 
 
 def _check(connection: Connection) -> None:
@@ -533,4 +535,4 @@ def _check(connection: Connection) -> None:
     if address and (not address.startswith(("http://", "https://")) or "@" in address):
         raise InvalidValue("The endpoint must be http://host or https://host, without credentials.")
     if not 0 < connection.timeout_seconds < 3_600:
-        raise InvalidValue(f"timeout_seconds is {shown(connection.timeout_seconds)}; give seconds, up to an hour.")
+        raise InvalidValue(f"timeout_seconds is {short_repr(connection.timeout_seconds)}; give seconds, up to an hour.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
-from quire.errors import Busy, Conflict, Corrupt, InvalidValue, StorageClosed, StorageFailure, shown
+from quire.errors import Busy, Conflict, Corrupt, InvalidValue, StorageClosed, StorageFailure, short_repr
 from quire.storage.base import (
     JOURNAL,
     MAX_KEY,
@@ -96,7 +96,7 @@ class S3Storage:
     ) -> None:
         self.durability = check_durability(durability)
         if upkeep not in ("background", "inline", "off"):
-            raise InvalidValue(f"upkeep is {shown(upkeep)}; use 'background', 'inline' or 'off'.")
+            raise InvalidValue(f"upkeep is {short_repr(upkeep)}; use 'background', 'inline' or 'off'.")
         self.objects = objects
         """The seam to the server; `objects.requests` counts what was sent."""
         self._chunks = Chunks(objects, cache_bytes)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from quire.errors import Busy, Corrupt, shown
+from quire.errors import Busy, Corrupt, short_repr
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY, Symptom
 from quire.storage.search_protocol import FIELDS, Document, Misshapen, Sizes, Standing
 from quire.storage.sqlite.forks import Shares
@@ -83,7 +83,7 @@ class FtsCheck:
             except (apsw.SQLError, apsw.CorruptError) as error:
                 return str(error)
             except UnicodeDecodeError as error:  # a bit of a term of several bytes
-                return f"it holds a term that is no text ({shown(error.object)})"
+                return f"it holds a term that is no text ({short_repr(error.object)})"
 
     def make_anew(self) -> None:
         with self._all.guard, self._all.sound():

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import apsw
 
-from quire.errors import Busy, Corrupt, QuireError, StorageClosed, StorageFailure, shown
+from quire.errors import Busy, Corrupt, QuireError, StorageClosed, StorageFailure, short_repr
 from quire.storage.base import FAMILIES, GROUPED, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY, Family, Head, Record
 
 APPLICATION_ID: Final = 0x71756972  # "quir"
@@ -168,7 +168,7 @@ class Guard:
     def _ours(self, error: apsw.Error | UnicodeDecodeError) -> QuireError:
         match error:
             case UnicodeDecodeError():
-                return Corrupt(f"{self._path!r} is damaged: a text in it cannot be read ({shown(error.object)}).")
+                return Corrupt(f"{self._path!r} is damaged: a text in it cannot be read ({short_repr(error.object)}).")
             case apsw.BusyError() | apsw.LockedError():
                 return Busy(f"{self._path!r} is locked by another writer: retry.")
             case apsw.CorruptError() | apsw.NotADBError():
@@ -196,7 +196,9 @@ def record_of(family: Family, row: Row) -> Record:
     for column, found, kind in (("value", value, bytes), ("ord", order, bytes), ("grp", group, int)):
         if type(found) is not kind and not (column == "grp" and found is None):
             break
-    raise Corrupt(f"{family} record {number & MAX_KEY} is damaged: its {column} in table {family} is {shown(found)}.")
+    raise Corrupt(
+        f"{family} record {number & MAX_KEY} is damaged: its {column} in table {family} is {short_repr(found)}."
+    )
 
 
 def size_of(row: Row) -> int:
@@ -209,14 +211,16 @@ def head_of(context: object, version: object, value: object) -> Head:
     if type(version) is int and type(value) is bytes:
         return Head(version, value)
     column, found = ("head", value) if type(version) is int else ("version", version)
-    raise Corrupt(f"The head of context {shown(context)} is damaged: its {column} in table context is {shown(found)}.")
+    raise Corrupt(
+        f"The head of context {short_repr(context)} is damaged: its {column} in table context is {short_repr(found)}."
+    )
 
 
 def name_of(name: object) -> str:
     """The name in a row. Raises `Corrupt`."""
     if isinstance(name, str):
         return name
-    raise Corrupt(f"A context in table context is damaged: its name is {shown(name)}.")
+    raise Corrupt(f"A context in table context is damaged: its name is {short_repr(name)}.")
 
 
 def shared_of(number: int, row: Row) -> tuple[int, int, int]:
@@ -224,7 +228,7 @@ def shared_of(number: int, row: Row) -> tuple[int, int, int]:
     origin, body, message = row
     for column, found in (("origin", origin), ("body", body), ("message", message)):
         if type(found) is not int:
-            raise Corrupt(f"The row of fork {number} in table shared is damaged: its {column} is {shown(found)}.")
+            raise Corrupt(f"The row of fork {number} in table shared is damaged: its {column} is {short_repr(found)}.")
     if origin >= number:  # an origin is older than its forks: no row leads back to itself
         raise Corrupt(f"The row of fork {number} in table shared is damaged: its origin is {origin}.")
     return origin, body, message

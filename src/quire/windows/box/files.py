@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.windows.actions import action
 from quire.windows.app import App
 from quire.windows.box.folder import Folder
@@ -53,9 +53,9 @@ class Files(App):
     @action("Find lines with a text in the file or below the folder shown")
     def search(self, text: str) -> str:
         if not text.strip():
-            raise InvalidValue(f"text is {shown(text)}; something to look for is needed.")
+            raise InvalidValue(f"text is {short_repr(text)}; something to look for is needed.")
         self._query = text
-        return f"Searching for {shown(text)}."
+        return f"Searching for {short_repr(text)}."
 
     def save(self) -> dict[str, Any]:
         return {"path": self._path, "page": self._page, "query": self._query}
@@ -92,7 +92,7 @@ class Files(App):
             if len(found) > _MOST_HITS or left <= 0:
                 break
         more = " (the first ones)" if len(found) > _MOST_HITS or left <= 0 else ""
-        head = f"{min(len(found), _MOST_HITS)} lines with {shown(self._query)} in {self._path or '.'}{more}"
+        head = f"{min(len(found), _MOST_HITS)} lines with {short_repr(self._query)} in {self._path or '.'}{more}"
         return "\n".join([head, *found[:_MOST_HITS]])
 
     def _text(self, path: str) -> tuple[list[str] | None, int]:

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 
 _HERE = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _BY_HANDLE = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
@@ -25,7 +25,7 @@ class Folder:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.realpath(root)
         if not os.path.isdir(self.root):
-            raise InvalidValue(f"root is {shown(root)}; a folder that exists is needed.")
+            raise InvalidValue(f"root is {short_repr(root)}; a folder that exists is needed.")
 
     def is_folder(self, path: str) -> bool:
         """Whether this is a folder. Raises `InvalidValue` if there is nothing to see."""
@@ -42,7 +42,7 @@ class Folder:
             with os.scandir(handle if _BY_HANDLE else os.path.join(self.root, *_steps(path))) as found:
                 listed = [entry for entry in map(_listed, found) if entry is not None]
         except NotADirectoryError:
-            raise InvalidValue(f"{shown(path)} is a file; a folder is needed.") from None
+            raise InvalidValue(f"{short_repr(path)} is a file; a folder is needed.") from None
         finally:
             os.close(handle)
         return sorted(listed, key=lambda entry: (not entry.folder, entry.name))
@@ -53,7 +53,7 @@ class Folder:
         with os.fdopen(handle, "rb") as file:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
-                raise InvalidValue(f"{shown(path)} is not a file that can be read; a plain file is needed.")
+                raise InvalidValue(f"{short_repr(path)} is not a file that can be read; a plain file is needed.")
             return file.read(most), found.st_size
 
     def files(self, path: str, most: int) -> Iterator[str]:
@@ -84,7 +84,7 @@ class Folder:
             return handle
         except (OSError, ValueError):
             raise InvalidValue(
-                f"There is no file or folder {shown(path)} here; list a folder to see what is."
+                f"There is no file or folder {short_repr(path)} here; list a folder to see what is."
             ) from None
 
     def _open_by_name(self, steps: list[str]) -> int:
@@ -98,7 +98,7 @@ def _steps(path: str) -> list[str]:
     """The names on the way to a path below the root. Raises `InvalidValue` for a way out."""
     steps = [step for step in path.replace("\\", "/").split("/") if step not in ("", ".")]
     if path.startswith(("/", "\\")) or ".." in steps or any(":" in step or "\0" in step for step in steps):
-        raise InvalidValue(f"path is {shown(path)}; a path below the folder is needed, such as 'src/main.py'.")
+        raise InvalidValue(f"path is {short_repr(path)}; a path below the folder is needed, such as 'src/main.py'.")
     return steps
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.windows.actions import action
 from quire.windows.app import App
 
@@ -39,7 +39,7 @@ class Scratch(App):
         found = self._text.count(old) if old else 0
         if found != 1:
             raise InvalidValue(
-                f"old is {shown(old)}, which occurs {found} times; a passage that occurs once is needed."
+                f"old is {short_repr(old)}, which occurs {found} times; a passage that occurs once is needed."
             )
         self._set(self._text.replace(old, new))
         return "Changed."

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.text import in_one_line
 from quire.windows.actions import action
 from quire.windows.app import App
@@ -51,7 +51,7 @@ class Tables(App):
         with self._look() as query:
             if table and table not in _tables(query):
                 raise InvalidValue(
-                    f"There is no table {shown(table)}; tables are {', '.join(_tables(query)) or 'none'}."
+                    f"There is no table {short_repr(table)}; tables are {', '.join(_tables(query)) or 'none'}."
                 )
         self._table, self._page, self._order, self._filter = table, 1, None, None
         return f"Showing {table or 'the tables'}."
@@ -72,7 +72,7 @@ class Tables(App):
         if column:
             self._check(column)
         self._filter, self._page = ((column, operator, value) if column else None), 1
-        return f"Only rows with {column} {operator} {shown(value)}." if column else "All rows."
+        return f"Only rows with {column} {operator} {short_repr(value)}." if column else "All rows."
 
     def save(self) -> dict[str, Any]:
         return {
@@ -94,7 +94,7 @@ class Tables(App):
         with self._look() as query:
             known = _columns(query, self._table)
         if column not in known:
-            raise InvalidValue(f"{self._table} has no column {shown(column)}; columns are {', '.join(known)}.")
+            raise InvalidValue(f"{self._table} has no column {short_repr(column)}; columns are {', '.join(known)}.")
 
     def _rows(self, query: Query) -> str:
         where, values = self._where()

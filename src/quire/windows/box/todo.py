@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quire.errors import InvalidValue, shown
+from quire.errors import InvalidValue, short_repr
 from quire.model.text import in_one_line
 from quire.windows.actions import action
 from quire.windows.app import App
@@ -30,7 +30,7 @@ class Todo(App):
     def add(self, text: str) -> str:
         said = in_one_line(text)
         if not said or len(said) > _MOST_CHARACTERS:
-            raise InvalidValue(f"text is {shown(text)}; 1 to {_MOST_CHARACTERS} characters are needed.")
+            raise InvalidValue(f"text is {short_repr(text)}; 1 to {_MOST_CHARACTERS} characters are needed.")
         if len(self._entries) >= _MOST_ENTRIES:
             raise InvalidValue(f"The list has {_MOST_ENTRIES} entries, as many as it holds: delete some.")
         number, self._next = self._next, self._next + 1
