@@ -88,7 +88,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
     lone = _lone_result(messages)
     if lone is not None:
         raise InvalidValue(
-            f"The result of {short_repr(lone.tool_call_id)} belongs to its call: it can only replace a result of that call."
+            f"The result of {short_repr(lone.tool_call_id)} belongs to its call and can only replace a result of it."
         )
     pages = _covered(plan, asked, "replace")
     first = pages[0]

@@ -102,7 +102,7 @@ def _made(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "quire":
             raise
-        from quire.adapters.shared.opening import NotInstalled
+        from quire.errors import NotInstalled
 
         package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK has its types apart
         raise NotInstalled(f"The MCP server needs {package}: pip install 'quire[mcp]'.", name=package) from None

@@ -7,7 +7,7 @@ from typing import TypeAlias, Unpack
 
 from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import InvalidValue, NotInstalled, short_repr
 from quire.storage.base import Storage
 
 Where: TypeAlias = "Context | Storage | str | os.PathLike[str]"
@@ -28,10 +28,6 @@ def context_at(where: Where, name: str = "default", **options: Unpack[Options]) 
             f"{short_repr(where)} is open already; give {', '.join(sorted(options))} where it is opened."
         )
     return where
-
-
-class NotInstalled(InvalidOperation, ImportError):
-    """A framework is not installed: an error of ours, and one that `except ImportError` meets."""
 
 
 @contextmanager
