@@ -256,7 +256,7 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
             {"name": "x", "summary": "a\x07b"},
             "InvalidValue: summary 'a\\x07b' holds the control character '\\x07'; remove it.",
         ),
-        "no page": ({"page": "mem-9", "text": ""}, "NoSuchPage: No page 'mem-9' in this context. Use my_find() to"),
+        "no page": ({"page": "mem-9", "text": ""}, "NoSuchPage: No page 'mem-9' in this context. Call my_find() to"),
         "twice": ({"name": "x", "pages": ["mem-1", "mem-1"]}, "InvalidValue: pages names 'mem-1' twice"),
     }
 
