@@ -75,11 +75,20 @@ class Context:
         self.pages = pages
         self.conversation = Conversation.beside(pages)
         self._drawing = Drawing.beside(pages, compression, self._pieces, preamble)
-        self.budget = whole_number(budget, "budget")
+        self._drawing.budget = whole_number(budget, "budget")
         self._owned = owned
 
     def __repr__(self) -> str:
         return f"<Context {self.pages!r}, budget {self.budget:,}>"
+
+    @property
+    def budget(self) -> int:
+        """The tokens of a view. The views, the agents and the tools of this context share it."""
+        return self._drawing.budget
+
+    @budget.setter
+    def budget(self, budget: int) -> None:
+        self._drawing.budget = budget
 
     @property
     def name(self) -> str:
@@ -121,8 +130,7 @@ class Context:
         """
         from quire.agent import AgentContext
 
-        outlook, window = (lambda: self._drawing.outlook(self.budget)), (lambda: self._drawing.room(self.budget))
-        return AgentContext(self.pages, actor, manage, quota=quota, outlook=outlook, window=window)
+        return AgentContext(self.pages, actor, manage, quota=quota, views=self._drawing)
 
     def tools_of(self, agent: "AgentContext", *, beside: bool = False) -> "Tools":
         """The tools of an agent: `tools` are those of `agent`.
@@ -211,7 +219,7 @@ class Context:
         fold; as a `preview` or with another `max_tokens` it writes nothing. Raises `IrreducibleFloor` if what must be
         shown does not fit.
         """
-        return self._drawing.render(options, changes, self.budget)
+        return self._drawing.render(options, changes)
 
     def why(self, index: PageIndex, view: View | None = None) -> Why:
         """Why a page is shown as it is, or not at all, and the call that would bring it in.

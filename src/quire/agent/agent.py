@@ -7,7 +7,6 @@ What the tools work with: the agent, its windows if there are any, and how full 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 from zlib import crc32
@@ -28,7 +27,6 @@ from quire.system import ContextSystem, lifecycle, segments, tree
 from quire.system.rules import attached, choice, loose, whole_number
 from quire.system.to_public import to_page, to_segment, to_text
 from quire.view.deferred import is_shown_whole
-from quire.view.options import DEFAULT_BUDGET
 from quire.view.renderer import Outlook
 from quire.view.view_facade import Drawing
 from quire.windows.window_store import close_window
@@ -123,8 +121,7 @@ class AgentContext:
         manage: bool = False,
         *,
         quota: Quota | None = None,
-        outlook: Callable[[], Outlook] | None = None,
-        window: Callable[[], int] = lambda: DEFAULT_BUDGET,
+        views: Drawing | None = None,
     ) -> None:
         if not isinstance(system, ContextSystem):
             raise InvalidValue(f"system is {short_repr(system)}; a quire.ContextSystem is needed.")
@@ -134,8 +131,7 @@ class AgentContext:
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
         self._gate = Gate(manage)
-        self._outlook = outlook or partial(Drawing.beside(system).outlook, DEFAULT_BUDGET)
-        self._window = window
+        self._views = Drawing.beside(system) if views is None else views
         self._shows = True
 
     def __repr__(self) -> str:
@@ -257,11 +253,11 @@ class AgentContext:
 
     def budget(self) -> Outlook:
         """How full the window is, by what, and what a fold would take next."""
-        return self._outlook()
+        return self._views.outlook()
 
     def room(self) -> Room:
         """What an answer to the agent may take of its window."""
-        return self._look(lambda sight, _: answer_room(sight, self._window(), self._engine.counter.count))
+        return self._look(lambda sight, _: answer_room(sight, self._views.room(), self._engine.counter.count))
 
     # What is shown
 
@@ -272,7 +268,7 @@ class AgentContext:
             page = self._gate.page(sight, "expand_details", index)
             lifecycle.expand(plan, index)
             if not is_shown_whole(plan.state, page.key):
-                check_room(plan.state, page, self._outlook().budget)
+                check_room(plan.state, page, self._views.budget)
                 plan.defer(page.key)
 
         self._act("expand_details", planner)

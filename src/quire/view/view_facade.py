@@ -13,7 +13,7 @@ from quire.system.context_system import Face
 from quire.system.rules import whole_number
 from quire.view.billing_factor import Reports, Usage, check_report, is_worth_storing, to_usage
 from quire.view.explain import Stats, Why, dump, stats, why
-from quire.view.options import CompressionConfig, RenderOptions, check_config, check_options
+from quire.view.options import DEFAULT_BUDGET, CompressionConfig, RenderOptions, check_config, check_options
 from quire.view.parts import Folded
 from quire.view.renderer import Outlook, Renderer
 from quire.view.tail import Volatile
@@ -42,6 +42,7 @@ class Drawing(Face):
         how to read them."""
         drawing = super().beside(other)
         drawing.config = check_config(CompressionConfig() if config is None else config)
+        drawing.budget = DEFAULT_BUDGET
         drawing._listeners = []
         drawing._pieces = pieces
         drawing._reports = Reports()
@@ -50,21 +51,22 @@ class Drawing(Face):
         return drawing
 
     config: CompressionConfig
+    budget: int
     preamble: str | None
     _listeners: list[Callable[[Folded], None]]
     _pieces: Pieces
     _renderer: Renderer
     _reports: Reports
 
-    def render(self, options: RenderOptions | None, changes: Mapping[str, Any], budget: int) -> View:
+    def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
         """A view with these options."""
         if options is None and not changes:  # the everyday case needs no look at each of them
-            return self._renderer.render(_USUAL, budget, self._pieces(_USUAL))
+            return self._renderer.render(_USUAL, self.budget, self._pieces(_USUAL))
         if options is not None and not isinstance(options, RenderOptions):
             raise InvalidValue(f"options is {short_repr(options)}; RenderOptions are needed.")
         fields = {} if options is None else asdict(options)
         wanted = check_options(RenderOptions(**{**fields, **changes}))
-        return self._renderer.render(wanted, budget, self._pieces(wanted))
+        return self._renderer.render(wanted, self.budget, self._pieces(wanted))
 
     def why(self, index: PageIndex, view: View | None = None) -> Why:
         """Why a page is shown as it is, or not at all, in a view or in the last one at the context's own budget."""
@@ -73,13 +75,13 @@ class Drawing(Face):
             parts = self._renderer.seen() if view is None else view.parts
             return why(self._engine.current(), parts, index)
 
-    def outlook(self, budget: int) -> Outlook:
-        """How full a view at this budget is, by what, and what a fold would take next."""
-        return self._renderer.outlook(budget)
+    def outlook(self) -> Outlook:
+        """Return how full a view at the context's budget is, by what, and what a fold would take next."""
+        return self._renderer.outlook(self.budget)
 
-    def room(self, budget: int) -> int:
-        """What there is of a budget beside what the last view kept in reserve."""
-        return max(0, budget - self._renderer.reserved)
+    def room(self) -> int:
+        """Return the budget without the tokens that the last view kept in reserve. Draws and plans nothing."""
+        return max(0, self.budget - self._renderer.reserved)
 
     def stats(self) -> Stats:
         """What the context holds."""
