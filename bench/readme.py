@@ -11,7 +11,7 @@ from bench.peers.tables import multiple
 ROOT = Path(__file__).resolve().parent.parent
 FILES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
 BEGIN, END = "<!-- figures: written by python -m bench -->\n", "<!-- end of the figures -->\n"
-_HEADS = ("| | quire | beside it |\n", "| | quire | 对照 |\n")
+_HEADS = ("| | quire | others |\n", "| | quire | 其他 |\n")
 _NEEDED = {"peers", "view", "search", "book"}
 _LIFE, _LENGTH = "long/8000", "10000"
 _TRIMS = ("langchain trim_messages, exact", "langchain SummarizationMiddleware", NOTHING)
@@ -51,29 +51,29 @@ def rows(results: Kept) -> Iterator[Row]:
     yield _bill(measured)
     yield _refused(measured)
     yield Row(
-        "a durable turn in a conversation of 10,000 messages, × raw floor",
-        "一万条消息的对话里持久地走一轮，是裸 SQLite 的几倍",
+        "one durable turn in a conversation of 10,000 messages, × raw floor",
+        "10,000 条消息的对话中一个持久化轮次，相对于裸 SQLite 的倍数",
         *_beside(measured, "turn", f"{_LENGTH}/8000", "ratio"),
     )
     yield Row(
-        "going on with 10,000 messages in a fresh process, × raw floor",
-        "新进程接着一万条消息继续，是裸 SQLite 的几倍",
+        "resuming 10,000 messages in a new process, × raw floor",
+        "新进程恢复 10,000 条消息，相对于裸 SQLite 的倍数",
         *_beside(measured, "resume", _LENGTH, "milliseconds"),
     )
     lost = _figure(results, "view", "facts of folded text")
     yield Row(
-        "facts that folding lost: neither in a summary nor found",
-        "折叠丢掉的事实：摘要里没有，也搜不到",
+        "facts lost by folding: not in a summary and not found by search",
+        "折叠丢失的事实：既不在摘要中，也搜索不到",
         f"{lost['value']:.0f} {lost['note'].partition(' in ')[0]}",
     )
     yield Row(
-        "questions on months of talk whose evidence is all in a view of 1,000 tokens",
-        "问数月前的对话：1,000 token 的视图里证据齐全的问题",
+        "questions about months of dialogue with all evidence in a view of 1,000 tokens",
+        "关于数月对话的问题：1,000 token 的视图中证据齐全的比例",
         f"{_shown(results, 'quire')} (+ vectors {_shown(results, 'quire + wordllama')})",
         ", ".join(f"{name} {_shown(results, who)}" for name, who in _MEMORIES.items()),
     )
     opening = _figure(results, "book", "open 1,000,000 pages")
-    yield Row("opening 1,000,000 pages and reading one", "打开一百万页并读其中一页", f"{opening['value']:.1f} ms")
+    yield Row("opening 1,000,000 pages and reading one", "打开 1,000,000 页并读取其中一页", f"{opening['value']:.1f} ms")
 
 
 def _bill(measured: Measured) -> Row:
@@ -82,7 +82,7 @@ def _bill(measured: Measured) -> Row:
     others = [f"{name} {multiple(cell['billed'] / ours['billed'])}" for name, cell in found if cell]
     share = f"{ours['cached']:.0%} cached"
     return Row(
-        "billed tokens of long conversations at 8k", "8k 预算下长对话计费的 token", f"1× ({share})", ", ".join(others)
+        "billed tokens of long conversations at 8k", "8k 预算下长对话的计费 token", f"1× ({share})", ", ".join(others)
     )
 
 
@@ -97,12 +97,12 @@ def _refused(measured: Measured) -> Row:
     calls = sum(_cell(measured, "life", OURS, case)["calls"] for case in cases)
     ours = wrong.pop(OURS)
     some = sorted(count for count in wrong.values() if count)
-    told = f"{len(some)} of {len(wrong)} peers: {some[0]:,} to {some[-1]:,}" if some else f"{len(wrong)} peers: 0"
+    summary = f"{len(some)} of {len(wrong)} peers: {some[0]:,} to {some[-1]:,}" if some else f"{len(wrong)} peers: 0"
     return Row(
-        "lists that a provider refuses or that are over the budget, 4k to 32k",
-        "服务商会拒绝、或超出预算的请求，4k 到 32k",
+        "requests that a provider refuses or that exceed the budget, 4k to 32k",
+        "被服务商拒绝或超出预算的请求，4k 到 32k",
         f"{ours} of {calls:,}",
-        told,
+        summary,
     )
 
 

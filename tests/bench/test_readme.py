@@ -41,19 +41,19 @@ def test_both_readmes_say_what_the_kept_results_say() -> None:
         assert text == readme.with_figures(text, kept, language), "Run `python -m bench --page`."
 
 
-def test_the_lines_are_computed_and_stand_between_the_marks() -> None:
+def test_the_lines_are_computed_and_written_between_the_marks() -> None:
     text = readme.with_figures(TEXT, results(), 0)
-    assert text.startswith(f"# A book\n\n{readme.BEGIN}| | quire | beside it |\n")
+    assert text.startswith(f"# A book\n\n{readme.BEGIN}| | quire | others |\n")
     assert text.endswith(f"{readme.END}\nThe rest.\n")
     assert "outdated" not in text
     ours = {row.english: (row.ours, row.others) for row in readme.rows(results())}
     assert ours["billed tokens of long conversations at 8k"] == ("1× (90% cached)", "no management 4×")
-    refused = ours["lists that a provider refuses or that are over the budget, 4k to 32k"]
+    refused = ours["requests that a provider refuses or that exceed the budget, 4k to 32k"]
     assert refused == ("0 of 10", "1 of 1 peers: 4 to 4")
-    turn = ours["a durable turn in a conversation of 10,000 messages, × raw floor"]
+    turn = ours["one durable turn in a conversation of 10,000 messages, × raw floor"]
     assert turn == ("5×", f"{SLOW} 200×, {SLOW} 200×")
-    assert ours["going on with 10,000 messages in a fresh process, × raw floor"][0] == "3×"
-    assert ours["facts that folding lost: neither in a summary nor found"][0] == "0 of 13,271"
+    assert ours["resuming 10,000 messages in a new process, × raw floor"][0] == "3×"
+    assert ours["facts lost by folding: not in a summary and not found by search"][0] == "0 of 13,271"
 
 
 def test_a_readme_without_its_results_is_left_alone() -> None:
