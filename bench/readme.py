@@ -73,7 +73,9 @@ def rows(results: Kept) -> Iterator[Row]:
         ", ".join(f"{name} {_shown(results, who)}" for name, who in _MEMORIES.items()),
     )
     opening = _figure(results, "book", "open 1,000,000 pages")
-    yield Row("opening 1,000,000 pages and reading one", "打开 1,000,000 页并读取其中一页", f"{opening['value']:.1f} ms")
+    yield Row(
+        "opening 1,000,000 pages and reading one", "打开 1,000,000 页并读取其中一页", f"{opening['value']:.1f} ms"
+    )
 
 
 def _bill(measured: Measured) -> Row:
