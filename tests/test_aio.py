@@ -1,15 +1,14 @@
-"""quire.aio: the same faces awaited; the loop never waits, order is kept, and what is cancelled was done or was not."""
+"""quire.aio: the loop never waits, calls keep their order, and a cancelled call was completed or not started."""
 
-import ast
 import asyncio
 import inspect
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,11 +17,8 @@ import pytest
 
 import quire
 from quire import InvalidOperation, InvalidValue, MemoryStorage, NoSuchContext, NoSuchPage, aio
-from quire.aio.entrance import Opening
-from quire.aio.faces import FACES, Faced
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue, Opening
 from quire.storage.base import Commit
-from tests import aio_stub
 from tests.talks import new_talk
 
 LONG = 30.0  # seconds until something that should have happened counts as never happening
@@ -63,22 +59,58 @@ async def until(event: threading.Event) -> None:
         await asyncio.sleep(0.001)
 
 
-# The faces
+# The classes
+
+PAIRS = [
+    (quire.ContextSystem, aio.ContextSystem),
+    (quire.Conversation, aio.Conversation),
+    (quire.AgentContext, aio.AgentContext),
+    (quire.Tools, aio.Tools),
+    (quire.Windows, aio.Windows),
+    (quire.Context, aio.Context),
+    (quire.Library, aio.Library),
+]
+ADDED = {"has", "pages", "conversation", "budget"}  # `name in tools`; instance attributes of the synchronous class
+NOT_API = {"run", "heard", "telling", "at_hand", "room", "pieces", "rest", "share"}
+OPENINGS = [(quire.Library, "open"), (quire.Library, "create")]
 
 
-def test_every_public_member_of_a_face_has_its_awaited_one() -> None:
-    for of, kind in FACES.items():
-        public = {name for name, value in inspect.getmembers(of) if not name.startswith("_")}
-        plain = {name for name in public if not isinstance(inspect.getattr_static(of, name), classmethod)}
-        assert plain - set(dir(kind)) == set(), of
+def public_members(kind: type) -> dict[str, Any]:
+    names = (name for name in dir(kind) if not name.startswith("_"))
+    return {name: inspect.getattr_static(kind, name) for name in names}
 
 
-def test_the_stub_says_what_the_faces_say() -> None:
-    def told(text: str) -> list[str]:
-        kept = (node for node in ast.parse(text).body if not isinstance(node, ast.Import | ast.ImportFrom))
-        return [ast.dump(node) for node in kept]
+@pytest.mark.parametrize(("sync", "wrapper"), PAIRS)
+def test_every_public_member_of_a_class_is_in_its_async_class(sync: type, wrapper: type) -> None:
+    callables = {
+        name: value
+        for name, value in public_members(sync).items()
+        if inspect.isfunction(value) or isinstance(value, property | cached_property)
+    }
+    assert callables.keys() ^ public_members(wrapper).keys() <= ADDED | NOT_API
 
-    assert told(aio_stub.PATH.read_text()) == told(aio_stub.stub()), "run: python -m tests.aio_stub"
+
+@pytest.mark.parametrize(("sync", "wrapper"), PAIRS)
+def test_every_member_has_the_form_of_its_result(sync: type, wrapper: type) -> None:
+    unused = wrapper("memory:") if wrapper is aio.Library else wrapper(CallQueue(), lambda: None)
+    for name, method in public_members(sync).items():
+        member = inspect.getattr_static(wrapper, name, None)
+        if not inspect.isfunction(method) or not inspect.isfunction(member) or (sync, name) in OPENINGS:
+            continue
+        if inspect.iscoroutinefunction(member):  # written by hand
+            continue
+        assert member.__name__ == name
+        result = member(unused)
+        if inspect.iscoroutine(result):
+            result.close()
+        assert type(result).__name__ == form_of(method), name
+
+
+def form_of(method: Callable[..., Any]) -> str:
+    annotation = str(inspect.signature(method).return_annotation)
+    if "AbstractContextManager" in annotation or inspect.isgeneratorfunction(getattr(method, "__wrapped__", None)):
+        return "Block"
+    return "Stream" if "Iterator[" in annotation or annotation.endswith("Messages'>") else "coroutine"
 
 
 @awaited
@@ -123,11 +155,12 @@ async def test_what_is_raised_passes_through() -> None:
         async for _ in ctx.history(operation=3):  # type: ignore[arg-type]
             pass
 
-    def broken(plan: object) -> None:
+    def broken() -> Iterator[object]:
+        yield {"role": "user", "content": "hello"}
         raise ZeroDivisionError("mine")
 
     with pytest.raises(ZeroDivisionError, match="mine"):
-        await ctx.pages.run("x", broken)
+        await ctx.import_messages(broken())
     assert await ctx.check() == []
 
 
@@ -301,7 +334,7 @@ async def test_what_was_opened_for_nobody_is_closed() -> None:
         return Opened()
 
     async def use() -> None:
-        await Opening[Any](Lane(), make)
+        await Opening(CallQueue(), make, aio.Context)
 
     task = asyncio.create_task(use())
     await until(reached)
@@ -356,9 +389,8 @@ async def _storm(random: Random, rounds: int) -> None:
         assert new_talk(storage, "c").check() == []
 
 
-def test_faces_tell_what_they_are() -> None:
-    assert issubclass(aio.Context, Faced)
-    assert repr(asyncio.run(_opened(MemoryStorage()))) == "<awaited Context>"
+def test_the_repr_names_the_class() -> None:
+    assert repr(asyncio.run(_opened(MemoryStorage()))) == "<quire.aio.Context>"
 
 
 WHO_IMPORTS = """
@@ -395,8 +427,8 @@ def test_the_thread_of_the_loop_imports_next_to_nothing(way: str) -> None:
     script = WHO_IMPORTS.replace("{way}", way)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     there, _, elsewhere = done.stdout.partition("|")
-    assert set(there.split()) <= {"quire.aio", "quire.aio.entrance", "quire.aio.faces", "quire.aio.lanes"}
-    assert {"quire.context", "quire.aio.doors", "apsw"} <= set(elsewhere.split())
+    assert set(there.split()) <= {"quire.aio"}
+    assert {"quire.context", "apsw"} <= set(elsewhere.split())
 
 
 @pytest.mark.slow

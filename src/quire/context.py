@@ -100,7 +100,7 @@ class Context:
         """The seq of the last journal entry."""
         return self.pages.seq
 
-    def find(self, query: str, limit: int = 10, **filters: Any) -> "list[Hit]":
+    def find(self, /, query: str, limit: int = 10, **filters: Any) -> "list[Hit]":
         """The pages that answer a query, archived ones too, best first. The filters are those of `pages.find`."""
         return self.pages.find(query, limit, **filters)
 
@@ -212,7 +212,7 @@ class Context:
 
     # The view
 
-    def render(self, options: RenderOptions | None = None, **changes: Any) -> View:
+    def render(self, /, options: RenderOptions | None = None, **changes: Any) -> View:
         """What the model is to see: never above the budget, always legal, the same bytes for the same state.
 
         Options are those of `RenderOptions`, as one or by name. At the context's own budget it may first commit one
@@ -286,7 +286,7 @@ class Context:
             reverse=reverse,
         )
 
-    def audit(self, path: str | os.PathLike[str], **filters: Any) -> int:
+    def audit(self, /, path: str | os.PathLike[str], **filters: Any) -> int:
         """Write the journal to a file as JSON Lines; how many entries. The filters are those of `history`."""
         return self.pages.audit(path, **filters)
 

@@ -186,7 +186,7 @@ class AgentContext:
         """The folders above a page, nearest first."""
         return self._above("ancestors", index)
 
-    def find(self, query: str, limit: int = 10, **filters: Any) -> list[Hit]:
+    def find(self, /, query: str, limit: int = 10, **filters: Any) -> list[Hit]:
         """The pages that answer a query best, among those the agent can see.
 
         It takes the filters of `Context.find`: segment, kind, role, lifecycle, since, until, actor.

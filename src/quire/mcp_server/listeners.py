@@ -26,7 +26,7 @@ from mcp.server.subscriptions import (
 )
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.errors import Busy, QuireError
 from quire.mcp_server.changes import Changes, Found
 
@@ -51,7 +51,7 @@ class _Subscriber:
 class Listeners:
     """Everybody who is told of changes."""
 
-    def __init__(self, lane: Lane, changes: Changes, poll: float) -> None:
+    def __init__(self, lane: CallQueue, changes: Changes, poll: float) -> None:
         self._lane = lane
         self._changes = changes
         self._poll = poll

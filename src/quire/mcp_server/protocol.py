@@ -13,7 +13,7 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, QuireError
 from quire.mcp_server.book import Book, Listed
 from quire.mcp_server.changes import Changes
@@ -33,7 +33,7 @@ class BookServer(Server[None]):
 
     def __init__(self, book: Book, poll: float) -> None:
         self._book = book
-        self._lane = Lane()
+        self._lane = CallQueue()
         self.listeners = Listeners(self._lane, Changes(book), poll)
         super().__init__(
             "quire",

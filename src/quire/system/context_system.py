@@ -458,7 +458,7 @@ class Timeline(Face):
             self._engine.commit(plan, "undo", undoes=seq)
             return plan.seq
 
-    def audit(self, path: str | PathLike[str], **filters: Any) -> int:
+    def audit(self, /, path: str | PathLike[str], **filters: Any) -> int:
         """Write the journal to a file as JSON Lines, one entry a line; how many. The filters are those of `history`."""
         target = check_path(path)
         entries = self.history(**filters)

@@ -170,7 +170,7 @@ class Windows(Face):
 
     # Apps
 
-    def register(self, app: type[App], *arguments: Any, name: str | None = None, **options: Any) -> str:
+    def register(self, /, app: type[App], *arguments: Any, name: str | None = None, **options: Any) -> str:
         """Let windows of an app be opened; its name. The arguments are what its objects are made with.
 
         Windows that an earlier run left open show again. `name` is for a second app of the same class.
@@ -298,7 +298,7 @@ class Windows(Face):
         """The open windows in the order of their places; with `include_obsolete` the closed ones too."""
         return self._seen(self._shop.kept(obsolete=include_obsolete))
 
-    def launcher(self, **options: Any) -> Window:
+    def launcher(self, /, **options: Any) -> Window:
         """The window that lists the apps; it is opened if it is not open."""
         found = next((one for one in self._shop.kept() if one.meta.app == LAUNCHER), None)
         return self.open(LAUNCHER, **options) if found is None else self._seen([found])[0]

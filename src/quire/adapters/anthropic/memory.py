@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from quire.adapters.anthropic.memories import Memories, Refused
 from quire.adapters.shared.opening import installed
 from quire.agent.agent import AgentContext
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context
 from quire.model.pages import PageIndex
 
@@ -92,7 +92,7 @@ class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._tool = QuireMemoryTool(ctx, folder, agent=agent)
-        self._lane = Lane()
+        self._lane = CallQueue()
 
     @property
     def memories(self) -> Memories:

@@ -8,7 +8,7 @@ from weakref import finalize
 from quire.adapters.langchain.originals import kept, original
 from quire.adapters.shared.opening import Where, context_at, installed
 from quire.adapters.shared.shelf import patiently
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.conversation.arrivals import close_calls
 from quire.conversation.edits import delete
@@ -38,7 +38,7 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
         self.session_id = session_id
         self.ctx = context_at(where, session_id, **options)
         self._bounded = bounded
-        self._lane = Lane()
+        self._lane = CallQueue()
         self._closed = None if isinstance(where, Context) else finalize(self, self.ctx.close)
 
     @property

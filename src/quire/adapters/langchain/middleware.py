@@ -10,7 +10,7 @@ from quire.adapters.langchain.tools import structured
 from quire.adapters.shared.opening import Where, installed
 from quire.adapters.shared.shelf import Followed, Shelf
 from quire.agent.tools import Tools
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.context import open as open_context
 from quire.errors import Conflict, InvalidOperation, InvalidValue
@@ -94,7 +94,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _tools(self) -> Tools:
         return self._shelf.at(self._key()).ctx.tools
 
-    async def _tools_in_lane(self) -> tuple[Tools, Lane]:
+    async def _tools_in_lane(self) -> tuple[Tools, CallQueue]:
         followed = await self._shelf.reach(self._key())
         return followed.ctx.tools, followed.lane
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from quire.adapters.shared.opening import installed
 from quire.agent.tools import Tools
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context
 
 with installed("langchain"):
@@ -14,16 +14,16 @@ with installed("langchain"):
 
 def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
     """The tools of a context's agent, or those given (`ctx.tools.only(…)`), for a LangChain agent or model."""
-    chosen, lane = ctx.tools if tools is None else tools, Lane()
+    chosen, lane = ctx.tools if tools is None else tools, CallQueue()
 
-    async def in_lane() -> tuple[Tools, Lane]:
+    async def in_lane() -> tuple[Tools, CallQueue]:
         return chosen, lane
 
     return [structured(schema, lambda: chosen, in_lane) for schema in chosen.openai()]
 
 
 def structured(
-    schema: dict[str, Any], found: Callable[[], Tools], in_lane: Callable[[], Awaitable[tuple[Tools, Lane]]]
+    schema: dict[str, Any], found: Callable[[], Tools], in_lane: Callable[[], Awaitable[tuple[Tools, CallQueue]]]
 ) -> BaseTool:
     """A tool with this schema that runs the one of its name among the tools found when it is called.
 

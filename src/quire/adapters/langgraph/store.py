@@ -11,7 +11,7 @@ from quire.adapters.langgraph.catalogue import PUT, Catalogue, Place
 from quire.adapters.langgraph.matching import Namespace, lies_in, passes
 from quire.adapters.shared.opening import Where, context_at, installed
 from quire.adapters.shared.shelf import patiently
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.core.plan import Plan
 from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, short_repr
@@ -65,7 +65,7 @@ class QuireStore(BaseStore):
         patiently(self.ctx, self._make_segment)
         self._catalogue = Catalogue(self.ctx, segment)
         self._lock = RLock()
-        self._lane = Lane()
+        self._lane = CallQueue()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do all operations: what is read is as it was before the puts, which are one commit, the last for a key."""

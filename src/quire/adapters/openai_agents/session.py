@@ -23,7 +23,7 @@ from quire.adapters.openai_agents.items import (
 from quire.adapters.openai_agents.stores import borrow
 from quire.adapters.shared.opening import Where, installed
 from quire.adapters.shared.shelf import patiently
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context, Options, open_in, setup_of
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.storage.base import check_context_name
@@ -71,7 +71,7 @@ class QuireSession:
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
         self._where = where
         self._setup = setup_of(options)
-        self._lane = Lane()
+        self._lane = CallQueue()
         self._opening = RLock()
         self._context: Context | None = None
         self._release: Callable[[], object] = lambda: None
@@ -228,14 +228,14 @@ class QuireSession:
 
 def function_tools(ctx: Context, *names: str) -> list[Tool]:
     """The tools that a context has for a model, or those of these names, as tools of the Agents SDK."""
-    return _function_tools(ctx.tools.only(*names) if names else ctx.tools, Lane())
+    return _function_tools(ctx.tools.only(*names) if names else ctx.tools, CallQueue())
 
 
-def _function_tools(tools: "Tools", lane: Lane) -> list[Tool]:
+def _function_tools(tools: "Tools", lane: CallQueue) -> list[Tool]:
     return [_function_tool(tools, schema, lane) for schema in tools.responses()]
 
 
-def _function_tool(tools: "Tools", schema: dict[str, Any], lane: Lane) -> FunctionTool:
+def _function_tool(tools: "Tools", schema: dict[str, Any], lane: CallQueue) -> FunctionTool:
     async def invoke(_: "ToolContext[Any]", arguments: str) -> str:
         return await lane.run(tools.call, schema["name"], arguments)
 

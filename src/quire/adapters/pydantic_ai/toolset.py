@@ -7,7 +7,7 @@ from typing import Any
 from quire.adapters.shared.opening import installed
 from quire.adapters.shared.shelf import Followed
 from quire.agent.tools import Tools
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context
 
 with installed("pydantic-ai"):
@@ -49,7 +49,7 @@ class QuireToolset(AbstractToolset[Any]):
         self._where = ctx
         self._chosen = tools
         self._id = id
-        self._lane = Lane()
+        self._lane = CallQueue()
 
     @property
     def id(self) -> str | None:
@@ -79,7 +79,7 @@ class QuireToolset(AbstractToolset[Any]):
         tools, lane = await self._tools(ctx)
         return await lane.run(tools.call, name, tool_args)
 
-    async def _tools(self, ctx: RunContext[Any]) -> tuple[Tools, Lane]:
+    async def _tools(self, ctx: RunContext[Any]) -> tuple[Tools, CallQueue]:
         if isinstance(self._where, Context):
             context, lane = self._where, self._lane
         else:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, Unpack
 
 from quire.adapters.shared.following import Follower
 from quire.adapters.shared.opening import Where, context_at
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context, Options, setup_of
 from quire.errors import Conflict
 from quire.library import Library
@@ -29,7 +29,7 @@ class Followed(Generic[Item]):
         self.ctx = ctx
         self.follower = follower
         self.lock = RLock()
-        self.lane = Lane()
+        self.lane = CallQueue()
 
     def shown(self, prompt: str, items: Sequence[Item], options: RenderOptions | None) -> View:
         """The view once the context has the prompt that is to be sent and all of the list."""
@@ -60,7 +60,7 @@ class Shelf(Generic[Item]):
         self._library: Library | None = None
         self._open: OrderedDict[str, Followed[Item]] = OrderedDict()
         self._lock = RLock()
-        self._lane = Lane()
+        self._lane = CallQueue()
 
     async def reach(self, name: str) -> Followed[Item]:
         """`at`, without blocking the loop: opening takes a while."""

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from quire.adapters.shared.shelf import patiently
 from quire.agent.tools import Tools
-from quire.aio.lanes import Lane
+from quire.aio import CallQueue
 from quire.context import Context
 from quire.errors import InvalidOperation, InvalidValue, QuotaExceeded, short_repr
 from quire.model.messages import ToolCall
@@ -81,7 +81,7 @@ class Turn(Generic[Answer]):
         own = chosen.tools
         self.ctx = ctx
         self.model = model
-        self.lane = Lane()
+        self.lane = CallQueue()
         self.answer: Answer | None = None
         self.own: Tools | None = own if isinstance(own, Tools) else ctx.tools if own else None
         self._functions = dict(functions or {})
