@@ -1,10 +1,10 @@
 """Run the benchmarks, print tables, and write bench/results/*.json and docs/benchmarks.md.
 
 .venv/bin/python -m bench                 everything (over an hour on two calm cores, fifteen minutes of it the peers)
-.venv/bin/python -m bench conversation    one topic only; the others keep what was measured last
-.venv/bin/python -m bench peers           quire beside its peers; installs them first, in environments of their own
-.venv/bin/python -m bench --quick         smaller sizes, nothing kept
-.venv/bin/python -m bench --page          nothing measured, the page written anew from what is kept
+.venv/bin/python -m bench conversation    one topic; the others keep their last results
+.venv/bin/python -m bench peers           quire and its peers; installs them first, in separate environments
+.venv/bin/python -m bench --quick         smaller sizes; stores no results
+.venv/bin/python -m bench --page          writes the page from the stored results; measures nothing
 """
 
 import argparse
@@ -59,18 +59,18 @@ TOPICS: dict[str, Topic] = {
     "contexts": contexts.run,
     "adapters": adapters.run,
 }
-"""What is measured, in the order of the page; each writes bench/results/<topic>.json."""
+"""The topics in the order of the page. Each writes bench/results/<topic>.json."""
 
 ALL = [*TOPICS, lives.TOPIC, page.SIDE_BY_SIDE]
 
 
 def main() -> int:
     options = argparse.ArgumentParser(prog="bench", description="Measure quire against the raw floor and its peers.")
-    options.add_argument("topics", nargs="*", help="what to measure; everything if not given")
-    options.add_argument("--quick", action="store_true", help="smaller sizes, nothing kept")
-    options.add_argument("--size", type=int, default=0, help="pages or messages of the large context; nothing kept")
+    options.add_argument("topics", nargs="*", help="topics to measure; default: all")
+    options.add_argument("--quick", action="store_true", help="smaller sizes; store no results")
+    options.add_argument("--size", type=int, default=0, help="pages or messages of the large context; store no results")
     options.add_argument("--peers", default="", help="only peers with these words in their names: adk,langchain")
-    options.add_argument("--page", action="store_true", help="measure nothing, write the page from what is kept")
+    options.add_argument("--page", action="store_true", help="measure nothing, write the page from the stored results")
     chosen = options.parse_args()
     if unknown := set(chosen.topics) - set(ALL):
         options.error(f"no topic {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def alone(name: str, folder: Path, size: int) -> bool:
-    """Measure one topic, print it and keep it; whether every figure is within its limit."""
+    """Measure one topic, print and store it. Return True if every figure is within its limit."""
     figures = TOPICS[name](folder, size)
     if not figures:
         return True
@@ -102,14 +102,14 @@ def alone(name: str, folder: Path, size: int) -> bool:
 
 
 def replayed(*, quick: bool) -> None:
-    """Replay recorded lives and keep that if it was done in full."""
+    """Replay recorded sessions. Store the results of a full run."""
     results = lives.run(quick=quick)
     if results and not quick:
         keep(lives.TOPIC, results)
 
 
 def beside(folder: Path, names: str, *, quick: bool) -> None:
-    """Measure the peers and keep that if all were measured in full."""
+    """Measure the peers. Store the results of a full run with all peers."""
     start = time.perf_counter()
     results = peers.run(folder, quick=quick, names=names)
     if not results:
@@ -120,7 +120,7 @@ def beside(folder: Path, names: str, *, quick: bool) -> None:
 
 
 def keep(name: str, results: Mapping[str, object]) -> None:
-    """Keep what was measured, with the machine it was measured on."""
+    """Store the results with a description of the machine."""
     machine = {
         "cores": os.cpu_count(),
         "architecture": platform.machine(),

@@ -1,4 +1,4 @@
-"""What a benchmark reports: a measured number, the limit it was held against, and how to show both."""
+"""Measured figures with their limits, and their tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. `limit` is the most it may be; None means it is shown for information."""
+    """One measured number. `limit` is its upper limit; None means that it has none."""
 
     name: str
     value: float
@@ -24,7 +24,7 @@ class Figure:
 
 
 def as_table(figures: Sequence[Figure]) -> str:
-    """The figures for a terminal."""
+    """Return the figures as a table for a terminal."""
     width = max(len(figure.name) for figure in figures)
     lines = []
     for figure in figures:
@@ -36,27 +36,26 @@ def as_table(figures: Sequence[Figure]) -> str:
 
 
 def missed(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """The kept figures that are above their limits."""
+    """Return the stored figures above their limits as Markdown."""
     rows = [
         f"| {name} | {figure.name} | {_value(figure)} | {_limit(figure)} |"
         for name, results in kept.items()
         for figure in _figures(results)
         if not figure.holds
     ]
-    return "\n".join(("| of | figure | measured | at most |", "|---|---|---|---|", *rows)) if rows else "None."
+    return "\n".join(("| topic | figure | measured | limit |", "|---|---|---|---|", *rows)) if rows else "None."
 
 
 def as_markdown(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """Kept results as a part of the page, topic by topic."""
+    """Return the stored results as Markdown, by topic."""
     return _PREFACE + "\n".join(_topic(name, results) for name, results in kept.items())
 
 
-_PREFACE = """## The figures of every part
+_PREFACE = """## Figures by topic
 
-What each part of quire costs, and the most it may cost. Here the raw floor is one apsw `INSERT` and commit of the same
-bytes, on a file of its own, turn by turn with quire. Token counting is apart (a counter that counts nothing), as is the
-search index, which catches up before it answers. The view's floor does a whole turn: it counts, inserts, commits and
-slices a list; there tokens are counted.
+The cost of each part of quire, and its limit. The raw floor is one apsw `INSERT` and commit of the same bytes in a separate
+file, alternating with quire. Token counting is not included (a counter that counts nothing), and neither is the search index,
+which updates before it answers. The floor of the view does a whole turn: it counts tokens, inserts, commits and slices a list.
 
 """
 
@@ -70,7 +69,7 @@ def _topic(name: str, results: Mapping[str, Any]) -> str:
 
 Measured on: {where}.
 
-| figure | measured | at most | |
+| figure | measured | limit | |
 |---|---|---|---|
 {rows}
 """

@@ -1,4 +1,4 @@
-"""The price of an agent's life: recorded runs, as one long conversation each, played by `quire replay` itself."""
+"""Run `quire replay` on recorded sessions, each played as one long conversation."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 def run(*, quick: bool) -> dict[str, Any]:
-    """Replay every recording and keep what came out; in full, the pictures too."""
+    """Replay every recording and return the results. A full run also draws the plots."""
     if not are_here():
         return {}
     return {"recordings": {name: _replayed(name, path, quick=quick) for name, (path, _) in RUNS.items()}}
@@ -39,7 +39,7 @@ def _replayed(name: str, path: Path, *, quick: bool) -> list[Row]:
 
 
 def as_markdown(kept: Mapping[str, Any]) -> str:
-    """The part of the page."""
+    """Return the section of the page as Markdown."""
     parts = (_recording(name, rows) for name, rows in kept["recordings"].items())
     machine = ", ".join(f"{what} {value}" for what, value in kept["machine"].items())
     return _PREFACE.format(machine=machine, strategies=_strategies()) + "\n".join(parts)
@@ -54,7 +54,7 @@ def _recording(name: str, rows: Sequence[Row]) -> str:
 
 {RUNS[name][1][0].upper()}{RUNS[name][1][1:]}: {ours[budgets[0]]["calls"]:,} model calls.
 
-![What it costs, what the prompt cache has, and what can be reached at the end](images/life-{name}.svg)
+![Cost, cached share, and facts that can be reached at the end](images/life-{name}.svg)
 
 | billed, × quire |{costs}
 
@@ -62,7 +62,7 @@ def _recording(name: str, rows: Sequence[Row]) -> str:
 
 | requests refused (OpenAI / Anthropic), over the budget |{_table(table, budgets, _wrong)}
 
-| the manager's time a call, median, × quire |{_table(table, budgets, lambda row: _slower(row, ours))}
+| time per call, median, × quire |{_table(table, budgets, lambda row: _slower(row, ours))}
 """
 
 
@@ -91,14 +91,14 @@ def _slower(row: Row, ours: Mapping[int, Row]) -> str:
 
 def _strategies() -> str:
     rows = (f"| {kind.name} | {kind.does} | {kind.whose} |" for kind in KINDS.values())
-    return "\n".join(("| strategy | what it does | whose |", "|---|---|---|", *rows))
+    return "\n".join(("| strategy | method | source |", "|---|---|---|", *rows))
 
 
-_PREFACE = """### The price of a life
+_PREFACE = """### Replayed sessions
 
-What a user gets by `quire replay` on files of their own, here on recorded ones. The strategies are those of the peers,
-written again from their documentation and code; [the guide](howto/replay.md) says what is assumed of each. A summary
-is a stand-in of a fixed size, and its facts count as none. Measured on: {machine}.
+The output of `quire replay` on recorded files. The strategies are the peers' own, written from their documentation and code;
+[the guide](howto/replay.md) lists the assumptions. A summary has a fixed size, and its facts do not count. Measured on:
+{machine}.
 
 {strategies}
 

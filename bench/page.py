@@ -1,4 +1,4 @@
-"""The pages that say what was measured: docs/benchmarks.md with its plots and the READMEs, from the kept results."""
+"""Write docs/benchmarks.md, its plots and the figures of the READMEs from the stored results."""
 
 import json
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 IMAGES = ROOT / "docs" / "images"
 SIDE_BY_SIDE = "peers"
-"""The topic that is kept apart: its results are cells, not figures."""
+"""The topic with its own format: its results are cells, not figures."""
 
 Kept = Mapping[str, Mapping[str, Any]]
 
 
 def write(topics: list[str]) -> None:
-    """Write the page and its plots from all that was kept."""
+    """Write the page, its plots and the figures of the READMEs."""
     results = kept(topics)
     PAGE.write_text(page(results), encoding="utf-8")
     if SIDE_BY_SIDE in results:
@@ -32,12 +32,12 @@ def write(topics: list[str]) -> None:
 
 
 def kept(topics: list[str]) -> Kept:
-    """What was measured last, by topic, in the order of the page."""
+    """Return the last results by topic, in the order of the page."""
     return {name: json.loads(file.read_text()) for name in topics if (file := RESULTS / f"{name}.json").exists()}
 
 
 def page(results: Kept) -> str:
-    """The page: the side-by-side, where quire loses, how it was measured, then the figures of every topic."""
+    """Return the page: the comparison, the losses, the method, and the figures of every topic."""
     figures = {name: result for name, result in results.items() if name not in (SIDE_BY_SIDE, lives.TOPIC)}
     life = lives.as_markdown(results[lives.TOPIC]) if lives.TOPIC in results else ""
     measured = Measured(results[SIDE_BY_SIDE]) if SIDE_BY_SIDE in results else None
@@ -45,7 +45,7 @@ def page(results: Kept) -> str:
 
 
 def side_by_side(measured: Measured, figures: Kept, life: str) -> str:
-    """quire beside its peers, as Markdown, with the price of a life and what was missed."""
+    """Return the comparison with the peers as Markdown."""
     return _SIDE_BY_SIDE.format(
         turn=tables.turn(measured),
         resume=tables.resume(measured),
@@ -73,87 +73,84 @@ def _version(measured: Measured, entry: Entry) -> str:
 
 _HEAD = """# Benchmarks
 
-Written by `python -m bench`, from what it measured last: nothing here is typed in. Times vary with the machine, ratios
-hardly: the raw floor, which does the least that the task needs, is measured in the same run.
+`python -m bench` writes this page from its last results; no figure is typed by hand. Times depend on the machine. Ratios
+depend on it much less: the raw floor, the least work that solves the task, is measured in the same run.
 
 """
 
 _SIDE_BY_SIDE = """## Side by side
 
-Each row is one peer, used as its documentation shows; each cell is measured in a process of its own. A row that is
-marked “in memory” keeps nothing on disk. What every row calls, and in which version, is
-[below](#how-it-was-measured).
+Each row is one peer, used as its documentation shows. Each cell is measured in a separate process. A row marked “in memory”
+stores nothing on disk. [Method](#method) lists the calls and the versions.
 
-### An agent's life
+### Long conversations
 
-Recorded conversations are replayed, and a list is made at every call to the model. Only conversations that do not fit
-the budget count. *Billed* is the price of the input: tokens that the provider has cached (what a list begins with
-like the list before) cost a tenth. *Refused* are lists that OpenAI's chat API refuses (a tool's result without its
-call, a call without its result) or Anthropic's does (one that does not begin with the user). A row that sends less
-may have forgotten more: the *mean list* says how many tokens the model saw, and *no management* what sending
-everything would cost, if the model could take it.
+Recorded conversations are replayed, and the list of messages is built at every model call. Only conversations that do not
+fit the budget count. *Billed* is the price of the input: tokens in the provider's cache (the common prefix with the previous
+list) cost a tenth. *Refused* counts lists that OpenAI's chat API refuses (a tool result without its call, a call without its
+result) or that Anthropic's API refuses (a list that does not start with the user). A row that sends less can have forgotten
+more: *mean list* is the number of tokens that the model received, and *no management* is the cost of sending everything.
 
-![What a call costs in long conversations](images/bench-life.svg)
+![Cost per call in long conversations](images/bench-life.svg)
 
-![The same, budget by budget](images/bench-budgets.svg)
+![The same, by budget](images/bench-budgets.svg)
 
 {life}
 
 {replayed}
-### A turn
+### One turn
 
-One message is appended, durably where the peer has a store, and the list for the model is made. The last
-200 turns count. A star: all turns one by one would have taken longer than some seconds, so the rest of the
-conversation was filled in at once, and as many of the last turns were measured as there was time for.
+One message is appended, durably where the peer has a store, and the list for the model is built. The last 200 turns count.
+A star marks a conversation that was filled in one step, because single turns would take too long; then as many of the last
+turns were measured as the time allowed.
 
 ![A durable turn, by the length of the conversation](images/bench-turn.svg)
 
 {turn}
 
-quire and the raw floor leave it to SQLite when the disk has to be waited for, which a crash of the process survives;
-the rows “synced” wait at every commit, as SQLite does if it is not told otherwise.
+quire and the raw floor let SQLite decide when to sync the disk; this survives a crash of the process. The rows “synced” wait
+for the disk at every commit, as SQLite does by default.
 
-### Resuming
+### Resume
 
-A fresh process opens a long conversation and makes an 8k list; the quickest of three counts. Everything is imported
-before.
+A new process opens a long conversation and builds a list for 8k. The fastest of three runs counts. Imports are done before.
 
-![Resuming in a fresh process](images/bench-resume.svg)
+![Resuming in a new process](images/bench-resume.svg)
 
 {resume}
 
 ### Two writers
 
-Two processes write sessions of twenty messages into one store at the same time; then a third looks for what they were
-told is stored.
+Two processes write sessions of twenty messages into one store at the same time. A third process then checks that every
+acknowledged message is stored.
 
 {writers}
 
 ### Search
 
-100,000 short texts, half English, half Chinese. Times are those of bare FTS5 tables of words, as multiples; in
-brackets the hits that have all words, of those there are, ten at most, and others, which have some of the words.
+100,000 short texts, half English, half Chinese. Times are multiples of bare FTS5 tables of words. The brackets show the hits
+with all words, of all such texts (ten at most), and the hits with some of the words.
 
 {search}
 
 ## Where quire loses
 
-Every cell above in which another row is better, found by going through all of them: none is left out, however small.
-The raw floor and bare FTS5 do less than the others and are here all the same.
+These are all cells above in which another row is better, however small the difference. The raw floor and bare FTS5 do less
+work than the others and are listed too.
 
 {losses}
 
-And these are above the limit that quire has set itself, of [the figures of every part](#the-figures-of-every-part):
+These [figures by topic](#figures-by-topic) are above quire's own limit:
 
 {missed}
 
-## How it was measured
+## Method
 
-`python -m bench peers` on: {machine}; {minutes} minutes. Tokens are those of o200k, and 4 for every message and every
-tool call. Peers that know no tokens get a window of as many messages as fit on average; peers that keep no system
-prompt get it set before their list, and that much less room. Counts of texts that were counted once are looked up,
-for the floor and for every peer that takes a counter. The peers are installed by the command itself, with the
-versions in `bench/peers/requirements`; quire is measured from the checkout, in the same environment.
+`python -m bench peers` on: {machine}; {minutes} minutes. Tokens are o200k tokens, plus 4 per message and per tool call. Peers
+without token counts get a window of as many messages as fit on average. Peers without a system prompt get it in front of
+their list, and that much less room. Each text is counted once, for the floor and for every peer that accepts a counter. The
+command installs the peers in the versions of `bench/peers/requirements`; quire is measured from the checkout, in the same
+environment.
 
 {peers}
 
