@@ -53,9 +53,10 @@ def as_markdown(kept: Mapping[str, Mapping[str, Any]]) -> str:
 
 _PREFACE = """## Figures by topic
 
-The cost of each part of quire, and its limit. The raw floor is one apsw `INSERT` and commit of the same bytes in a separate
-file, alternating with quire. Token counting is not included (a counter that counts nothing), and neither is the search index,
-which updates before it answers. The floor of the view does a whole turn: it counts tokens, inserts, commits and slices a list.
+The cost of each part of quire, and its limit. The raw floor is one apsw `INSERT` and commit of the same bytes in a
+separate file, alternating with quire. Token counting is not included (a counter that counts nothing), and neither is
+the search index, which updates before it answers. The floor of the view does a whole turn: it counts tokens, inserts,
+commits and slices a list.
 
 """
 

@@ -96,9 +96,9 @@ def _strategies() -> str:
 
 _PREFACE = """### Replayed sessions
 
-The output of `quire replay` on recorded files. The strategies are the peers' own, written from their documentation and code;
-[the guide](howto/replay.md) lists the assumptions. A summary has a fixed size, and its facts do not count. Measured on:
-{machine}.
+The output of `quire replay` on recorded files. The strategies are the peers' own, written from their documentation
+and code; [the guide](howto/replay.md) lists the assumptions. A summary has a fixed size, and its facts do not count.
+Measured on: {machine}.
 
 {strategies}
 

@@ -73,23 +73,24 @@ def _version(measured: Measured, entry: Entry) -> str:
 
 _HEAD = """# Benchmarks
 
-`python -m bench` writes this page from its last results; no figure is typed by hand. Times depend on the machine. Ratios
-depend on it much less: the raw floor, the least work that solves the task, is measured in the same run.
+`python -m bench` writes this page from its last results; no figure is typed by hand. Times depend on the machine.
+Ratios depend on it much less: the raw floor, the least work that solves the task, is measured in the same run.
 
 """
 
 _SIDE_BY_SIDE = """## Side by side
 
-Each row is one peer, used as its documentation shows. Each cell is measured in a separate process. A row marked “in memory”
-stores nothing on disk. [Method](#method) lists the calls and the versions.
+Each row is one peer, used as its documentation shows. Each cell is measured in a separate process. A row marked “in
+memory” stores nothing on disk. [Method](#method) lists the calls and the versions.
 
 ### Long conversations
 
-Recorded conversations are replayed, and the list of messages is built at every model call. Only conversations that do not
-fit the budget count. *Billed* is the price of the input: tokens in the provider's cache (the common prefix with the previous
-list) cost a tenth. *Refused* counts lists that OpenAI's chat API refuses (a tool result without its call, a call without its
-result) or that Anthropic's API refuses (a list that does not start with the user). A row that sends less can have forgotten
-more: *mean list* is the number of tokens that the model received, and *no management* is the cost of sending everything.
+Recorded conversations are replayed, and the list of messages is built at every model call. Only conversations that do
+not fit the budget count. *Billed* is the price of the input: tokens in the provider's cache (the common prefix with
+the previous list) cost a tenth. *Refused* counts lists that OpenAI's chat API refuses (a tool result without its
+call, a call without its result) or that Anthropic's API refuses (a list that does not start with the user). A row
+that sends less can have forgotten more: *mean list* is the number of tokens that the model received, and *no
+management* is the cost of sending everything.
 
 ![Cost per call in long conversations](images/bench-life.svg)
 
@@ -100,20 +101,21 @@ more: *mean list* is the number of tokens that the model received, and *no manag
 {replayed}
 ### One turn
 
-One message is appended, durably where the peer has a store, and the list for the model is built. The last 200 turns count.
-A star marks a conversation that was filled in one step, because single turns would take too long; then as many of the last
-turns were measured as the time allowed.
+One message is appended, durably where the peer has a store, and the list for the model is built. The last 200 turns
+count. A star marks a conversation that was filled in one step, because single turns would take too long; then as many
+of the last turns were measured as the time allowed.
 
 ![A durable turn, by the length of the conversation](images/bench-turn.svg)
 
 {turn}
 
-quire and the raw floor let SQLite decide when to sync the disk; this survives a crash of the process. The rows “synced” wait
-for the disk at every commit, as SQLite does by default.
+quire and the raw floor let SQLite decide when to sync the disk; this survives a crash of the process. The rows
+“synced” wait for the disk at every commit, as SQLite does by default.
 
 ### Resume
 
-A new process opens a long conversation and builds a list for 8k. The fastest of three runs counts. Imports are done before.
+A new process opens a long conversation and builds a list for 8k. The fastest of three runs counts. Imports are done
+before.
 
 ![Resuming in a new process](images/bench-resume.svg)
 
@@ -121,22 +123,22 @@ A new process opens a long conversation and builds a list for 8k. The fastest of
 
 ### Two writers
 
-Two processes write sessions of twenty messages into one store at the same time. A third process then checks that every
-acknowledged message is stored.
+Two processes write sessions of twenty messages into one store at the same time. A third process then checks that
+every acknowledged message is stored.
 
 {writers}
 
 ### Search
 
-100,000 short texts, half English, half Chinese. Times are multiples of bare FTS5 tables of words. The brackets show the hits
-with all words, of all such texts (ten at most), and the hits with some of the words.
+100,000 short texts, half English, half Chinese. Times are multiples of bare FTS5 tables of words. The brackets show
+the hits with all words, of all such texts (ten at most), and the hits with some of the words.
 
 {search}
 
 ## Where quire loses
 
-These are all cells above in which another row is better, however small the difference. The raw floor and bare FTS5 do less
-work than the others and are listed too.
+These are all cells above in which another row is better, however small the difference. The raw floor and bare FTS5 do
+less work than the others and are listed too.
 
 {losses}
 
@@ -146,11 +148,11 @@ These [figures by topic](#figures-by-topic) are above quire's own limit:
 
 ## Method
 
-`python -m bench peers` on: {machine}; {minutes} minutes. Tokens are o200k tokens, plus 4 per message and per tool call. Peers
-without token counts get a window of as many messages as fit on average. Peers without a system prompt get it in front of
-their list, and that much less room. Each text is counted once, for the floor and for every peer that accepts a counter. The
-command installs the peers in the versions of `bench/peers/requirements`; quire is measured from the checkout, in the same
-environment.
+`python -m bench peers` on: {machine}; {minutes} minutes. Tokens are o200k tokens, plus 4 per message and per tool
+call. Peers without token counts get a window of as many messages as fit on average. Peers without a system prompt get
+it in front of their list, and that much less room. Each text is counted once, for the floor and for every peer that
+accepts a counter. The command installs the peers in the versions of `bench/peers/requirements`; quire is measured
+from the checkout, in the same environment.
 
 {peers}
 
