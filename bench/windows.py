@@ -1,6 +1,7 @@
 """Live windows: what fifty updates cost the view and its cached prefix, and what drawing a hundred of them costs."""
 
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +10,11 @@ import apsw
 import quire
 from bench.figures import Figure
 from quire import Context, View
-from quire.windows.box import Files, Tables, Todo
+from quire.windows.apps import Todo
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
+from parts.file_viewer import Files
+from parts.table_viewer import Tables
 
 BUDGET = 8_000
 TURNS = 50

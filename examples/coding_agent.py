@@ -15,13 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from parts.file_viewer import Files
 from parts.ledger import Ledger
 from parts.repairer import Repairer
 from parts.sight import short
 from parts.workshop import Workshop, break_project, make_project
 
 import quire
-from quire.windows.box import Files, Todo
+from quire.windows.apps import Todo
 
 PROMPT = "You mend Python projects. The files window shows the file you work on, the todo window what is left to try."
 Model = Callable[[list[dict[str, Any]]], dict[str, Any]]

@@ -11,7 +11,7 @@ from docs.hooks import frameworks, on_page_markdown
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCE = Path(quire.__file__).parent
-PARTS = ("aio", "mcp_server", "providers", "server", "testing", "windows.box")
+PARTS = ("aio", "mcp_server", "providers", "server", "testing", "windows.apps")
 """Packages whose public names are written from their own `__all__`."""
 
 

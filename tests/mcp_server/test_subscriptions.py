@@ -13,7 +13,7 @@ from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, Tool
 import quire
 from quire import Context, MemoryStorage, Permission
 from quire.mcp_server import changes, listeners, server
-from quire.windows.box import Todo
+from quire.windows.apps import Todo
 from tests.mcp_server.clients import run, until
 from tests.mcp_server.conftest import NAME, URI, fill
 

@@ -9,7 +9,7 @@ import quire
 from quire import Context, InvalidOperation, InvalidValue, MemoryStorage
 from quire.mcp_server import server
 from quire.testing import FaultyStorage
-from quire.windows.box import Todo
+from quire.windows.apps import Todo
 from tests.mcp_server.clients import run, text_of
 
 MODES = ("legacy", "auto")

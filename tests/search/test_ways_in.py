@@ -10,7 +10,7 @@ from quire import ContextSystem, ToolCall
 from quire.search import indexing as catching
 from quire.search import page_text as texts
 from quire.search.tokenizer import terms
-from quire.windows.box import Todo
+from quire.windows.apps import Todo
 from tests.books import leaf, new_book
 from tests.search.shelves import BACKENDS, found, storage_of
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import quire
 from quire.cli.demo.talk import MESSAGES, SYSTEM
-from quire.windows.box import Todo
+from quire.windows.apps import Todo
 
 BUDGET = 2_500
 NAME = "coding-agent"

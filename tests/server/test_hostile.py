@@ -18,7 +18,7 @@ def test_there_are_150_different_ones() -> None:
 @pytest.fixture(scope="module")
 def hostile(library: quire.Library) -> Talk:
     """A context that says nothing else, in names, summaries, texts, messages, calls and windows."""
-    from quire.windows.box import Todo
+    from quire.windows.apps import Todo
 
     talk = talk_in(library, "<b onclick=window.__hit=1>", turns=0)
     context = talk.context

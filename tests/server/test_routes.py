@@ -96,7 +96,7 @@ def test_every_route_has_its_case() -> None:
 def test_a_route_answers_as_it_says(route: Route, api: Api, talk: Talk) -> None:
     case = CASES[route.name]
     if "windows" in route.path:
-        from quire.windows.box import Todo
+        from quire.windows.apps import Todo
 
         talk.context.windows.register(Todo)
         talk.context.windows.open("todo")

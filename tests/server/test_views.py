@@ -185,7 +185,9 @@ def test_undo_and_redo_are_told_apart(api: Api, talk: Talk) -> None:
 
 
 def test_windows_show_what_their_apps_show(api: Api, talk: Talk) -> None:
-    from quire.windows.box import Files, Todo
+    from parts.file_viewer import Files
+
+    from quire.windows.apps import Todo
 
     talk.context.windows.register(Todo)
     talk.context.windows.register(Files, Path(__file__).parent)

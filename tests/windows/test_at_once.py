@@ -10,8 +10,8 @@ import pytest
 
 import quire
 from quire import App, Close, Context, InvalidOperation, InvalidValue, NoSuchApp, Refresh, WindowEvent, action
-from quire.windows.box import Scratch, Todo
-from tests.windows.scenes import frames, numbers, opened
+from quire.windows.apps import Scratch, Todo
+from tests.windows.contexts import frames, numbers, opened
 
 
 @pytest.fixture

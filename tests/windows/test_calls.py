@@ -7,7 +7,7 @@ import pytest
 import quire
 from quire import Context, Permission
 from quire.agent import Quota
-from tests.windows.apps import Counter
+from tests.windows.sample_apps import Counter
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire import Context
-from tests.windows.apps import Aufgaben, Counter
+from tests.windows.sample_apps import Aufgaben, Counter
 
 PROMPT = "你是 ContextUI 助手..."
 CREATE = quire.ToolCall("c1", "create", '{"name": "todo"}')

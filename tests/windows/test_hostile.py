@@ -10,7 +10,7 @@ import pytest
 
 import quire
 from quire import App, Context, InvalidOperation, action
-from tests.windows.apps import Counter
+from tests.windows.sample_apps import Counter
 from tests.windows.test_frames import HOSTILE
 
 BUDGET = 6_000

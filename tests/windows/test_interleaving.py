@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import quire
 from quire import Context, View
 from tests.view.laws import Forms, check_legality, check_size
-from tests.windows.apps import Counter
+from tests.windows.sample_apps import Counter
 
 BUDGET = 1_600
 ROOMY = 1_000_000

@@ -9,7 +9,7 @@ from quire import Context, Message
 from quire.model.tokens import EstimateCounter
 from quire.view.part_builder import Sizes
 from quire.view.tail import Standing, Tail, Volatile
-from tests.windows.apps import Counter
+from tests.windows.sample_apps import Counter
 
 
 @pytest.fixture

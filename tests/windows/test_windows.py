@@ -19,9 +19,9 @@ from quire import (
     SegmentType,
     action,
 )
-from quire.windows.box import Todo
-from tests.windows.apps import Counter
-from tests.windows.scenes import frames, numbers, opened
+from quire.windows.apps import Todo
+from tests.windows.contexts import frames, numbers, opened
+from tests.windows.sample_apps import Counter
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_only_a_class_of_apps_can_be_registered(ctx: Context, app: Any) -> None:
 
 
 def test_two_apps_of_one_class_have_two_names(ctx: Context, tmp_path: Path) -> None:
-    from quire.windows.box import Files
+    from parts.file_viewer import Files
 
     (tmp_path / "docs").mkdir()
     ctx.windows.register(Files, tmp_path, name="all")

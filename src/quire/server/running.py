@@ -23,7 +23,7 @@ from quire.view.options import DEFAULT_BUDGET
 from quire.web.keys import key_for
 from quire.web.listening import address_of, check_host, listening_at
 from quire.windows.app import App
-from quire.windows.box import Scratch, Todo
+from quire.windows.apps import Scratch, Todo
 
 Where = str | os.PathLike[str] | Storage
 _START = 30.0

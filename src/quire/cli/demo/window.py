@@ -5,7 +5,7 @@ import re
 from quire import Context, View
 from quire.cli.replaying.stage import Stage
 from quire.cli.width import cut
-from quire.windows.box import Todo
+from quire.windows.apps import Todo
 
 _KEY = re.compile('key="[^"]*"')  # it is another one every time
 _ENTRIES = ("Ask the gateway how long it keeps keys", "写回归测试", "Tell support about the refunds")

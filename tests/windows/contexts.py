@@ -4,8 +4,8 @@ from typing import Any
 
 import quire
 from quire import Context
-from quire.windows.box import Todo
-from tests.windows.apps import Counter
+from quire.windows.apps import Todo
+from tests.windows.sample_apps import Counter
 
 
 def opened(where: Any = "memory:", **options: Any) -> Context:

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
+from parts.file_viewer import Files
 
 from quire.errors import InvalidValue
-from quire.windows.box import Files
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_search_finds_lines_below_the_folder_and_in_the_file(root: Path) -> None
     assert files.content().splitlines()[1:] == ["src/main.py:15 line 15", "src/main.py:150 line 150"]
     files.search("line")
     assert files.content().splitlines()[0] == "30 lines with 'line' in src/main.py (the first ones)"
-    with pytest.raises(InvalidValue, match="something to look for"):
+    with pytest.raises(InvalidValue, match="text"):
         files.search("  ")
 
 
@@ -117,7 +117,7 @@ def test_a_pipe_neither_hangs_nor_shows(root: Path) -> None:
     files = Files(root)
     assert "pipe" not in files.content()
     files.show("pipe")
-    with pytest.raises(InvalidValue, match="plain file"):
+    with pytest.raises(InvalidValue, match="regular file"):
         files.content()
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire import App, Close, Refresh, action
-from quire.windows.box import Todo
+from quire.windows.apps import Todo
 
 
 class Aufgaben(Todo):

@@ -1,32 +1,34 @@
 """A viewer of the tables in one SQLite database: read-only, with pages, order and filters."""
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from quire import App, action
 from quire.errors import InvalidValue, short_repr
 from quire.model.text import in_one_line
-from quire.windows.actions import action
-from quire.windows.app import App
 
 _ROWS = 20
-_MOST_WIDTH = 60
-_STEPS = 2_000_000  # what one look may cost; an index or a filter makes it cheaper
+_MAX_WIDTH = 60
+_STEPS = 2_000_000  # the most steps of SQLite that one query may take
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "contains": "LIKE"}
-_LISTED = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT GLOB 'sqlite_*' ORDER BY name"
+_TABLE_NAMES = (
+    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT GLOB 'sqlite_*' ORDER BY name"
+)
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "contains"]
 
 
 class Query(Protocol):
-    """A way to ask the database."""
+    """Runs one SQL query and returns its rows."""
 
     def __call__(self, sql: str, values: tuple[str, ...] = (), /) -> list[tuple[Any, ...]]: ...
 
 
 class Tables(App):
-    """Shows the tables of a database, or a page of rows of one. Nothing is written."""
+    """Shows the tables of a database, or one page of rows of a table. It writes nothing."""
 
     name = "tables"
     description = "A viewer of database tables"
@@ -43,15 +45,15 @@ class Tables(App):
             self.show(table)
 
     def content(self) -> str:
-        with self._look() as query:
+        with self._connect() as query:
             return self._rows(query) if self._table else _listing(query)
 
     @action("Show a table; without a name, the list of tables")
     def show(self, table: str = "") -> str:
-        with self._look() as query:
+        with self._connect() as query:
             if table and table not in _tables(query):
                 raise InvalidValue(
-                    f"There is no table {short_repr(table)}; tables are {', '.join(_tables(query)) or 'none'}."
+                    f"There is no table {short_repr(table)}. Tables: {', '.join(_tables(query)) or 'none'}."
                 )
         self._table, self._page, self._order, self._filter = table, 1, None, None
         return f"Showing {table or 'the tables'}."
@@ -84,17 +86,17 @@ class Tables(App):
 
     def restore(self, saved: Any) -> None:
         self._table, self._page = str(saved["table"]), int(saved["page"])
-        order, kept = saved["order"], saved["filter"]
+        order, condition = saved["order"], saved["filter"]
         self._order = (str(order[0]), bool(order[1])) if order else None
-        self._filter = (str(kept[0]), str(kept[1]), str(kept[2])) if kept else None
+        self._filter = (str(condition[0]), str(condition[1]), str(condition[2])) if condition else None
 
     def _check(self, column: str) -> None:
         if not self._table:
-            raise InvalidValue("No table is shown; show(table) first.")
-        with self._look() as query:
+            raise InvalidValue("No table is shown. Show a table first.")
+        with self._connect() as query:
             known = _columns(query, self._table)
         if column not in known:
-            raise InvalidValue(f"{self._table} has no column {short_repr(column)}; columns are {', '.join(known)}.")
+            raise InvalidValue(f"{self._table} has no column {short_repr(column)}. Columns: {', '.join(known)}.")
 
     def _rows(self, query: Query) -> str:
         where, values = self._where()
@@ -118,22 +120,18 @@ class Tables(App):
         return f" WHERE {_name(column)} {_OPERATORS[operator]} ?", (value,)
 
     @contextmanager
-    def _look(self) -> Iterator[Query]:
-        """A way to ask the database, which is closed again after it."""
-        import apsw
-
+    def _connect(self) -> Iterator[Query]:
+        """Open the database for one block, which gets a function that queries it."""
         try:
-            uri = f"{self._database.as_uri()}?mode=ro"
-            connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-        except apsw.Error as error:
+            connection = sqlite3.connect(f"{self._database.as_uri()}?mode=ro", uri=True, timeout=0.5)
+        except sqlite3.Error as error:
             raise InvalidValue(f"The database cannot be opened: {error}.") from None
         try:
             connection.set_progress_handler(lambda: True, _STEPS)
-            connection.set_busy_timeout(500)
-            yield lambda sql, values=(): [tuple(row) for row in connection.execute(sql, values)]
-        except apsw.InterruptError:
-            raise InvalidValue("The table is too large to look at so: filter by a column with an index.") from None
-        except apsw.Error as error:
+            yield lambda sql, values=(): connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise InvalidValue("The query takes too long here. Filter by a column with an index.") from None
             raise InvalidValue(f"The database cannot be read: {error}.") from None
         finally:
             connection.close()
@@ -145,7 +143,7 @@ def _listing(query: Query) -> str:
 
 
 def _tables(query: Query) -> list[str]:
-    return [str(name) for (name,) in query(_LISTED)]
+    return [str(name) for (name,) in query(_TABLE_NAMES)]
 
 
 def _columns(query: Query, table: str) -> list[str]:
@@ -153,7 +151,7 @@ def _columns(query: Query, table: str) -> list[str]:
 
 
 def _name(name: str) -> str:
-    """A name as SQL has it, whatever stands in it."""
+    """Return a name quoted for SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
@@ -162,4 +160,4 @@ def _cell(value: object) -> str:
     if isinstance(value, bytes):
         return f"({len(value):,} bytes)"
     text = "" if value is None else in_one_line(str(value))
-    return text if len(text) <= _MOST_WIDTH else f"{text[:_MOST_WIDTH]}… ({len(text):,} characters)"
+    return text if len(text) <= _MAX_WIDTH else f"{text[:_MAX_WIDTH]}… ({len(text):,} characters)"

@@ -6,7 +6,7 @@ import pytest
 
 from quire.errors import InvalidValue
 from quire.windows.app import app_actions
-from quire.windows.box import Scratch, Todo
+from quire.windows.apps import Scratch, Todo
 
 
 def test_entries_keep_their_numbers() -> None:
@@ -25,7 +25,7 @@ def test_an_entry_that_is_not_there_is_named_with_those_that_are() -> None:
     todo = Todo()
     todo.add("买菜")
     for act in (todo.delete, todo.done):
-        with pytest.raises(InvalidValue, match="There is no entry 2; there are: 1"):
+        with pytest.raises(InvalidValue, match=r"no entry 2.*: 1"):
             act(2)
     for text in ("", " \n ", "x" * 501):
         with pytest.raises(InvalidValue, match="1 to 500 characters"):
@@ -36,7 +36,7 @@ def test_a_full_list_says_so() -> None:
     todo = Todo()
     for n in range(500):
         todo.add(str(n))
-    with pytest.raises(InvalidValue, match="delete some"):
+    with pytest.raises(InvalidValue, match="500 entries"):
         todo.add("one more")
 
 
