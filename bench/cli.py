@@ -57,7 +57,7 @@ def _flat(store: Path, pages: int) -> None:
 
     with quire.open(store, "flat", counter=NoTokens()) as context:
         for first in range(0, pages, 5_000):
-            context.pages.run("fill", fill, first, min(pages, first + 5_000))
+            context.pages._engine.run("developer", "fill", fill, first, min(pages, first + 5_000))
 
 
 def _deep(store: Path, pages: int) -> None:
@@ -78,4 +78,4 @@ def _deep(store: Path, pages: int) -> None:
     with quire.open(store, "deep", counter=NoTokens()) as context:
         while left > 0:
             part = context.pages.create_contents_page("Part", "", "mem-0")
-            context.pages.run("fill", fill, part, 2)
+            context.pages._engine.run("developer", "fill", fill, part, 2)

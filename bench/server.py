@@ -107,7 +107,7 @@ def lists(path: Path, pages: int) -> list[Figure]:
         book = ContextSystem(storage, name)
         book.add_segment(quire.Segment(id="mem"))
         for start in range(0, number, 1_000):
-            book.run("fill", _fill, start, min(1_000, number - start))
+            book._engine.run("developer", "fill", _fill, start, min(1_000, number - start))
     storage.close()
     with served(path, BUDGETS[0]) as client:
         long, short = _least(

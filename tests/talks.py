@@ -17,7 +17,7 @@ def new_talk(storage: Storage | None = None, name: str = "talk", **options: Any)
     defaults: dict[str, Any] = {"clock": SteppingClock(), "counter": WordCounter()}
     pages = ContextSystem(MemoryStorage() if storage is None else storage, name, **defaults | options)
     if pages.seq == 0:
-        pages.run("create", _create)
+        pages._engine.run(pages.actor, "create", _create)
     return Context(pages)
 
 

@@ -127,7 +127,7 @@ CHANGES: dict[str, Operation] = {
     "unmarshal": lambda s: s.unmarshal(document()),
     "save a page": lambda s: PageStorage(s).save(DetailPage(index="mem-1", name="saved", parent="mem-4"), "saved text"),
     "delete a page": lambda s: PageStorage(s).delete("mem-1"),
-    "several steps in one": lambda s: s.run("both", several),
+    "several steps in one": lambda s: s._engine.run(s.actor, "both", several),
     "set_storage": lambda s: s.set_storage(MemoryStorage(), migrate=True),
 }
 READINGS: dict[str, Operation] = {

@@ -73,8 +73,8 @@ class Context:
         owned: Storage | None = None,
     ) -> None:
         self.pages = pages
-        self.conversation = Conversation.beside(pages)
-        self._drawing = Drawing.beside(pages, compression, self._pieces, preamble)
+        self.conversation = Conversation(pages._engine, pages.actor)
+        self._drawing = Drawing(pages._engine, pages.actor, compression, self._pieces, preamble)
         self._drawing.budget = whole_number(budget, "budget")
         self._owned = owned
 
@@ -111,7 +111,7 @@ class Context:
         """Live windows of apps. Those that an earlier run left open show again once their apps are registered here."""
         from quire.windows.windows import Windows
 
-        return Windows.beside(self.pages)
+        return Windows(self.pages._engine, self.pages.actor)
 
     @cached_property
     def agent(self) -> "AgentContext":
@@ -309,9 +309,8 @@ class Context:
         """
         self.pages.fork(new_name, at)
         drawing = self._drawing
-        fork = Context(
-            self.pages.opened(new_name), budget=self.budget, compression=drawing.config, preamble=drawing.preamble
-        )
+        pages = ContextSystem(actor=self.pages.actor, _engine=self.pages._engine.open_context(new_name))
+        fork = Context(pages, budget=self.budget, compression=drawing.config, preamble=drawing.preamble)
         if "windows" in self.__dict__:
             self.windows.share(fork.windows)
         return fork
@@ -447,7 +446,8 @@ def open_in(
     opened = Context(system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned=owned)
     if create and opened.seq == 0:
         try:
-            opened.pages.run("create", _create, DEFAULT_SEGMENTS if setup.segments is None else setup.segments, key)
+            segments = DEFAULT_SEGMENTS if setup.segments is None else setup.segments
+            system._engine.run(system.actor, "create", _create, segments, key)
         except Conflict:  # someone else created it a moment ago: theirs is as good
             if anew:
                 raise _taken(context) from None

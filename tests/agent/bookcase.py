@@ -29,7 +29,7 @@ class Bookcase:
         self.pages: list[Leaf] = []
         self.talk = Place("usr", "USER", conversation, conversation=True, holds_pins=not quiet)
         self.places = [self.talk, *_places()]
-        self.ctx.pages.run("create", self._create)
+        self.ctx.pages._engine.run("developer", "create", self._create)
         self._converse()
         for place in self.places:
             if not place.conversation:

@@ -62,7 +62,7 @@ def new_world(secret: bool, embedder: Embedder | None = None) -> World:
 
     options: dict[str, Any] = {"clock": lambda: 1_000_000, "counter": WordCounter(), "embedder": embedder}
     system = ContextSystem(MemoryStorage(), "world", **options)
-    system.run("create", create)
+    system._engine.run("developer", "create", create)
     ctx = Context(system, budget=BUDGET)
     agent = ctx.acting(manage=True, quota=Quota(pages=12, bytes=2_000, depth=4, calls=1 << 30))
     return World(ctx, agent, ctx.tools_of(agent), secret)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quire import Context, Mark, MemoryStorage, Segment, SegmentType, Storage, StorageFailure
+from quire import Context, ContextSystem, Mark, MemoryStorage, Segment, SegmentType, Storage, StorageFailure
 from quire.testing import FaultyStorage
 from tests.talks import calling, stored, texts
 from tests.test_faults import CONTEXT, THEN, Shelf, faults, system_on, tried
@@ -101,7 +101,9 @@ def seen(talk: Context) -> tuple[object, ...]:
     """All that can be seen of the context, and of its fork if there is one."""
     storage = talk.pages.storage
     others = [name for name in storage.contexts() if name != CONTEXT]
-    return stored(talk), {name: stored(Context(talk.pages.opened(name))) for name in others}
+    return stored(talk), {
+        name: stored(Context(ContextSystem(storage, name, counter=talk.pages.counter))) for name in others
+    }
 
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("file", marks=pytest.mark.slow), "sqlite"])

@@ -84,7 +84,7 @@ def test_several_steps_in_one_plan_see_each_other_and_are_one_entry() -> None:
         return segments.remove_segment(plan, "other")
 
     system = book()
-    assert system.run("steps", steps) == 2
+    assert system._engine.run("developer", "steps", steps) == 2
     assert (system.seq, system.detail("mem-1"), system.check()) == (2, "second", [])
 
 

@@ -52,7 +52,7 @@ def shelved(size: int) -> tuple[Counting, Desk]:
         for n in range(size):
             create_detail_page(plan, f"note {n}", "", f"text {n}", "mem-0")
 
-    context.pages.run("fill", fill)
+    context.pages._engine.run("developer", "fill", fill)
     context.import_messages({"role": ("user", "assistant")[n % 2], "content": f"said {n}"} for n in range(size))
     for n in range(size // 10):
         context.pages.pin("mem-1") if n % 2 else context.pages.unpin("mem-1")

@@ -131,7 +131,7 @@ class AgentContext:
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
         self._gate = Gate(manage)
-        self._views = Drawing.beside(system) if views is None else views
+        self._views = Drawing(system._engine, system.actor) if views is None else views
         self._shows = True
 
     def __repr__(self) -> str:

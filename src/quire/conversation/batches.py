@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from quire.conversation.arrivals import keep_aside
 from quire.conversation.results import MarkMap, Modification
+from quire.core.engine import Engine
 from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot
@@ -19,7 +20,6 @@ from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.storage.base import JOURNAL
 from quire.system.compressed_summaries import behind, remake_summary
-from quire.system.context_system import Face
 from quire.system.journal import page_before
 from quire.system.rules import unpinned
 
@@ -276,9 +276,9 @@ _TRIES = 20
 class Temporary:
     """One such block, from the moment it is made until `end`."""
 
-    def __init__(self, face: Face) -> None:
-        self._face = face
-        self._engine = face._engine
+    def __init__(self, engine: Engine, actor: str) -> None:
+        self._engine = engine
+        self._actor = actor
         with self._engine.lock:
             before = self._engine.current()
             self._version = before.version
@@ -286,7 +286,7 @@ class Temporary:
             self._around = before.batches()
             self._held = self._engine.hold()
             try:
-                face.run("batch_start", batch_start)
+                engine.run(actor, "batch_start", batch_start)
             except BaseException:
                 self._held.drop()
                 raise
@@ -302,7 +302,7 @@ class Temporary:
                 raise InvalidOperation("This temporary() was ended with the one around it: end them in turn.")
             try:
                 if self._engine.current().version > self._version + 1:
-                    plan = self._engine.begin(self._face.actor)
+                    plan = self._engine.begin(self._actor)
                     take_back(plan, Batch(self._messages, self._version), self._around, pinned_too=True)
                     self._engine.commit(plan, "temporary", undoes=self._version + 1)
                     self._held.release()
@@ -331,10 +331,10 @@ class Temporary:
     def _keep_aside(self, spoken: Sequence[Message]) -> None:
         for _ in range(_TRIES):
             try:
-                return self._face.run("temporary", _keep_all_aside, spoken)
+                return self._engine.run(self._actor, "temporary", _keep_all_aside, spoken)
             except Conflict:
                 self._engine.refresh()
-        return self._face.run("temporary", _keep_all_aside, spoken)
+        return self._engine.run(self._actor, "temporary", _keep_all_aside, spoken)
 
 
 def _keep_all_aside(plan: Plan, messages: Sequence[Message]) -> None:

@@ -12,24 +12,37 @@ from quire.conversation.edits import cleanup, messages_of, planner_of
 from quire.conversation.importing import Importer
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
 from quire.conversation.sequence import Item, Messages, handed_out, items, newest_numbers, numbers_after
+from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, body_text, one_line
 from quire.providers import parse
-from quire.system.context_system import Face
 from quire.system.rules import whole_number
 
 _TRIES = 20
 
 
-class Conversation(Face):
+class Conversation:
     """The conversation segment's leaves in order, as messages: adding, reading, editing, batches.
 
     An exchange is one page: a message without calls, or an assistant message with its calls and all their results.
     Message indices run in order of arrival and never shift; only `cleanup` numbers anew.
     """
+
+    def __init__(self, engine: Engine, actor: str) -> None:
+        self.actor = one_line(actor, "actor", 100, empty=False)
+        self._engine = engine
+
+    @property
+    def context(self) -> str:
+        """The name of this context in its storage."""
+        return self._engine.state.context
+
+    def acting_as(self, actor: str) -> "Conversation":
+        """Return the same conversation under another actor's name in the journal."""
+        return Conversation(self._engine, actor)
 
     # Adding
 
@@ -38,7 +51,7 @@ class Conversation(Face):
         said = body_text(text, "text")
         called = None if name is None else one_line(name, "name", MAX_NAME, empty=False)
         message = Message(role="system", content=said, name=called)
-        return self.run("system", _indexed, arrivals.set_prompt, message)
+        return self._engine.run(self.actor, "system", _indexed, arrivals.set_prompt, message)
 
     def user(self, content: Any) -> int:
         """Add a user message: text, or a list of parts in any provider's shape; its message index."""
@@ -62,7 +75,7 @@ class Conversation(Face):
             content = _as_json(content)
         if isinstance(content, str):
             message = Message(role="tool", content=body_text(content), tool_call_id=body_text(call_id, "call_id"))
-            return self.run("tool", _indexed, arrivals.receive, message)
+            return self._engine.run(self.actor, "tool", _indexed, arrivals.receive, message)
         return self.add({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def add(self, message: Any) -> int:
@@ -74,7 +87,7 @@ class Conversation(Face):
         if not messages:
             raise InvalidValue(f"There is no message in {short_repr(message)}.")
         operation = messages[0].role if len(messages) == 1 else "add"
-        return self.run(operation, _receive_all, messages)
+        return self._engine.run(self.actor, operation, _receive_all, messages)
 
     def import_messages(
         self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
@@ -91,18 +104,18 @@ class Conversation(Face):
             self._patiently("import_messages", importer.take, part)
             importer.keep()
             if progress is not None:
-                progress(self._read(importer.report))
-        return self._read(importer.finish)
+                progress(self._engine.read(importer.report))
+        return self._engine.read(importer.finish)
 
     # Calls that wait for results
 
     def pending_calls(self) -> list[ToolCall]:
         """The calls of the newest exchange that have no result yet."""
-        return self._read(arrivals.pending_calls)
+        return self._engine.read(arrivals.pending_calls)
 
     def close_calls(self) -> list[ToolCall]:
         """Give up waiting for the newest exchange's results; the calls that had none. Late ones are still taken in."""
-        return self.run("close_calls", arrivals.close_calls)
+        return self._engine.run(self.actor, "close_calls", arrivals.close_calls)
 
     # Reading
 
@@ -110,7 +123,7 @@ class Conversation(Face):
         """The messages in the conversation, in the order they stand; with `all` every one by index, marked ones too."""
         if not isinstance(all, bool):
             raise InvalidValue(f"all is {short_repr(all)}; True or False is needed.")
-        return Messages(self._read, everything=all)
+        return Messages(self._engine.read, everything=all)
 
     def message(self, index: int) -> Message:
         """The message with this index, marked or not."""
@@ -119,7 +132,7 @@ class Conversation(Face):
             numbering = state.numbering()
             return handed_out(state, numbering, numbering.number(edits.check_index(state, index)))
 
-        return self._read(read)
+        return self._engine.read(read)
 
     def messages_after(self, index: int | None = None, limit: int = 100) -> list[Message]:
         """The next messages in the order they stand, after this one or from the first on.
@@ -134,7 +147,7 @@ class Conversation(Face):
             after = None if index is None else edits.check_index(state, index)
             return [handed_out(state, numbering, number) for number in islice(numbers_after(state, after), most)]
 
-        return self._read(read)
+        return self._engine.read(read)
 
     def newest(self, limit: int = 100) -> list[Message]:
         """The last messages of the conversation, in the order they stand. What stands before them is not read."""
@@ -144,7 +157,7 @@ class Conversation(Face):
             numbering = state.numbering()
             return [handed_out(state, numbering, number) for number in islice(newest_numbers(state), most)][::-1]
 
-        return self._read(read)
+        return self._engine.read(read)
 
     def messages_on(self, page: PageIndex) -> list[Message]:
         """The messages of an exchange by its page; none for a page that holds something else. Raises `NoSuchPage`."""
@@ -153,14 +166,14 @@ class Conversation(Face):
             numbering = state.numbering()
             return [handed_out(state, numbering, number) for number in state.require_page(page).header.numbers]
 
-        return self._read(read)
+        return self._engine.read(read)
 
     def items(self, active: bool = False) -> Iterator[Item]:
         """Prompts, exchanges and summaries by seq; with `active` only those that no edit took out. Streams."""
         if not isinstance(active, bool):
             raise InvalidValue(f"active is {short_repr(active)}; True or False is needed.")
-        found = self._read(lambda state: items(state, active=active))
-        return self._stream(found, lambda _, item: item)
+        found = self._engine.read(lambda state: items(state, active=active))
+        return self._engine.stream(found, lambda _, item: item)
 
     def page_of(self, index: int) -> PageIndex | None:
         """The page a message stands on; None if it was removed."""
@@ -169,11 +182,11 @@ class Conversation(Face):
             page = state.page_of(state.numbering().number(edits.check_index(state, index)))
             return None if page is None else state.index(page.key)
 
-        return self._read(look)
+        return self._engine.read(look)
 
     def mark_of(self, index: int) -> Mark:
         """Why a message is out of the conversation; `Mark.NONE` if it is in."""
-        return self._read(lambda state: state.mark_of(state.numbering().number(edits.check_index(state, index))))
+        return self._engine.read(lambda state: state.mark_of(state.numbering().number(edits.check_index(state, index))))
 
     def is_modified(self, index: int) -> bool:
         """Whether an edit took the message out of the conversation."""
@@ -183,19 +196,19 @@ class Conversation(Face):
 
     def insert(self, data: Any, at: int | None = None) -> Modification:
         """Bring in a message or several: at the end, or before message `at` (inside an exchange: after it)."""
-        return self.run("insert", edits.insert, messages_of(data), at)
+        return self._engine.run(self.actor, "insert", edits.insert, messages_of(data), at)
 
     def delete(self, indices: int | Iterable[int]) -> Modification:
         """Take messages out of the conversation. They stay readable with `messages(all=True)` until `cleanup`."""
-        return self.run("delete", edits.delete, indices)
+        return self._engine.run(self.actor, "delete", edits.delete, indices)
 
     def replace(self, indices: int | Iterable[int], data: Any) -> Modification:
         """Let another message, or several, stand where these stood."""
-        return self.run("replace", edits.replace, indices, messages_of(data))
+        return self._engine.run(self.actor, "replace", edits.replace, indices, messages_of(data))
 
     def compress(self, indices: int | Iterable[int], summary: str | None = None) -> Modification:
         """Let a summary stand for messages: one for every run of neighbours, extracted from them unless given."""
-        return self.run("compress", edits.compress, indices, summary)
+        return self._engine.run(self.actor, "compress", edits.compress, indices, summary)
 
     def modify(self, operations: Sequence[Mapping[str, Any]]) -> list[Modification]:
         """Carry out modifications given as dicts (`operation`, `indices`, `data`, `batch`): all of them or none."""
@@ -203,32 +216,32 @@ class Conversation(Face):
             raise InvalidValue(f"operations is {short_repr(operations)}; a list of dicts is needed.")
         planned = [planner_of(value, f"operations[{n}]") for n, value in enumerate(operations)]
         with self._together():
-            return [self.run(operation, plan) for operation, plan in planned]
+            return [self._engine.run(self.actor, operation, plan) for operation, plan in planned]
 
     def cleanup(self) -> Cleanup:
         """Destroy the messages that are out of the conversation and number the others anew.
 
         Refused while a batch is open. Nothing before it can be undone afterwards.
         """
-        return self.run("cleanup", cleanup)
+        return self._engine.run(self.actor, "cleanup", cleanup)
 
     # Batches
 
     def batch_start(self, boundary: int | None = None) -> Modification:
         """Open the next batch at a message index, by default at the end."""
-        return self.run("batch_start", batches.batch_start, boundary)
+        return self._engine.run(self.actor, "batch_start", batches.batch_start, boundary)
 
     def batch_end(self, target: int) -> Modification:
         """Go back to a batch: what arrived since leaves the conversation, and every mark made since is undone."""
-        return self.run("batch_end", batches.batch_end, target)
+        return self._engine.run(self.actor, "batch_end", batches.batch_end, target)
 
     def batch_commit(self) -> Modification:
         """Close the current batch and keep its work, for the batch around it."""
-        return self.run("batch_commit", batches.batch_commit)
+        return self._engine.run(self.actor, "batch_commit", batches.batch_commit)
 
     def mark_map(self) -> MarkMap:
         """The messages in order of arrival and the open batches, as lists of indices."""
-        return self._read(batches.mark_map)
+        return self._engine.read(batches.mark_map)
 
     @contextmanager
     def temporary(self) -> Iterator[None]:
@@ -237,7 +250,7 @@ class Conversation(Face):
         They are seen only through this handle, and a process that dies in the block leaves no trace. Pages written
         elsewhere in the block, such as notes, stay when it ends.
         """
-        block = Temporary(self)
+        block = Temporary(self._engine, self.actor)
         try:
             yield
         except BaseException as error:
@@ -252,10 +265,10 @@ class Conversation(Face):
         """Plan and commit what only adds, again if another writer was first."""
         for _ in range(_TRIES):
             try:
-                return self.run(operation, planner, part)
+                return self._engine.run(self.actor, operation, planner, part)
             except Conflict:
                 self._engine.refresh()
-        return self.run(operation, planner, part)
+        return self._engine.run(self.actor, operation, planner, part)
 
     @contextmanager
     def _together(self) -> Iterator[None]:
@@ -272,7 +285,7 @@ class Conversation(Face):
     def _say(self, role: Any, content: Any) -> int:
         if isinstance(content, str):  # the everyday case needs no parser
             message = Message(role=role, content=body_text(content, "content"))
-            return self.run(role, _indexed, arrivals.receive, message)
+            return self._engine.run(self.actor, role, _indexed, arrivals.receive, message)
         return self.add({"role": role, "content": content})
 
 

@@ -4,12 +4,13 @@ Plan → commit → apply. The storage commits everything or nothing, and memory
 memory must still say what the disk says.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from os import urandom
 from threading import RLock
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -72,6 +73,11 @@ from quire.storage.base import (
 )
 from quire.storage.overlay import OverlayStorage
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Item = TypeVar("Item")
+_CHUNK = 256
+
 
 class Engine:
     """One handle on one context: its state, its lock, and the way from a plan to a commit.
@@ -80,7 +86,15 @@ class Engine:
     """
 
     def __init__(
-        self, storage: Storage, context: str, *, clock: Clock, counter: TokenCounter, max_pages: int, max_bytes: int
+        self,
+        storage: Storage,
+        context: str,
+        *,
+        clock: Clock,
+        counter: TokenCounter,
+        max_pages: int,
+        max_bytes: int,
+        embedder: Callable[[list[str]], Any] | None = None,
     ) -> None:
         self.lock = RLock()
         self.clock = clock
@@ -90,9 +104,8 @@ class Engine:
         self._attempts = 0
         self._stale = False
         self.epoch = 0
-        """How often the context went back behind what was seen of it: what has the same seq may be something else."""
-        self.embedder: Callable[[list[str]], Any] | None = None
-        """What makes vectors of pages, if search is to use them."""
+        """Bumped when the context goes back to an earlier state; invalidates caches keyed by seq."""
+        self.embedder = embedder
         self.held: list[Transaction] = []
         """Work that is held back, outermost first."""
 
@@ -102,6 +115,34 @@ class Engine:
         if type(now) is not int:
             raise InvalidValue(f"The clock gave {short_repr(now)}; whole milliseconds since 1970 are needed.")
         return Plan(self.current(), actor=actor, now=now, counter=self.counter)
+
+    def run(
+        self, actor: str, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call `planner` with an empty plan, commit the plan as one journal entry, and return the planner's result.
+
+        Several steps in one planner are one all-or-nothing commit.
+        """
+        with self.lock:
+            plan = self.begin(actor)
+            result = planner(plan, *args, **kwargs)
+            self.commit(plan, operation)
+            return result
+
+    def read(self, look: Callable[[State], T]) -> T:
+        """Return `look(state)`, called under the lock."""
+        with self.lock:
+            return look(self.current())
+
+    def stream(self, items: Iterator[Item], to_result: Callable[[State, Item], T]) -> Iterator[T]:
+        """Yield `to_result(state, item)` for every item. The lock is held for one chunk at a time."""
+        while True:
+            with self.lock:
+                state = self.current()
+                chunk = [to_result(state, item) for item in islice(items, _CHUNK)]
+            yield from chunk
+            if len(chunk) < _CHUNK:
+                return
 
     def current(self) -> State:
         """The state, read anew first if the outcome of the last commit is not known."""
@@ -122,11 +163,18 @@ class Engine:
             self._stale = False
             return (self.state.version, self.state.head_value) != before
 
-    def beside(self, context: str) -> "Engine":
-        """An engine for another context of the same storage, with this one's clock, counter and limits."""
+    def open_context(self, context: str, storage: Storage | None = None) -> "Engine":
+        """Open another context of the same storage (or of `storage`) with this engine's clock, counter and limits."""
         state = self.state
-        limits = {"max_pages": state.max_pages, "max_bytes": state.max_bytes}
-        return Engine(state.storage, context, clock=self.clock, counter=self.counter, **limits)
+        return Engine(
+            storage or state.storage,
+            context,
+            clock=self.clock,
+            counter=self.counter,
+            max_pages=state.max_pages,
+            max_bytes=state.max_bytes,
+            embedder=self.embedder,
+        )
 
     def forget(self) -> None:
         """Drop everything that is in memory: some of it is no more."""

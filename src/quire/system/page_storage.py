@@ -21,7 +21,7 @@ class PageStorage:
 
         Returns its index, which is a new one if it moved to another segment.
         """
-        return self._system.run("save", _save, page, detail)
+        return self._system._engine.run(self._system.actor, "save", _save, page, detail)
 
     def load(self, index: PageIndex) -> Page:
         """The page with this index. Raises `NoSuchPage`."""

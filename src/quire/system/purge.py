@@ -346,7 +346,7 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
 
 def _in_relatives(engine: Engine, mine: Traces) -> Iterator[tuple[Engine, Traces]]:
     for name in _relatives(mine.state):
-        other = engine.beside(name)
+        other = engine.open_context(name)
         written = Written(other.state)
         keys = mine.counterparts(written)
         if keys:

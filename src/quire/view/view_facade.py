@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
+from quire.core.engine import Engine
 from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex
 from quire.model.text import body_text
 from quire.providers.usage import read_usage
-from quire.system.context_system import Face
 from quire.system.rules import whole_number
 from quire.view.billing_factor import Reports, Usage, check_report, is_worth_storing, to_usage
 from quire.view.explain import Stats, Why, dump, stats, why
@@ -27,36 +27,29 @@ Pieces = Callable[[RenderOptions], Sequence[Volatile]]
 """What stands in the tail of a view with these options. It is asked without the lock, for it may run anybody's code."""
 
 
-class Drawing(Face):
-    """Views of one context, and explanations of them."""
+class Drawing:
+    """The views of one context, and explanations of them.
 
-    @classmethod
-    def beside(
-        cls,
-        other: Face,
+    `pieces` returns the tail of a view. `preamble` replaces the text that explains how to read a view.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        actor: str,
         config: CompressionConfig | None = None,
         pieces: Pieces = lambda options: (),
         preamble: str | None = None,
-    ) -> "Drawing":
-        """Views over the engine of another face; `pieces` gives what stands in their tails, `preamble` other words on
-        how to read them."""
-        drawing = super().beside(other)
-        drawing.config = check_config(CompressionConfig() if config is None else config)
-        drawing.budget = DEFAULT_BUDGET
-        drawing._listeners = []
-        drawing._pieces = pieces
-        drawing._reports = Reports()
-        drawing.preamble = None if preamble is None else body_text(preamble)
-        drawing._renderer = Renderer(other._engine, drawing.config, drawing._tell, drawing.preamble)
-        return drawing
-
-    config: CompressionConfig
-    budget: int
-    preamble: str | None
-    _listeners: list[Callable[[Folded], None]]
-    _pieces: Pieces
-    _renderer: Renderer
-    _reports: Reports
+    ) -> None:
+        self.actor = actor
+        self.config = check_config(CompressionConfig() if config is None else config)
+        self.budget = DEFAULT_BUDGET
+        self.preamble = None if preamble is None else body_text(preamble)
+        self._engine = engine
+        self._listeners: list[Callable[[Folded], None]] = []
+        self._pieces = pieces
+        self._reports = Reports()
+        self._renderer = Renderer(engine, self.config, self._tell, self.preamble)
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
         """A view with these options."""
@@ -86,7 +79,7 @@ class Drawing(Face):
     def stats(self) -> Stats:
         """What the context holds."""
         with self._engine.lock:
-            found, known = self._read(stats), self._read(self._reports.known)
+            found, known = self._engine.read(stats), self._engine.read(self._reports.known)
             return replace(found, usage={name: to_usage(billing) for name, billing in known.items()})
 
     def report_usage(self, usage: object, model: str | None, tools: int, view: View | None) -> Usage:
@@ -121,7 +114,7 @@ class Drawing(Face):
 
     def dump(self) -> str:
         """One line for every item."""
-        return self._read(dump)
+        return self._engine.read(dump)
 
     @property
     def summarising(self) -> "Summarising | None":

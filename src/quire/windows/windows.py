@@ -8,14 +8,15 @@ What a model's tool calls do with windows: the same operations, behind a check, 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import KEY
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex, Visibility
-from quire.system.context_system import Face
+from quire.model.text import one_line
 from quire.system.window_pages import StoredWindow, stored_window
 from quire.view.options import RenderOptions
 from quire.view.preamble import derived_key
@@ -124,42 +125,40 @@ T = TypeVar("T")
 _ID = re.compile(r"[\w.:-]{1,64}")
 
 
-class Windows(Face):
+class Windows:
     """The windows of one context: live state that the model sees once, always fresh, and acts on.
 
     What an app shows is fetched whenever a view is drawn. What it saved is kept with its page, so windows come back
     after a restart as soon as their apps are registered again, and undo takes back what was done in them.
     """
 
-    _shop: Shop
-    _charge: Callable[[Plan], None] | None = None
+    def __init__(
+        self, engine: Engine, actor: str, *, shop: Shop | None = None, charge: Callable[[Plan], None] | None = None
+    ) -> None:
+        self.actor = one_line(actor, "actor", 100, empty=False)
+        self._engine = engine
+        self._shop = Shop(engine) if shop is None else shop
+        self._charge = charge
 
-    @classmethod
-    def beside(cls, other: Face) -> Self:
-        """The windows of another face's context."""
-        windows = super().beside(other)
-        windows._shop = Shop(other._engine)
-        return windows
+    @property
+    def context(self) -> str:
+        """The name of this context in its storage."""
+        return self._engine.state.context
 
-    def acting_as(self, actor: str, *, charge: Callable[[Plan], None] | None = None) -> Self:
-        """The same windows under another actor's name in the journal; `charge` may refuse what that actor adds."""
-        windows = super().acting_as(actor)
-        windows._shop = self._shop
-        windows._charge = charge
-        return windows
+    def acting_as(self, actor: str, *, charge: Callable[[Plan], None] | None = None) -> "Windows":
+        """Return the same windows under another actor's name in the journal. `charge` may refuse its plans."""
+        return Windows(self._engine, actor, shop=self._shop, charge=charge)
 
-    def run(self, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Plan and commit, after whoever counts what this actor adds had a look."""
-        charge = self._charge
-        if charge is None:
-            return super().run(operation, planner, *args, **kwargs)
+    def _run(self, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Plan and commit; `charge` sees the plan before the commit."""
 
         def charged(plan: Plan) -> T:
             result = planner(plan, *args, **kwargs)
-            charge(plan)
+            if self._charge is not None:
+                self._charge(plan)
             return result
 
-        return super().run(operation, charged)
+        return self._engine.run(self.actor, operation, charged)
 
     def __repr__(self) -> str:
         return f"<Windows of {self.context!r}: {len(self)} open, {len(self.apps())} apps>"
@@ -216,14 +215,14 @@ class Windows(Face):
         given = registered.opening.check({**(arguments or {}), **more})
         options = _options(registered.kind, important=important, pinned=pinned, append=append)
         self._check_id(window_id)
-        self._read(place_for_windows)
+        self._engine.read(place_for_windows)
         live = Live(registered, (0, 0), "")
         opening = partial(_call, live, "open", given)
         steps = [opening, saving(live)] if hasattr(registered.kind, "open") else [saving(live)]
         outcome = self._shop.run(live.job(*steps, patience=0), self._shop.action_limit)
         _, saved = result_of(live, outcome, f"Opening {app!r}")
         with self._engine.lock:
-            page = self.run(
+            page = self._run(
                 "window_open",
                 open_window,
                 window_id,
@@ -322,7 +321,7 @@ class Windows(Face):
     def page_of(self, window_id: str) -> PageIndex:
         """The index of a window's page. Raises `NoSuchWindow`."""
         window = self._shop.find(window_id)
-        return self._read(lambda state: state.index(window.key))
+        return self._engine.read(lambda state: state.index(window.key))
 
     def app_of(self, window_id: str) -> str:
         """The name of a window's app. Raises `NoSuchWindow`."""
@@ -330,7 +329,7 @@ class Windows(Face):
 
     def place(self) -> PageIndex:
         """The index of the folder that new windows go to. Raises `InvalidOperation` if there is no TOOL segment."""
-        return self._read(lambda state: state.index(place_for_windows(state)))
+        return self._engine.read(lambda state: state.index(place_for_windows(state)))
 
     def rest(self) -> None:
         """End the threads that wait to run apps; the next call of one begins another."""
@@ -349,7 +348,7 @@ class Windows(Face):
         with self._engine.lock:
             try:
                 text = live.latest(saved)
-                now = stored_window(self.run(operation, keep_window, window.key, text, moves=moves, acted=acted))
+                now = stored_window(self._run(operation, keep_window, window.key, text, moves=moves, acted=acted))
             except BaseException:  # the object is ahead of what is stored
                 live.forget()
                 raise
@@ -359,7 +358,7 @@ class Windows(Face):
 
     def _close(self, window: StoredWindow, summary: str | None) -> str:
         with self._engine.lock:
-            was_open = self.run("window_close", close_window, window.key, summary)
+            was_open = self._run("window_close", close_window, window.key, summary)
             live = self._shop.lives.drop(window.key) if was_open else None
         if live is not None and live.app is not None:
             self._shop.run(Job(live.app.closed))
@@ -374,7 +373,7 @@ class Windows(Face):
             kind=kind,
             window=window.id,
             app=window.meta.app,
-            page=self._read(lambda state: state.index(window.key)),
+            page=self._engine.read(lambda state: state.index(window.key)),
             actor=self.actor,
             seq=self._engine.state.version,
             action=action,
@@ -400,7 +399,7 @@ class Windows(Face):
         return Window(
             id=window.id,
             app=meta.app,
-            page=self._read(lambda state: state.index(window.key)),
+            page=self._engine.read(lambda state: state.index(window.key)),
             description=shows.description,
             content=shows.contents,
             actions=shows.actions,

@@ -110,7 +110,7 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
             if conversation.mark_of(message.index) in _IN and (page := conversation.page_of(message.index)) is not None
         }
         if there:
-            self.ctx.pages.run("clear", _take_out, there)
+            self.ctx.pages._engine.run(self.ctx.pages.actor, "clear", _take_out, there)
 
 
 def _take_out(plan: Plan, there: Mapping[int, PageIndex]) -> None:

@@ -181,13 +181,13 @@ class QuireStore(BaseStore):
     def _write(self, puts: list[_Put]) -> None:
         for _ in range(5):
             try:
-                self.ctx.pages.run(PUT, self._plan, puts)
+                self.ctx.pages._engine.run(self.ctx.pages.actor, PUT, self._plan, puts)
                 break
             except Conflict:
                 self.ctx.refresh()
                 self._catalogue.catch_up()
         else:
-            self.ctx.pages.run(PUT, self._plan, puts)
+            self.ctx.pages._engine.run(self.ctx.pages.actor, PUT, self._plan, puts)
         self._catalogue.catch_up()
 
     def _plan(self, plan: Plan, puts: list[_Put]) -> None:

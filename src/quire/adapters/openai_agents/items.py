@@ -143,7 +143,7 @@ def exchange(ctx: Context, operation: str, gone: Sequence[Message], fresh: Seque
         if fresh:
             edits.insert(plan, fresh)
 
-    ctx.conversation.run(operation, planner)
+    ctx.pages._engine.run(ctx.pages.actor, operation, planner)
 
 
 def view_with(ctx: Context, items: Iterable[Item], options: RenderOptions) -> View:

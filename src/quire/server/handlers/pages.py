@@ -116,7 +116,8 @@ def change(desk: Desk, request: Asked) -> told.Changed:
             set_detail(plan, index, body.detail)
 
     with desk.shelf.use(request.path["c"]) as opened:
-        opened.context.pages.run("update_page", plan_all)
+        pages = opened.context.pages
+        pages._engine.run(pages.actor, "update_page", plan_all)
         return changed(opened.context, index)
 
 
