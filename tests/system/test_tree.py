@@ -489,7 +489,7 @@ def test_a_folder_knows_its_children_without_reading_them() -> None:
     assert book.has_child(shelf, inside)
     assert not book.has_child(shelf, outside)
     assert not book.has_child("mem-0", inside)
-    with refused(book, InvalidOperation, "DetailPage"):
+    with refused(book, InvalidOperation, "folder"):
         book.child_count(inside)
 
 
