@@ -352,7 +352,6 @@ class ContextSystem(Wrapper):
     migrate = awaits(SyncContextSystem.migrate)
     move_page = awaits(SyncContextSystem.move_page)
     names = awaits(SyncContextSystem.names)
-    opened = awaits_wrapped(SyncContextSystem.opened, lambda: ContextSystem)
     parent = awaits(SyncContextSystem.parent)
     pin = awaits(SyncContextSystem.pin)
     purge = awaits(SyncContextSystem.purge)
