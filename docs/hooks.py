@@ -1,4 +1,4 @@
-"""What mkdocs asks when it builds the site: pages on frameworks are in the navigation as soon as they are there."""
+"""Hooks of the mkdocs build: add the framework pages to the navigation, and adapt links that leave the site."""
 
 import re
 from collections.abc import MutableMapping
@@ -10,18 +10,18 @@ _OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:examples|bench|tests|src)/[^
 
 
 def frameworks() -> list[dict[str, str]]:
-    """The pages on frameworks, by their headings."""
+    """Return the framework pages by heading."""
     pages = [_HERE / "mcp.md", *sorted(_HERE.glob("adapters/*.md"))]
     return [{_heading(page): page.relative_to(_HERE).as_posix()} for page in pages]
 
 
 def on_config(config: MutableMapping[str, Any]) -> None:
-    """Fill the empty entry `Frameworks`."""
+    """Fill the empty navigation entry `Frameworks`."""
     _fill(config["nav"])
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links to files of the repository that are no part of the site become their names."""
+    """Replace links to repository files outside the site by the file names."""
     return _OUTSIDE.sub(r"\1 (`\2`)", markdown)
 
 
