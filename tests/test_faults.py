@@ -25,9 +25,7 @@ from quire import (
     InvalidOperation,
     MemoryStorage,
     NoSuchPage,
-    OutcomeUnknown,
     Page,
-    PageStorage,
     Permission,
     Segment,
     SQLiteStorage,
@@ -36,7 +34,8 @@ from quire import (
     migrate,
 )
 from quire.core.plan import Plan
-from quire.system import lifecycle, tree
+from quire.errors import OutcomeUnknown
+from quire.system import PageStorage, lifecycle, tree
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.faulty import When
 

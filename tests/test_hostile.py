@@ -18,13 +18,13 @@ from quire import (
     InvalidValue,
     Library,
     MemoryStorage,
-    PageStorage,
     Permission,
     QuireError,
     Segment,
     SQLiteStorage,
     Storage,
 )
+from quire.system import PageStorage
 from tests.books import LONGEST_ERROR, everything, folder, leaf, new_book, new_system
 
 HUGE = "x" * 10_000_000

@@ -12,6 +12,7 @@ from langchain_core.tools import tool
 from pydantic import Field
 
 import quire
+from quire.providers.legal import IllegalMessage
 
 
 class Scripted(BaseChatModel):
@@ -59,7 +60,7 @@ def question(n: int) -> HumanMessage:
     return HumanMessage(f"{n}: what about item {n}?{told}")
 
 
-def problems(messages: Sequence[BaseMessage]) -> list[quire.IllegalMessage]:
+def problems(messages: Sequence[BaseMessage]) -> list[IllegalMessage]:
     """What is wrong with a list that a model was sent."""
     return quire.check_legal(convert_to_openai_messages(list(messages)), "openai")
 

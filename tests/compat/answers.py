@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 import quire
+from quire.view.explain import Why
 from tests.compat.make_store import open_context
 
 FORMS: Mapping[str, dict[str, Any]] = {"own": {}, "small": {"max_tokens": 550}, "smallest": {"max_tokens": 370}}
@@ -121,7 +122,7 @@ def _page(page: quire.Page) -> str:
     return f"{page.index} {' '.join(map(str, numbers))}"
 
 
-def _why(why: quire.Why) -> str:
+def _why(why: Why) -> str:
     call = _CALL.match(why.call)
     return f"{why.shown} {why.tokens} {call[0] if call else ''}"
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from quire import Context, DetailPage, Form, InvalidOperation, InvalidValue, Mark, ToolCall
+from quire import Context, DetailPage, InvalidOperation, InvalidValue, ToolCall
+from quire.model.pages import Form, Mark
 from tests.books import everything, refused
 from tests.conversation.talks import (
     called,

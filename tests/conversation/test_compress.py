@@ -2,7 +2,9 @@
 
 import pytest
 
-from quire import Context, DetailPage, Form, InvalidOperation, InvalidValue, Mark, Modification
+from quire import Context, DetailPage, InvalidOperation, InvalidValue
+from quire.conversation import Modification
+from quire.model.pages import Form, Mark
 from tests.books import everything, refused
 from tests.conversation.talks import (
     indices,

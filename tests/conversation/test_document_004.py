@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 import quire
-from quire import CompressionConfig, Conflict, Context, InvalidOperation, InvalidValue, Mark, MarkMap, MemoryStorage
+from quire import CompressionConfig, Conflict, Context, InvalidOperation, InvalidValue, MemoryStorage
+from quire.conversation import MarkMap
+from quire.model.pages import Mark
 from tests.books import everything, refused
 from tests.conversation.talks import exchange, indices, new_talk, said, talk_of, texts
 

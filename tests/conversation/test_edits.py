@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from quire import InvalidOperation, InvalidValue, Mark, MemoryStorage
+from quire import InvalidOperation, InvalidValue, MemoryStorage
+from quire.model.pages import Mark
 from tests.books import everything, refused
 from tests.conversation.talks import (
     called,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from quire import Context, ContextSystem, Mark, MemoryStorage, Segment, SegmentType, Storage, StorageFailure
+from quire import Context, ContextSystem, MemoryStorage, Segment, SegmentType, Storage, StorageFailure
+from quire.model.pages import Mark
 from quire.testing import FaultyStorage
 from tests.talks import calling, stored, texts
 from tests.test_faults import CONTEXT, THEN, Shelf, faults, system_on, tried

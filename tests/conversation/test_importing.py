@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from quire import Context, ImportReport, InvalidValue, Mark, MemoryStorage, Message
+from quire import Context, InvalidValue, MemoryStorage, Message
+from quire.conversation import ImportReport
 from quire.model.messages import Provider
+from quire.model.pages import Mark
 from quire.providers import format_messages
 from tests.books import refused
 from tests.conversation.talks import called, indices, names, new_talk, numbered, result, said, talk_of, texts

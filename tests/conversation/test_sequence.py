@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from quire import InvalidOperation, Lifecycle, Mark, MemoryStorage, QuireError, ToolCall
+from quire import InvalidOperation, Lifecycle, MemoryStorage, QuireError, ToolCall
+from quire.model.pages import Mark
 from quire.providers import format_messages
 from tests.books import refused
 from tests.conversation.talks import (

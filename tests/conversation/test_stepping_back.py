@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from quire import Context, Mark, QuireError
+from quire import Context, QuireError
 from quire.conversation import MarkMap
+from quire.model.pages import Mark
 from tests.talks import calling, new_talk
 
 SEEDS = [seed if seed < 4 else pytest.param(seed, marks=pytest.mark.slow) for seed in range(100)]

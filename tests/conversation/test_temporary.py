@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Conflict, Context, InvalidOperation, Mark, MemoryStorage, Permission, QuireError
+from quire import Conflict, Context, InvalidOperation, MemoryStorage, Permission, QuireError
+from quire.model.pages import Mark
 from tests.books import everything, refused
 from tests.conversation.talks import calls, exchange, indices, names, new_talk, result, said, talk_of, texts
 

@@ -11,19 +11,10 @@ import apsw
 import pytest
 
 import quire
-from quire import (
-    Context,
-    Corrupt,
-    FileStorage,
-    InvalidOperation,
-    InvalidValue,
-    Progress,
-    SQLiteStorage,
-    Storage,
-    StorageFailure,
-)
+from quire import Context, Corrupt, FileStorage, InvalidOperation, InvalidValue, SQLiteStorage, Storage, StorageFailure
 from quire.maintenance.backup import backup
 from quire.storage.base import Commit
+from quire.storage.migrate import Progress
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
 from tests.stores import BACKENDS, make

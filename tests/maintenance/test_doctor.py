@@ -7,18 +7,9 @@ import apsw
 import pytest
 
 import quire
-from quire import (
-    Busy,
-    Context,
-    Corrupt,
-    FileStorage,
-    MemoryStorage,
-    NewerFormat,
-    QuireError,
-    SQLiteStorage,
-    StorageFailure,
-)
+from quire import Busy, Context, Corrupt, FileStorage, MemoryStorage, QuireError, SQLiteStorage, StorageFailure
 from quire.core.records import VectorRecord, encode_body, encode_record
+from quire.errors import NewerFormat
 from quire.maintenance.doctor import Diagnosis, doctor
 from quire.maintenance.retention import LEAVING
 from quire.storage.base import (

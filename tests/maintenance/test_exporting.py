@@ -15,14 +15,14 @@ from quire import (
     InvalidOperation,
     Library,
     MemoryStorage,
-    NewerFormat,
     NoSuchContext,
-    Progress,
     SQLiteStorage,
     StorageFailure,
 )
+from quire.errors import NewerFormat
 from quire.maintenance.export import ExportFile, export_context, import_context
 from quire.storage.base import Commit, Head, Put
+from quire.storage.migrate import Progress
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
 from tests.stores import BACKENDS, make

@@ -15,12 +15,12 @@ from quire import (
     InvalidOperation,
     MemoryStorage,
     NoSuchContext,
-    Progress,
     Storage,
     migrate,
 )
 from quire.storage import migrate as copying
 from quire.storage.base import FAMILIES, PAGE, Commit, Delete, Patch, Put, Write
+from quire.storage.migrate import Progress
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents, version_of
 from tests.stores import BACKENDS, make

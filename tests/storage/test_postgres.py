@@ -19,12 +19,12 @@ from quire import (
     EstimateCounter,
     InvalidOperation,
     InvalidValue,
-    NewerFormat,
     PostgresStorage,
     Storage,
     StorageClosed,
     StorageFailure,
 )
+from quire.errors import NewerFormat
 from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Head, Put, at_rest
 from quire.storage.postgres import migrations as migrating
 from quire.storage.postgres import schema

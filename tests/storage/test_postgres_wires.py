@@ -14,7 +14,8 @@ import psycopg
 import pytest
 
 import quire
-from quire import Conflict, EstimateCounter, OutcomeUnknown, PostgresStorage, QuireError, StorageFailure
+from quire import Conflict, EstimateCounter, PostgresStorage, QuireError, StorageFailure
+from quire.errors import OutcomeUnknown
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Head, Put
 from tests.servers.postgres import Server, new_server
 from tests.servers.wires import CuttingWire, LendingProxy

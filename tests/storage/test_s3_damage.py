@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 import quire
-from quire import Conflict, Corrupt, Library, NewerFormat, QuireError
+from quire import Conflict, Corrupt, Library, QuireError
+from quire.errors import NewerFormat
 from quire.storage.base import BODY, JOURNAL, Put
 from quire.storage.s3 import head as heads
 from quire.storage.s3.client import key_of

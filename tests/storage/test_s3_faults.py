@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 import quire
-from quire import Busy, Conflict, Context, EstimateCounter, InvalidValue, OutcomeUnknown, QuireError, StorageFailure
+from quire import Busy, Conflict, Context, EstimateCounter, InvalidValue, QuireError, StorageFailure
+from quire.errors import OutcomeUnknown
 from quire.storage.base import BODY, JOURNAL, Commit, Head, Put
 from quire.storage.s3 import S3Storage
 from quire.storage.s3 import client as objects

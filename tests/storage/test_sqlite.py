@@ -8,17 +8,8 @@ import apsw
 import pytest
 
 import quire
-from quire import (
-    Busy,
-    Context,
-    Corrupt,
-    EstimateCounter,
-    InvalidValue,
-    NewerFormat,
-    QuireError,
-    SQLiteStorage,
-    StorageFailure,
-)
+from quire import Busy, Context, Corrupt, EstimateCounter, InvalidValue, QuireError, SQLiteStorage, StorageFailure
+from quire.errors import NewerFormat
 from quire.storage.base import BODY, PAGE, Commit, Durability, Put
 from quire.storage.sqlite import schema
 from quire.storage.sqlite import storage as sqlite

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from quire import ContextSystem, Corrupt, Lifecycle, MemoryStorage, Problem, QuireError, Visibility
+from quire import ContextSystem, Corrupt, Lifecycle, MemoryStorage, QuireError, Visibility
 from quire.core.records import (
     COLD_GROUP,
     Gone,
@@ -17,6 +17,7 @@ from quire.core.records import (
     page_key,
 )
 from quire.storage.base import BODY, JOURNAL, PAGE, PIN, SEGMENT, TALLY, Commit, Delete, Put, Write
+from quire.system import Problem
 from tests.books import folder, leaf, new_book, new_system
 
 SYS, MEM, USR = (page_key(number, 0) for number in range(3))

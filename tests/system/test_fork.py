@@ -14,7 +14,6 @@ from quire import (
     InvalidOperation,
     InvalidValue,
     Library,
-    Mark,
     MemoryStorage,
     NoSuchContext,
     Permission,
@@ -24,6 +23,7 @@ from quire import (
     StorageFailure,
     migrate,
 )
+from quire.model.pages import Mark
 from quire.testing import FaultyStorage
 from quire.testing.case import contents
 from tests.books import folder, leaf, refused

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from quire import Context, FileStorage, InvalidValue, Mark, MemoryStorage, Problem, QuireError, Storage
+from quire import Context, FileStorage, InvalidValue, MemoryStorage, QuireError, Storage
 from quire.core.records import BATCHES, Batch, NoteRecord, PageRecord, decode_page, encode_record, page_key
+from quire.model.pages import Mark
 from quire.storage.base import CALL, MESSAGE, NOTE, PAGE, Commit, Delete, Put, Write
+from quire.system import Problem
 from tests.books import refused
 from tests.storage.folders import agrees, readable
 from tests.talks import calling, full_talk, new_talk, said, texts

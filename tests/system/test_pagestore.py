@@ -13,11 +13,11 @@ from quire import (
     InvalidOperation,
     MemoryStorage,
     NoSuchPage,
-    PageStorage,
     SQLiteStorage,
     Storage,
     Visibility,
 )
+from quire.system import PageStorage
 from tests.books import folder, leaf, listed, new_book, new_system, refused
 
 

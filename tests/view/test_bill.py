@@ -3,7 +3,8 @@
 import pytest
 
 import quire
-from quire import Bill, Price
+from quire import Price
+from quire.view.cost import Bill
 
 
 def talking(budget: int = 100_000) -> quire.Context:

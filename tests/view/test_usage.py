@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire import InvalidOperation, InvalidValue, Usage
+from quire import InvalidOperation, InvalidValue
+from quire.view.billing_factor import Usage
 from tests.providers.test_sdk import completion
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import quire
-from quire import App, Close, Context, InvalidOperation, InvalidValue, NoSuchApp, Refresh, WindowEvent, action
+from quire import App, Close, Context, InvalidOperation, InvalidValue, Refresh, action
+from quire.errors import NoSuchApp
+from quire.windows.app import WindowEvent
 from quire.windows.apps import Scratch, Todo
 from tests.windows.contexts import frames, numbers, opened
 

@@ -7,18 +7,9 @@ from typing import Any
 import pytest
 
 import quire
-from quire import (
-    App,
-    Context,
-    InvalidOperation,
-    InvalidValue,
-    NoSuchAction,
-    NoSuchApp,
-    NoSuchWindow,
-    Segment,
-    SegmentType,
-    action,
-)
+from quire import App, Context, InvalidOperation, InvalidValue, Segment, SegmentType, action
+from quire.errors import NoSuchAction, NoSuchApp, NoSuchWindow
+from quire.model.pages import Form
 from quire.windows.apps import Todo
 from tests.windows.contexts import frames, numbers, opened
 from tests.windows.sample_apps import Counter
@@ -40,7 +31,7 @@ def test_a_window_is_called_after_its_app_and_its_page(ctx: Context) -> None:
     assert ctx.pages.get_page("win-2").name == "counter_2"
     page = ctx.pages.get_page("win-2")
     assert isinstance(page, quire.DetailPage)
-    assert page.form is quire.Form.WINDOW
+    assert page.form is Form.WINDOW
     assert [window.id for window in ctx.windows.list()] == ["counter_1", "counter_2"]
     assert len(ctx.windows) == 2
 

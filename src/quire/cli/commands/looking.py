@@ -14,6 +14,7 @@ from quire.cli.width import cut, cut_around, width
 from quire.errors import InvalidValue
 from quire.model.page_json import STATES, page_values
 from quire.model.pages import ContentsPage, Lifecycle, Page
+from quire.view.explain import Stats
 
 _LIFECYCLES: dict[str, Lifecycle] = {word: lifecycle for lifecycle, word in STATES.items()}
 
@@ -184,7 +185,7 @@ def _stats(options: argparse.Namespace, out: Out) -> None:
         out.table(("model", "bills × counted", "reports"), usage, right=(1, 2))
 
 
-def _items(stats: quire.Stats) -> str:
+def _items(stats: Stats) -> str:
     """How many prompts, exchanges and summaries there are, and how many of them an edit took out."""
     out = f"; edits took {stats.obsolete_items:,} more out" if stats.obsolete_items else ""
     return f"{stats.active_items:,} in the conversation (prompts, exchanges, summaries){out}"
