@@ -1,1 +1,1 @@
-"""quire's benchmarks: `python -m bench` runs them all and writes down what it measured."""
+"""quire's benchmarks: `python -m bench` runs them all and stores the results."""

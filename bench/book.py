@@ -1,4 +1,4 @@
-"""The ground floor: durable small operations, opening, memory and bytes on disk, for small and large contexts."""
+"""Measure small durable operations, opening, memory and bytes on disk, for small and large contexts."""
 
 import random
 import statistics
@@ -19,7 +19,7 @@ BATCH = 100
 
 
 def run(folder: Path, pages: int) -> list[Figure]:
-    """All figures of this floor."""
+    """Return all figures of pages."""
     sys.stderr.write(f"building a context of {pages:,} pages …\n")
     large_file, small_file, empty_file = folder / "large.db", folder / "small.db", folder / "empty.db"
     appends = build(large_file, pages)
@@ -36,7 +36,7 @@ def run(folder: Path, pages: int) -> list[Figure]:
 
 
 def build(file: Path, pages: int, size: Callable[[random.Random], int] = lambda chance: 1_024) -> list[float]:
-    """A context of so many pages in one folder, made one durable operation at a time; the seconds each took."""
+    """Create a context with this many pages in one folder, one durable operation each; return the seconds of each."""
     chance = random.Random(7)
     storage = SQLiteStorage(file)
     system = quire.open(storage, "bench", counter=NoTokens()).pages
@@ -69,7 +69,7 @@ def bytes_on_disk(folder: Path, large: Path, pages: int) -> list[Figure]:
 
 
 def opening(large: Path, empty: Path, pages: int) -> list[Figure]:
-    """A fresh process opens the file and reads one page."""
+    """Measure a new process that opens the file and reads one page."""
     chosen = pages // 2 + 1
     runs = [(_probe(large, f"usr-{chosen}"), _probe(empty, "usr-0")) for _ in range(5)]
     milliseconds = statistics.median(big[0] for big, _ in runs)
@@ -102,7 +102,7 @@ assert sum(1 for _ in system.list_pages()) == {pages} + 4
 for index in range(1, {pages} + 1, {max(pages // 100_000, 1)}):
     system.get_page(f"usr-{{index}}")
 print([int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")][0] / 1024)
-"""  # getrusage would tell the largest of this process and of the one that started it
+"""  # getrusage also counts the parent process
     return Figure(f"process memory, walking {pages:,} pages", float(fresh_python(code)), "MB", 100, "max_pages=10,000")
 
 
@@ -115,20 +115,20 @@ quire.open, quire.Library, quire.QuireError  # which is when the modules are loa
 print((time.perf_counter() - start) * 1e3)
 assert not {"splintr", "tiktoken"} & set(sys.modules)
 """
-    fresh_python("import quire; quire.Library")  # compiles the modules once
+    fresh_python("import quire; quire.Library")  # compile the modules once
     spent = statistics.median(float(fresh_python(code)) for _ in range(9))
     return Figure("import quire", spent, "ms", 100, "with all that quire.open needs; the tokenizer is not loaded")
 
 
 def appending(seconds: list[float], pages: int) -> list[Figure]:
-    """The first children of one folder against the last, from the building itself."""
+    """Compare the first children of one folder with the last, while the folder is filled."""
     part = min(2_000, pages // 3)
     first, last = statistics.median(seconds[:part]), statistics.median(seconds[-part:])
     return [Figure(f"append child {pages:,} against the first ones", last / first, "×", 1.3, f"{last * 1e6:.0f} µs")]
 
 
 def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figure]:
-    """Hide and append, on the small and the large context and on the raw floor, in turns."""
+    """Measure hide and append on the small context, the large context and the raw floor, alternating."""
     timer = Timer()
     floor = Floor(folder / "floor.db")
     subjects = [_Subject("small", small, SMALL, timer), _Subject("large", large, pages, timer)]
@@ -146,7 +146,7 @@ def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figur
             kinds = (f"floor {operation}", f"{operation} small", f"{operation} large")
             raw, few, many = (average(timer.seconds[kind]) for kind in kinds)
             note = f"{label}; {many * 1e6:.0f} µs against {raw * 1e6:.0f} µs for {size:,} bytes"
-            level = 1.3 if label == "median" else None  # a mean has the disk's write-back of checkpoints in it
+            level = 1.3 if label == "median" else None  # a mean would include the write-back of checkpoints
             figures += [
                 Figure(f"{what}, {SMALL} pages, × raw INSERT", few / raw, "×", 8, f"{label}; {few * 1e6:.0f} µs"),
                 Figure(f"{what}, {pages:,} pages, × raw INSERT", many / raw, "×", 8, note),
@@ -156,7 +156,7 @@ def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figur
 
 
 class _Subject:
-    """One context under measurement, and how many bytes its last commits carried."""
+    """A context under measurement, and the bytes of its last commits."""
 
     def __init__(self, name: str, file: Path, pages: int, timer: Timer) -> None:
         self.carried: dict[str, int] = {}
@@ -169,7 +169,7 @@ class _Subject:
         self._weigh()
 
     def _weigh(self) -> None:
-        """Note how many bytes the commits carry, before any clock runs."""
+        """Record the bytes of the commits before the measurement starts."""
         self._storage.counts = True
         self._system.hide("usr-1")
         self.carried["hide"] = self._storage.carried

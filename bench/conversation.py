@@ -1,4 +1,4 @@
-"""The conversation: appending messages, importing, rolling back, forking, undoing."""
+"""Measure the conversation: append, import, rollback, fork, undo."""
 
 import os
 import random
@@ -22,7 +22,7 @@ CHANGES = 1_000
 
 
 def run(folder: Path, messages: int) -> list[Figure]:
-    """All figures of the conversation."""
+    """Return all figures of the conversation."""
     middle = max(messages // 100, 200)
     tenth = max(messages // 10, 1_000)
     return [
@@ -35,7 +35,7 @@ def run(folder: Path, messages: int) -> list[Figure]:
 
 
 def importing(folder: Path, messages: int) -> list[Figure]:
-    """A long history taken in, as a stream."""
+    """Measure the import of a long history from a stream."""
     ctx = opened(folder / "import.db")
     start = time.perf_counter()
     report = ctx.import_messages(history(messages))
@@ -47,7 +47,7 @@ def importing(folder: Path, messages: int) -> list[Figure]:
 
 
 def forking(file: Path, messages: int) -> list[Figure]:
-    """A fork of the imported context: how long, and how many bytes a page it adds."""
+    """Measure a fork of the imported context: its time, and the bytes it adds per page."""
     ctx = opened(file)
     sizes, seconds = [stored(ctx)], []
     for number in range(5):
@@ -65,7 +65,7 @@ def forking(file: Path, messages: int) -> list[Figure]:
 
 
 def undoing(file: Path, messages: int) -> list[Figure]:
-    """One compression of twenty messages among many, undone."""
+    """Measure the undo of one compression of twenty messages among many."""
     ctx = opened(file)
     chance = random.Random(5)
     seconds = []
@@ -81,7 +81,7 @@ def undoing(file: Path, messages: int) -> list[Figure]:
 
 
 def rolling_back(folder: Path) -> list[Figure]:
-    """A thousand changes taken back at once."""
+    """Measure the rollback of a thousand changes."""
     storage = FaultyStorage(CountingStorage(folder / "rollback.db"))
     ctx = quire.open(storage, "bench", counter=NoTokens())
     ctx.import_messages(history(CHANGES))
@@ -100,9 +100,9 @@ def rolling_back(folder: Path) -> list[Figure]:
 
 
 def appending(folder: Path, sizes: tuple[int, int, int]) -> list[Figure]:
-    """One more message, to a short, a middling and a long conversation, each turn by turn with the raw floor.
+    """Measure one append to a short, a medium and a long conversation, each alternating with the raw floor.
 
-    The short ones come first: a process that has built a million messages has a heap that slows the others down.
+    The short ones come first: the heap of a process that has built a million messages slows the others down.
     """
     times = {size: _append_some(folder, size) for size in sizes}
     first = times[sizes[0]].ratio
@@ -119,7 +119,7 @@ def appending(folder: Path, sizes: tuple[int, int, int]) -> list[Figure]:
 
 
 class _Appended(NamedTuple):
-    """Medians of one conversation: seconds a message, seconds on the floor, and the bytes of both."""
+    """Return the medians of one conversation: seconds per message, seconds of the floor, and the bytes of both."""
 
     message: float
     floor: float
@@ -138,7 +138,7 @@ def _append_some(folder: Path, size: int) -> _Appended:
     sys.stderr.write(f"building a conversation of {size:,} messages …\n")
     ctx = opened(folder / f"messages-{size}.db")
     ctx.import_messages(history(size))
-    os.sync()  # or the disk is still busy with what was built while the clock runs
+    os.sync()  # otherwise the disk still writes the built data while the clock runs
     timer, chance, floor = Timer(), random.Random(3), Floor(folder / f"floor-{size}.db")
     carried = carried_by(ctx, prose(chance, 1_024))
     for _ in range(ROUNDS):
@@ -151,20 +151,20 @@ def _append_some(folder: Path, size: int) -> _Appended:
 
 
 def history(messages: int) -> Iterator[dict[str, str]]:
-    """A made-up dialogue."""
+    """Yield the messages of an invented dialogue."""
     chance = random.Random(11)
     for number in range(messages):
         yield {"role": "user" if number % 2 == 0 else "assistant", "content": prose(chance, 240)}
 
 
 def opened(file: Path) -> Context:
-    """A context that notes how many bytes its commits carry."""
+    """A context that records the bytes of its commits."""
     storage = CountingStorage(file)
     return open_in(storage, "bench", Setup(counter=NoTokens()), storage)
 
 
 def carried_by(ctx: Context, text: str) -> int:
-    """The bytes of the commit that adds a message."""
+    """Return the bytes of the commit that adds a message."""
     storage = ctx.pages.storage
     assert isinstance(storage, CountingStorage)
     storage.counts = True
@@ -174,7 +174,7 @@ def carried_by(ctx: Context, text: str) -> int:
 
 
 def stored(ctx: Context) -> int:
-    """The size of the database file, with everything in it."""
+    """Return the size of the database file with its WAL."""
     storage = ctx.pages.storage
     assert isinstance(storage, CountingStorage)
     storage._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""What all benchmarks share: a counter that counts nothing, a raw floor, a timer, text, and fresh processes."""
+"""Shared parts of the benchmarks: a counter that counts nothing, a raw floor, a timer, text, and new processes."""
 
 import os
 import random
@@ -18,7 +18,7 @@ _PROSE = " ".join(random.Random(1).choices(_SENTENCE.split(), k=60_000))
 
 
 class NoTokens:
-    """A counter that counts nothing: token counting is measured apart."""
+    """A counter that counts nothing: token counting is measured separately."""
 
     name = "none"
     exact = False
@@ -28,7 +28,7 @@ class NoTokens:
 
 
 class CountingStorage(SQLiteStorage):
-    """SQLite that can tell how many bytes the last commit carried; asked for, since looking takes time of its own."""
+    """SQLite storage that reports the bytes of its last commit on request, because counting takes time."""
 
     carried = 0
     counts = False
@@ -41,7 +41,7 @@ class CountingStorage(SQLiteStorage):
 
 
 def prose(chance: random.Random, size: int) -> str:
-    """Text of exactly this many bytes."""
+    """Return text of exactly this many bytes."""
     start = chance.randrange(len(_PROSE) - 100_000)
     return _PROSE[start : start + size]
 
@@ -59,7 +59,7 @@ class Timer:
 
 
 class Floor:
-    """The least a durable write can cost: one INSERT and commit through apsw."""
+    """The raw floor of a durable write: one INSERT and commit through apsw."""
 
     def __init__(self, file: Path) -> None:
         self._db = apsw.Connection(str(file))
@@ -74,7 +74,7 @@ class Floor:
 
 
 def fresh_python(code: str) -> str:
-    """What a fresh process prints that runs with compiled modules, as an installed package does."""
+    """Run code in a new process with compiled modules, as an installed package has them; return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return done.stdout.strip()

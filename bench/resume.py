@@ -1,7 +1,7 @@
-"""Resuming in a fresh process: from an open file to the list for the model, against a raw floor that does the same.
+"""Measure a resume in a new process: from an open file to the list for the model, compared with a raw floor.
 
-The best of several processes counts, on both sides: a resume is so short that being interrupted once by another program
-costs more than all of it, and a median of such runs says more about the machine's other work than about either side.
+The best of several processes counts, for both sides. A resume is so short that one interruption by another program
+costs more than the whole resume, so a median would measure the other programs.
 """
 
 from pathlib import Path
@@ -46,7 +46,7 @@ print(time.perf_counter() - start, len(found))
 
 
 def run(folder: Path, messages: int) -> list[Figure]:
-    """A conversation of so many messages to an 8k list; modules are imported before the clock starts."""
+    """Measure a conversation of this many messages up to an 8k list; imports are done before the clock starts."""
     prompt, ours, raw = folder / "prompt.txt", folder / "resume.db", folder / "resume-floor.db"
     prompt.write_text(system(), newline="")
     _build(ours, raw, messages)

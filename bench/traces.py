@@ -1,6 +1,6 @@
-"""Recorded conversations, what they cost, and the raw floor that works on them.
+"""Recorded conversations, their token counts, and the raw floor for them.
 
-Read from the traces beside the project, if they are there.
+The traces are read from a folder next to the project, if it exists.
 """
 
 import gzip
@@ -19,7 +19,7 @@ Values = dict[str, Any]
 
 
 class RawFloor:
-    """The least a turn can cost: INSERT and commit, then the newest messages that fit, from counts kept in a list."""
+    """The raw floor of a turn: INSERT and commit, then the newest messages that fit, from counts in a list."""
 
     def __init__(self, where: str, budget: int) -> None:
         self._db = sqlite3.connect(where, isolation_level=None)
@@ -57,7 +57,9 @@ class RawFloor:
 
 
 def cost(message: Values, counted: Callable[[str], int] | None = None) -> int:
-    """What a chat message costs by the contract's formula. Texts are counted once, unless told how."""
+    """Return the tokens of a chat message by the contract's formula. Each text is counted once unless a counter is
+    given.
+    """
     calls = message.get("tool_calls") or ()
     texts = [message.get("content") or ""]
     texts += [call["function"][part] for call in calls for part in ("name", "arguments")]
@@ -66,12 +68,12 @@ def cost(message: Values, counted: Callable[[str], int] | None = None) -> int:
 
 @cache
 def count(text: str) -> int:
-    """The tokens of a text, counted once."""
+    """Return the tokens of a text; each text is counted once."""
     return COUNT(text)
 
 
 def conversation(messages: int, start: int = 0) -> list[Values]:
-    """So many messages: recorded runs one after the other, with call ids of their own."""
+    """Return this many messages: recorded runs one after the other, with unique call ids."""
     found: list[Values] = []
     while len(found) < messages:
         trace = traces()[start % len(traces())][1:]
@@ -81,7 +83,7 @@ def conversation(messages: int, start: int = 0) -> list[Values]:
 
 
 def with_distinct_calls(messages: Sequence[Values]) -> list[Values]:
-    """Messages whose calls have ids of their own, as providers give them: recorded runs have some twice."""
+    """Return the messages with unique call ids, as providers give them; recorded runs repeat some."""
     found: list[Values] = []
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
@@ -97,11 +99,11 @@ def with_distinct_calls(messages: Sequence[Values]) -> list[Values]:
 
 @cache
 def traces() -> list[list[Values]]:
-    """The recorded runs, each with its system prompt first."""
+    """Return the recorded runs, each with its system prompt first."""
     with gzip.open(TRACES) as lines:
         return [json.loads(line)["messages"] for line in lines]
 
 
 def system() -> str:
-    """The system prompt of the runs."""
+    """Return the system prompt of the runs."""
     return str(traces()[0][0]["content"])

@@ -1,1 +1,1 @@
-"""quire beside its peers: the same workloads, in environments of their own, with the raw floor in the same run."""
+"""Compare quire with its peers: the same workloads, in separate environments, with the raw floor in the same run."""

@@ -1,4 +1,4 @@
-"""What a list costs, how much of it the provider has cached, and which rules it breaks: the benchmark's own count."""
+"""Count the tokens of a list, its cached part, and the provider rules it breaks, independently of quire."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from bench.traces import Values, cost
 
 CACHED = 0.1
-"""The price of a token that the provider has cached."""
+"""The price of a cached token."""
 
 NO_CALL = "a result without its call"
 NO_RESULT = "a call without its result"
@@ -18,16 +18,18 @@ NOT_USER = "does not begin with the user"
 NO_SYSTEM = "the system prompt is gone"
 NO_NEWEST = "the newest message is gone or rewritten"
 REFUSED = (NO_CALL, NO_RESULT, EMPTY, NOT_USER)
-"""The first three are refused by OpenAI's chat API, the last by Anthropic's."""
+"""OpenAI's chat API refuses the first three, Anthropic's API the last."""
 
 
 def tokens(messages: Sequence[Values]) -> int:
-    """What the list costs: o200k tokens of texts, names and arguments, and 4 for every message and every call."""
+    """Return the cost of the list: o200k tokens of texts, names and arguments, plus 4 per message and per call."""
     return sum(map(cost, messages))
 
 
 def shared(before: Sequence[Values], now: Sequence[Values]) -> int:
-    """Tokens that this list begins with like the list before; of the first message that differs, what is equal."""
+    """Return the tokens of the common prefix with the previous list, including the equal part of the first differing
+    message.
+    """
     same = 0
     for old, new in zip(before, now, strict=False):
         if _sent(old) != _sent(new):
@@ -37,12 +39,12 @@ def shared(before: Sequence[Values], now: Sequence[Values]) -> int:
 
 
 def billed(sent: float, cached: float) -> float:
-    """What the input costs, in tokens at full price."""
+    """Return the price of the input in full-price tokens."""
     return sent - (1 - CACHED) * cached
 
 
 def broken(messages: Sequence[Values], newest: Values, budget: int) -> set[str]:
-    """What is wrong with a list, by name: see `REFUSED` for what a provider's API refuses."""
+    """Return the faults of a list by name; `REFUSED` lists those that a provider's API refuses."""
     spoken = [message for message in messages if message["role"] != "system"]
     found = set(_unpaired(spoken))
     if not spoken:
@@ -57,7 +59,9 @@ def broken(messages: Sequence[Values], newest: Values, budget: int) -> set[str]:
 
 
 def _unpaired(spoken: Sequence[Values]) -> Iterator[str]:
-    """Every call is answered at once, and every answer has its call right before it."""
+    """Return the faults in the pairing of calls and results: each call is answered at once, each result follows its
+    call.
+    """
     waiting: set[str] = set()
     for message in spoken:
         if message["role"] == "tool":
@@ -94,5 +98,5 @@ def _vocabulary() -> Any:
 
 
 def encode(text: str) -> list[int]:
-    """The o200k tokens of a text."""
+    """Return the o200k tokens of a text."""
     return list(_vocabulary().encode_ordinary(text))

@@ -1,4 +1,4 @@
-"""One cell of the tables, in a process of its own: what is asked comes as JSON, and so does the answer."""
+"""Measure one cell of the tables in a separate process: the request and the answer are JSON."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ ANSWER = "answer "
 
 
 def main() -> None:
-    """Measure what the first argument asks for and print the answer, marked: peers print too."""
+    """Measure the request in the first argument and print the answer with a marker, because peers print too."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     asked: dict[str, Any] = json.loads(sys.argv[1])

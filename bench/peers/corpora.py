@@ -1,4 +1,4 @@
-"""The conversations that are replayed: customer service, the same made long, and coding with long observations."""
+"""The replayed conversations: customer service, the same made long, and coding with long observations."""
 
 import gzip
 import json
@@ -28,20 +28,20 @@ class Talk(NamedTuple):
 
 
 def are_here() -> bool:
-    """Whether the recorded conversations lie beside the project."""
+    """Return True if the recorded conversations exist next to the project."""
     return TRACES.exists() and SWE.exists()
 
 
 def talks(corpus: str, above: int = 0) -> list[Talk]:
-    """The conversations of a corpus that cost more than so many tokens: the others need no manager."""
+    """Return the conversations of a corpus that exceed this many tokens; the others need no management."""
     return [talk for talk in _talks(corpus) if talk.tokens > above]
 
 
 @cache
 def mean(corpus: str) -> float:
-    """Tokens of a message, on average."""
+    """Return the average tokens of a message."""
     costs = [cost(message) for talk in _talks(corpus) for message in talk.messages]
-    count.cache_clear()  # or a peer would find counts that it has to make itself
+    count.cache_clear()  # use a separate counter, so that a peer does not find cached counts
     return sum(costs) / len(costs)
 
 

@@ -1,6 +1,6 @@
-"""The environments that the peers are installed in: made once for every list of requirements, and kept.
+"""Create the virtual environments of the peers, one per list of requirements, and reuse them.
 
-A peer whose requirements do not agree with those of the others has an environment of its own.
+A peer with requirements that conflict with the others has its own environment.
 """
 
 import hashlib
@@ -26,30 +26,30 @@ _QUIET = {
     "LANGSMITH_TRACING": "false",
     "OTEL_SDK_DISABLED": "true",
 }
-"""Nothing is sent or fetched while it is measured."""
+"""Variables that prevent network access during a measurement."""
 
 
 @dataclass
 class Environment:
-    """A Python that can import quire as it stands here, and some peers; `missing` says why it cannot import others."""
+    """A Python that can import this checkout of quire and some peers; `missing` says why it cannot import others."""
 
     python: Path
     missing: dict[str, str] = field(default_factory=dict)
 
     def variables(self) -> Mapping[str, str]:
-        """What its processes run with: quire and the benchmark come from this checkout."""
+        """The variables of its processes: quire and the benchmark come from this checkout."""
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {**kept, **_QUIET, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
     def versions(self, packages: Iterable[str]) -> dict[str, str]:
-        """The versions of the packages it has."""
+        """Return the versions of the installed packages."""
         done = subprocess.run([self.python, "-c", _VERSIONS], capture_output=True, text=True, check=True)
         found = dict(pair.split("=", 1) for pair in done.stdout.split())
         return {name: found[name] for name in packages if name in found}
 
 
 def made(entries: Iterable[Entry]) -> dict[str, Environment]:
-    """The environments these peers need, by name, made if they are not there yet."""
+    """Return the environments of these peers by name; create missing ones."""
     wanted: dict[str, dict[str, None]] = {}
     for entry in entries:
         wanted.setdefault(entry.environment, {"quire": None})[entry.requirements or "quire"] = None
@@ -72,14 +72,14 @@ def _environment(name: str, files: list[str]) -> Environment:
 
 
 def _installed(environment: Environment, files: list[str]) -> dict[str, str]:
-    """Install all at once, so that their versions agree; if that fails one by one, to know which one it is."""
+    """Install all requirements together, so that versions agree; on failure one by one, to find the cause."""
     if _failure(environment, files) is None:
         return {}
     return {file: why for file in files if (why := _failure(environment, [file])) is not None}
 
 
 def _failure(environment: Environment, files: list[str]) -> str | None:
-    """Why pip could not install these requirements; None if it could."""
+    """Install these requirements; return pip's error, or None."""
     lists = [argument for file in files for argument in ("-r", str(REQUIREMENTS / f"{file}.txt"))]
     command = [str(environment.python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *lists]
     try:

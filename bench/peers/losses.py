@@ -1,4 +1,4 @@
-"""Where quire loses: every cell in which another is better, found by going through all of them."""
+"""Find the losses of quire: every cell in which another peer is better."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -9,11 +9,11 @@ from bench.peers.results import Cell, Measured, case_name
 
 _QUOTED = re.compile("“(.*)”")
 _OWN = f"{OURS},"
-"""How the names of quire's own other forms begin: they are no others."""
+"""The prefix of names of quire's own variants, which do not count as peers."""
 
 
 class Measure(NamedTuple):
-    """One thing that is measured: what it is called, whether less of it is better, and how a cell tells it."""
+    """A measured quantity: its title, whether less is better, and how to read it from a cell."""
 
     work: str
     title: str
@@ -22,7 +22,7 @@ class Measure(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A cell in which another is better than quire."""
+    """A cell in which a peer is better than quire."""
 
     measure: Measure
     entry: Entry
@@ -58,7 +58,7 @@ MEASURES = (
 
 
 def losses(measured: Measured) -> list[Loss]:
-    """All of them, in the order of the measures; nothing is left out, however small."""
+    """Return all losses in the order of the measures."""
     return [loss for measure in (*MEASURES, *_queries(measured)) for loss in _of(measured, measure)]
 
 
@@ -84,7 +84,7 @@ def _of(measured: Measured, measure: Measure) -> Iterator[Loss]:
 
 
 def as_markdown(measured: Measured) -> str:
-    """A table of what is lost, one line for every measure and peer."""
+    """Return the losses as a Markdown table, one line per measure and peer."""
     found = losses(measured)
     grouped: dict[tuple[str, str], list[Loss]] = {}
     for loss in found:
@@ -102,7 +102,7 @@ def _told(loss: Loss) -> str:
 
 
 def _beside(group: list[Loss]) -> str:
-    """What a reader has to know of these cells: all of it is measured or plain to see in the registry."""
+    """Return the remarks on these cells, from the measurements and the registry."""
     work, entry = group[0].measure.work, group[0].entry
     told = ["keeps nothing on disk"] if work in ("turn", "life") and not entry.durable else []
     if work == "search" and (query := _QUOTED.search(group[0].measure.title)):

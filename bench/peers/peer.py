@@ -1,4 +1,4 @@
-"""What a peer is to the benchmark: something that takes messages in and gives a list for the model."""
+"""The interface of a peer: it takes messages and returns a list for the model."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -12,14 +12,14 @@ from bench.traces import Values, cost
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a peer keeps its store, which session it works on, and what its list may cost."""
+    """The store of a peer, its session, and the budget of its list."""
 
     folder: Path
     session: str
     budget: int
     prompt: str
     mean: float
-    """Tokens of a message of this workload, on average: what the user of a window that counts messages chooses by."""
+    """Average tokens of a message of this workload; windows that count messages are sized by it."""
 
     @property
     def system(self) -> Values:
@@ -28,65 +28,65 @@ class Setting:
 
     @property
     def room(self) -> int:
-        """Tokens for the history: peers that keep no system prompt get it set before their list."""
+        """Tokens for the history. Peers without a system prompt get it in front of their list."""
         return self.budget - cost(self.system)
 
     @property
     def window(self) -> int:
-        """How many messages fit, on average."""
+        """The number of messages that fit, on average."""
         return max(4, int(self.room / self.mean))
 
 
 class Peer(ABC):
-    """One peer on one session. Opening it, `append` and `render` are timed; the rest is not."""
+    """One peer on one session. Opening, `append` and `render` are timed; the other methods are not."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
 
     def native(self, message: Values) -> Any:
-        """An OpenAI chat message in the peer's own type."""
+        """Convert an OpenAI chat message to the peer's own type."""
         return message
 
     @abstractmethod
     def append(self, message: Any) -> None:
-        """Keep one more message; durable when it returns, if the peer has a store."""
+        """Store one more message; it is durable on return if the peer has a store."""
 
     @abstractmethod
     def render(self) -> Any:
-        """The list for the model, in the peer's own type."""
+        """Return the list for the model, in the peer's own type."""
 
     def chat(self, rendered: Any) -> list[Values]:
-        """That list as OpenAI chat messages, the system prompt first."""
+        """Convert that list to OpenAI chat messages, with the system prompt first."""
         return list(rendered)
 
     def fill(self, messages: Sequence[Any]) -> None:
-        """Keep many messages in the quickest way there is."""
+        """Store many messages in the fastest way."""
         for message in messages:
             self.append(message)
 
     def switch(self, session: str) -> Self:
-        """The same store, another session."""
+        """Return the same store with another session."""
         self.close()
         return type(self)(replace(self.setting, session=session))
 
     def records(self, message: Any) -> int:
-        """How many records of the store one message is."""
+        """The number of store records per message."""
         return 1
 
     def stored(self) -> int:
-        """How many records of this session the store has."""
+        """Return the number of records of this session in the store."""
         raise NotImplementedError
 
     def spent(self) -> int:
-        """Tokens of calls to a model that the peer made for itself, so far: summaries."""
+        """Return the tokens of the peer's own model calls so far, such as summaries."""
         return 0
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of files."""
+    def close(self) -> None:  # noqa: B027 - most peers hold nothing open
+        """Close files."""
 
 
 class AwaitedPeer(Peer):
-    """A peer whose calls are coroutines: they run one after the other on a loop of its own."""
+    """A peer with coroutine calls, which run one after the other on its own event loop."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -102,10 +102,10 @@ class Searcher(Protocol):
     def __init__(self, folder: Path) -> None: ...
 
     def take(self, texts: Sequence[str]) -> None:
-        """Store the texts, ready to be searched."""
+        """Store the texts, ready for search."""
 
     def find(self, query: str) -> list[str]:
-        """At most ten texts."""
+        """Return at most ten texts."""
 
 
 def call_of(name: str, identity: str, arguments: str) -> Values:

@@ -1,4 +1,4 @@
-"""The side-by-side as plots."""
+"""Draw the comparison as plots."""
 
 from bench.peers.registry import OURS, Entry
 from bench.peers.results import Cell, Measured
@@ -11,12 +11,12 @@ TURN = "bench-turn.svg"
 
 
 def plots(measured: Measured) -> dict[str, str]:
-    """Every plot by the name of its file."""
+    """Return every plot by file name."""
     return {TURN: _turn(measured), RESUME: _resume(measured), LIFE: _life(measured), BUDGETS: _budgets(measured)}
 
 
 def _turn(measured: Measured) -> str:
-    """Only what keeps its messages on disk: the others have another job."""
+    """Plot only the peers that store their messages on disk."""
     lines = [
         Line(entry.name, points, entry.name == OURS)
         for entry in measured.entries("turn")
@@ -66,7 +66,7 @@ def _budgets(measured: Measured) -> str:
 
 
 def _middle(measured: Measured) -> str:
-    """The long conversations at 8k, or at what was measured."""
+    """Return the long conversations at 8k, or the measured case."""
     cases = [case for case in measured.cases("life") if case.startswith("long/")]
     return "long/8000" if "long/8000" in cases else cases[0]
 

@@ -1,4 +1,4 @@
-"""Cells as processes: started with what is asked, given a time limit, and their answer read."""
+"""Run cells as processes: start them with a request, limit their time, and read the answer."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from bench.peers.registry import Entry
 
 ERROR = "error"
 _PLACE = re.compile(r"\w+://\S+|(?<=host=)\S+|(?:/[\w.+-]+){2,}")
-"""An address, a host that could not be reached, a path."""
+"""Matches an address, a host that could not be reached, or a path."""
 Answer = dict[str, Any]
 
 
@@ -25,11 +25,11 @@ class Cells:
     environment: Environment
 
     def ask(self, work: str, folder: Path, limit: float, **asked: Any) -> Answer:
-        """What one process answers; an `error` if it fails or takes more than `limit` seconds."""
+        """Return the answer of one process; it has an `error` if the process fails or exceeds `limit` seconds."""
         return finished(self.start(work, folder, **asked), limit)
 
     def start(self, work: str, folder: Path, **asked: Any) -> "subprocess.Popen[str]":
-        """The process, under way."""
+        """Start the process."""
         text = json.dumps({"work": work, "where": self.entry.where, "folder": str(folder), **asked})
         return subprocess.Popen(
             [self.environment.python, "-m", "bench.peers.cell", text],
@@ -43,7 +43,7 @@ class Cells:
 
 
 def finished(process: "subprocess.Popen[str]", limit: float, said: str | None = None) -> Answer:
-    """The answer of a process, once it is done; `said` is written to it first."""
+    """Wait for the process and return its answer; write `said` to it first."""
     try:
         out, errors = process.communicate(said, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -59,5 +59,5 @@ def finished(process: "subprocess.Popen[str]", limit: float, said: str | None = 
 
 
 def without_paths(text: str) -> str:
-    """An error's text as it reads on any machine."""
+    """Return an error's text without details of the machine."""
     return _PLACE.sub("…", text)

@@ -1,4 +1,4 @@
-"""Which peers there are, where each lives and which workloads it takes part in; read without importing any of them."""
+"""List the peers, their environments and their workloads, without importing any of them."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ class Entry:
 
     name: str
     where: str
-    """The module in `bench.peers.adapters` and the class in it."""
+    """The module in `bench.peers.adapters` and its class."""
 
     package: str = ""
     requirements: str = ""
-    """The file in `requirements` that installs it; none for what needs nothing but quire's own."""
+    """The file in `requirements` that installs it; empty if quire's own requirements are enough."""
 
     does: str = ""
     works: tuple[str, ...] = ALL
@@ -24,7 +24,7 @@ class Entry:
 
     @property
     def durable(self) -> bool:
-        """Whether it keeps its messages on disk."""
+        """True if it stores its messages on disk."""
         return "writers" in self.works or "resume" in self.works
 
 
@@ -167,7 +167,7 @@ SEARCHERS = (
 
 
 def chosen(names: str = "") -> list[Entry]:
-    """The peers whose names have one of these words (`adk,langchain`), quire and the floors; all if none is given."""
+    """Return quire, the floors and the peers with one of these words in their names (`adk,langchain`); default: all."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     entries = [*PEERS, *SEARCHERS]
     if not wanted:

@@ -1,4 +1,4 @@
-"""What was measured, as the page reads it."""
+"""Access to the stored results of the peers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ Cell = Mapping[str, Any]
 
 
 class Measured:
-    """The kept results of all peers."""
+    """The stored results of all peers."""
 
     def __init__(self, kept: Mapping[str, Any]) -> None:
         self._cells = {(cell["work"], cell["peer"], cell["case"]): cell for cell in kept["cells"]}
@@ -19,30 +19,30 @@ class Measured:
         self.minutes: float = kept.get("minutes", 0)
 
     def get(self, work: str, peer: str, case: str) -> Cell | None:
-        """One cell; None if it was not measured or failed."""
+        """Return one cell; None if it was not measured or failed."""
         cell = self._cells.get((work, peer, case))
         return None if cell is None or ERROR in cell else cell
 
     def error(self, work: str, peer: str, case: str) -> str | None:
-        """Why a cell has no figures; None if it has, or if the peer has no part in it."""
+        """Return why a cell has no figures; None if it has figures or the peer does not take part."""
         for key in ((work, peer, case), (work, peer, case.split("/")[0]), (work, peer, "")):
             if ERROR in (cell := self._cells.get(key, {})):
                 return str(cell[ERROR])
         return None
 
     def cases(self, work: str) -> list[str]:
-        """The cases of a workload, as quire was measured in them."""
+        """Return the cases of a workload in which quire was measured."""
         return [case for a_work, peer, case in self._cells if a_work == work and peer == OURS]
 
     def entries(self, work: str) -> list[Entry]:
-        """The peers of a workload that were measured or failed, in the order of the tables."""
+        """Return the peers of a workload that were measured or failed, in table order."""
         measured = {peer for a_work, peer, _ in self._cells if a_work == work}
         entries = SEARCHERS if work == "search" else PEERS
         return [entry for entry in entries if entry.name in measured and work in entry.works]
 
 
 def case_name(case: str) -> str:
-    """A case in words."""
+    """Return a case in words."""
     first, _, budget = case.partition("/")
     told = f"{int(first):,} messages" if first.isdigit() else first
     return f"{told}, {int(budget) // 1_000}k" if budget else told

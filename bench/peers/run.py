@@ -1,4 +1,4 @@
-"""All workloads over all peers: which cells there are, and how their answers are put together."""
+"""Run all workloads over all peers and collect the cells."""
 
 import json
 import sys
@@ -21,11 +21,11 @@ Results = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
+    """The size of a run."""
 
     turns: tuple[tuple[int, int], ...] = ((100, 8_000), (1_000, 8_000), (10_000, 8_000), (10_000, 128_000))
     seconds: float = 2.5
-    """For the turns before those that count, and for those that count."""
+    """Seconds for the turns before the measured ones, and for the measured ones."""
 
     resume: int = 10_000
     repeats: int = 3
@@ -35,20 +35,20 @@ class Sizes:
         default_factory=lambda: {"airline": [4_000], "long": [4_000, 8_000, 16_000, 32_000], "coding": [4_000, 8_000]}
     )
     talks: int = 0
-    """Conversations of a corpus that are replayed; all if 0."""
+    """Number of conversations of a corpus to replay; 0 for all."""
 
 
 FULL = Sizes()
 QUICK = Sizes(((100, 8_000),), 1, 500, 1, 10, 2_000, {"long": [8_000], "coding": [8_000]}, 1)
 _LIMIT, _TURNS = 150, 45
-"""Seconds for one process; some peers would take an hour for a few turns of a long conversation."""
+"""Seconds for one process; some peers need an hour for a few turns of a long conversation."""
 
 _MEMORY = Path("/dev/shm")
-"""Where replays keep their stores, if it is there: what is told of them is not the disk."""
+"""The folder for the stores of replays, if it exists: replays do not measure the disk."""
 
 
 def run(folder: Path, *, quick: bool = False, names: str = "") -> Results:
-    """Everything that was measured; a peer that cannot be installed or fails is in it with the reason."""
+    """Return all measurements; a peer that cannot be installed or fails is listed with the reason."""
     if not corpora.are_here():
         print("The recorded conversations are not here: the peers are not measured.", file=sys.stderr)
         return {}
@@ -59,7 +59,7 @@ def run(folder: Path, *, quick: bool = False, names: str = "") -> Results:
         for entry in entries:
             if work.__name__ in entry.works:
                 bench.each(work, entry)
-    with ThreadPoolExecutor(2) as lanes:  # most of a replay is counted, not timed
+    with ThreadPoolExecutor(2) as lanes:  # a replay mostly counts; it is not timed
         list(lanes.map(lambda entry: bench.each(bench.life, entry), [e for e in entries if "life" in e.works]))
     packages = [entry.package for entry in entries if entry.package]
     versions: dict[str, str] = {}
@@ -69,7 +69,7 @@ def run(folder: Path, *, quick: bool = False, names: str = "") -> Results:
 
 
 class Bench:
-    """The cells that were measured so far."""
+    """The cells measured so far."""
 
     def __init__(self, sizes: Sizes, folder: Path, environments: dict[str, Environment]) -> None:
         self.sizes = sizes
@@ -78,7 +78,7 @@ class Bench:
         self._cells: list[Answer] = []
 
     def each(self, work: Callable[[Cells], Iterator[tuple[str, Answer]]], entry: Entry) -> None:
-        """All cases of one workload for one peer."""
+        """Measure all cases of one workload for one peer."""
         environment = self._environments[entry.environment]
         missing = environment.missing.get(entry.requirements)
         found = iter([("", {ERROR: without_paths(missing)})]) if missing else work(Cells(entry, environment))
@@ -87,7 +87,7 @@ class Bench:
             print(f"{work.__name__:8} {entry.name:38} {case:18} {_brief(answer)}", file=sys.stderr, flush=True)
 
     def sorted(self, entries: Sequence[Entry]) -> list[Answer]:
-        """The cells in the order of the tables."""
+        """Return the cells in table order."""
         names = [entry.name for entry in entries]
         works = ["turn", "resume", "writers", "search", "life"]
         return sorted(self._cells, key=lambda cell: (works.index(cell["work"]), names.index(cell["peer"])))
@@ -99,14 +99,14 @@ class Bench:
             yield Path(place)
 
     def turn(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
-        """Conversations of several lengths, at several budgets."""
+        """Measure conversations of several lengths at several budgets."""
         for messages, budget in self.sizes.turns:
             with self._place() as place:
                 asked = {"messages": messages, "budget": budget, "seconds": self.sizes.seconds}
                 yield f"{messages}/{budget}", cells.ask("turn", place, _TURNS, **asked)
 
     def resume(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
-        """One store, opened by several processes one after the other: the quickest counts."""
+        """Open one store in several processes, one after the other; the fastest counts."""
         with self._place() as place:
             built = cells.ask("build", place, _LIMIT, messages=self.sizes.resume)
             tries = [built] if ERROR in built else []
@@ -116,7 +116,7 @@ class Bench:
             yield str(self.sizes.resume), (failed or [_least(tries)])[0]
 
     def writers(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
-        """Two processes that begin at the same moment; then a third looks for what they were told is stored."""
+        """Start two processes at the same moment; then a third looks for every acknowledged message."""
         with self._place() as place:
             store = place / "store"
             store.mkdir()
@@ -144,12 +144,12 @@ class Bench:
         }
 
     def search(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
-        """Many short texts and six queries."""
+        """Measure many short texts and six queries."""
         with self._place() as place:
             yield str(self.sizes.texts), cells.ask("search", place, _LIMIT, texts=self.sizes.texts)
 
     def life(self, cells: Cells) -> Iterator[tuple[str, Answer]]:
-        """Every corpus, budget by budget."""
+        """Measure every corpus at every budget."""
         for corpus, budgets in self.sizes.budgets.items():
             with self._place(_MEMORY if _MEMORY.is_dir() else None) as place:
                 asked = {"corpus": corpus, "budgets": budgets, "most": self.sizes.talks}

@@ -1,4 +1,4 @@
-"""The side-by-side as tables: times as ratios, to the raw floor of the same run or to quire."""
+"""Format the comparison as tables: times are ratios to the raw floor of the same run or to quire."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,7 +12,7 @@ NONE = "–"
 
 
 def turn(measured: Measured) -> str:
-    """One turn, in conversations of several lengths."""
+    """Return the table of one turn, for conversations of several lengths."""
     cases = measured.cases("turn")
 
     def row(entry: Entry) -> list[str]:
@@ -29,7 +29,7 @@ def _turn(measured: Measured, entry: Entry, case: str) -> str:
 
 
 def resume(measured: Measured) -> str:
-    """Going on in a fresh process."""
+    """Return the table of resuming in a new process."""
     (case,) = measured.cases("resume")
 
     def row(entry: Entry) -> list[str]:
@@ -43,7 +43,7 @@ def resume(measured: Measured) -> str:
 
 
 def writers(measured: Measured) -> str:
-    """Two processes on one store."""
+    """Return the table of two processes on one store."""
     (case,) = measured.cases("writers")
 
     def row(entry: Entry) -> list[str]:
@@ -59,7 +59,7 @@ def writers(measured: Measured) -> str:
 
 
 def search(measured: Measured) -> str:
-    """Six queries, each beside bare FTS5; in brackets the right hits of those there are, at most ten."""
+    """Return the table of six queries compared with bare FTS5; brackets show the right hits, at most ten."""
     (case,) = measured.cases("search")
     floor = measured.get("search", _WORDS, case) or {}
     queries = list((measured.get("search", OURS, case) or {})["queries"])
@@ -81,7 +81,7 @@ def _found(cell: Cell, floor: Cell, query: str) -> str:
 
 
 def life(measured: Measured) -> str:
-    """A table for every corpus and budget."""
+    """Return one table per corpus and budget."""
     parts = []
     for corpus, about in CORPORA.items():
         cases = [case for case in measured.cases("life") if case.startswith(f"{corpus}/")]
@@ -123,20 +123,20 @@ def _life(measured: Measured, case: str) -> str:
 
 
 def _wrong(cell: Cell) -> str:
-    """How many lists a provider refuses, then what is wrong with them and others."""
+    """Return the number of lists that a provider refuses, and the kinds of faults."""
     kinds = sorted(cell["faults"].items(), key=lambda kind: (kind[0] not in REFUSED, -kind[1]))
     told = "; ".join(f"{kind} {count:,}" for kind, count in kinds)
     return f"{cell['refused']:,}" + (f" ({told})" if told else "")
 
 
 def against(measured: Measured, work: str, name: str, case: str, cell: Cell, field: str) -> str:
-    """A cell's value as a multiple of another peer's."""
+    """Return a cell's value as a multiple of another peer's."""
     base = measured.get(work, name, case)
     return multiple(cell[field] / base[field]) if base and base[field] else NONE
 
 
 def multiple(ratio: float) -> str:
-    """Two figures that count."""
+    """Format a ratio with two significant digits."""
     if ratio >= 100:
         return f"{float(f'{ratio:.2g}'):,.0f}×"
     return f"{ratio:.2g}×" if ratio < 10 else f"{ratio:.0f}×"

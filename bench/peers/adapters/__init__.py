@@ -1,1 +1,1 @@
-"""One small module for every peer; each imports its peer, so it is loaded only in the environment that has it."""
+"""One small module per peer. Each imports its peer, so it is loaded only in the peer's environment."""

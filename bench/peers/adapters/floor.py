@@ -1,4 +1,4 @@
-"""The raw floor: INSERT and commit, then the newest messages that fit, from counts kept in a list."""
+"""The raw floor: INSERT and commit, then the newest messages that fit, from counts in a list."""
 
 import json
 import sqlite3
@@ -15,7 +15,7 @@ _NEWEST = "SELECT tokens, body FROM message WHERE session = ? ORDER BY id DESC"
 
 
 class Floor(Peer):
-    """The least that a durable turn can cost; its list is trimmed exactly and begins with the user."""
+    """The least work of a durable turn. The list is trimmed exactly and starts with the user."""
 
     synchronous = "NORMAL"
 
@@ -32,7 +32,9 @@ class Floor(Peer):
         self._load()
 
     def _journal(self) -> None:
-        """Of two that make the store at once one is told that it is locked, and not made to wait."""
+        """Create the tables. If two processes create the store at once, SQLite reports a lock to one of them without
+        waiting.
+        """
         while True:
             try:
                 self._db.execute("PRAGMA journal_mode = WAL")
@@ -51,7 +53,7 @@ class Floor(Peer):
             self._messages.insert(0, json.loads(body))
 
     def append(self, message: Values) -> None:
-        size = cost(message, COUNT)  # counted here, also if another in this process has counted it before
+        size = cost(message, COUNT)  # counted here, even if another part of this process counted it before
         row = (self.setting.session, size, json.dumps(message))
         self._db.execute("INSERT INTO message (session, tokens, body) VALUES (?, ?, ?)", row)
         self._messages.append(message)
@@ -80,7 +82,7 @@ class Floor(Peer):
 
 
 class SyncedFloor(Floor):
-    """The same, on the disk's platter before it returns."""
+    """The same, synced to disk before it returns."""
 
     synchronous = "FULL"
 
@@ -105,6 +107,6 @@ class WordIndex:
 
 
 class TrigramIndex(WordIndex):
-    """A bare FTS5 table of three characters each."""
+    """A bare FTS5 table of trigrams."""
 
     tokenizer = "trigram"

@@ -1,4 +1,4 @@
-"""Google's ADK: sessions in SQLite through `DatabaseSessionService`, the most recent events of them, and its memory."""
+"""Google ADK: sessions in SQLite through `DatabaseSessionService`, their most recent events, and its memory."""
 
 import itertools
 import json
@@ -20,13 +20,13 @@ from bench.traces import Values
 
 _OWNER = {"app_name": "bench", "user_id": "user"}
 _TIMES = (time.time() - 1e6 + number / 1_000 for number in itertools.count())
-"""Events are ordered by their time: each has one of its own."""
+"""Events are ordered by time, so each gets its own."""
 
 
 class Recent(AwaitedPeer):
     """`num_recent_events`, chosen from the budget; it counts events, not tokens.
 
-    As its runner does, the session is read when a turn begins, and what the turn adds comes on top.
+    As in its runner, the session is read when a turn starts, and the events of the turn are added to it.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -60,7 +60,7 @@ class Recent(AwaitedPeer):
         self.wait(self._service.append_event(self._session, message))
 
     def fill(self, messages: Sequence[Any]) -> None:
-        """Rows of its table: its one public way takes an event at a time."""
+        """Insert rows into its table: its public interface takes one event at a time."""
         self.wait(self._insert(messages))
         self._session = self._opened()
 

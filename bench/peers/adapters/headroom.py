@@ -12,7 +12,7 @@ logging.getLogger("headroom").setLevel(logging.ERROR)
 
 
 class Compressed(Peer):
-    """Everything, compressed anew for every call; the budget is given as the model's limit."""
+    """Compress everything again for every call; the budget is passed as the model's limit."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

@@ -1,4 +1,4 @@
-"""LangChain: `trim_messages` over a list in memory, with an exact and with its approximate counter, and summaries."""
+"""LangChain: `trim_messages` over a list in memory, with an exact and an approximate counter, and summaries."""
 
 import json
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from bench.peers.peer import Peer, Setting
 from bench.traces import Values, count
 
 SUMMARY_TOKENS = 300
-"""What the scripted model writes as a summary."""
+"""The summary that the scripted model writes."""
 
 
 def exact(messages: Iterable[Any]) -> int:
-    """The tokens of the benchmark's own count; texts that were counted once are looked up."""
+    """Return the tokens by the benchmark's own count; each text is counted once."""
     total = 0
     for message in messages:
         total += 4 + count(message.content if isinstance(message.content, str) else json.dumps(message.content))
@@ -27,7 +27,7 @@ def exact(messages: Iterable[Any]) -> int:
 
 
 class Trimmed(Peer):
-    """`trim_messages` as its documentation advises for chats: the last messages, beginning with a human one."""
+    """`trim_messages` as its documentation advises for chats: the last messages, starting with a human message."""
 
     counter: ClassVar[Any] = staticmethod(exact)
 
@@ -42,7 +42,7 @@ class Trimmed(Peer):
         self.messages.append(message)
 
     def trim(self, messages: list[Any]) -> Any:
-        """The newest of these messages that fit."""
+        """Return the newest of these messages that fit."""
         return trim_messages(
             messages,
             max_tokens=self.setting.budget,
@@ -60,15 +60,15 @@ class Trimmed(Peer):
 
 
 class Estimated(Trimmed):
-    """The same with the counter that LangChain brings along."""
+    """The same with LangChain's own counter."""
 
     counter = staticmethod(count_tokens_approximately)
 
 
 class Summarized(Trimmed):
-    """`SummarizationMiddleware`: at 80 % of the room the oldest messages become a summary, 30 % stay as they are.
+    """`SummarizationMiddleware`: at 80 % of the room the oldest messages become a summary; 30 % stay unchanged.
 
-    A scripted model writes the summary: the first words of what it is given. What it reads and writes is spent too.
+    A scripted model writes the summary: the first words of its input. Its input and output count as spent tokens.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -93,7 +93,7 @@ class Summarized(Trimmed):
     def render(self) -> Any:
         change = self._middleware.before_model({"messages": self.messages}, None)
         if change is not None:
-            self.messages = change["messages"][1:]  # the first of them says that all others are replaced
+            self.messages = change["messages"][1:]  # the first message replaces all others
         return [*self._system, *self.messages]
 
     def spent(self) -> int:

@@ -1,4 +1,4 @@
-"""LangGraph: a graph with a SQLite checkpointer is invoked for every message, and its node trims as LangChain does."""
+"""LangGraph: a graph with a SQLite checkpointer is invoked for every message; its node trims as LangChain does."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from bench.peers.peer import Setting
 
 
 class State(TypedDict):
-    """What the checkpointer keeps."""
+    """The state in the checkpoints."""
 
     messages: Annotated[list[Any], add_messages]
 
 
 class Graph(Trimmed):
-    """One node, which makes the list that a model would be called with."""
+    """One node, which builds the list for a model call."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

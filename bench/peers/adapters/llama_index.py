@@ -18,7 +18,7 @@ _encode_once = cache(encode)
 
 
 class _Chat(AwaitedPeer):
-    """What both have in common: their messages."""
+    """The message conversion of both."""
 
     def native(self, message: Values) -> Any:
         beside = {field: message[field] for field in _BESIDE if message.get(field)}
@@ -33,7 +33,7 @@ class _Chat(AwaitedPeer):
 
 
 class Stored(_Chat):
-    """`Memory`; all of the room is for the history (by default 70 % of it)."""
+    """`Memory`; the history gets all of the room (70 % by default)."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -70,7 +70,7 @@ class Stored(_Chat):
 
 
 class Buffer(_Chat):
-    """`ChatMemoryBuffer`. It counts the joined history, so that no count can be kept."""
+    """`ChatMemoryBuffer`. It counts the joined history, so counts cannot be cached."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

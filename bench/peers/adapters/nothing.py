@@ -1,4 +1,4 @@
-"""No management at all: everything is sent, whatever it costs and whether or not the model can take it."""
+"""No management: everything is sent, whatever it costs and whether or not it fits."""
 
 from bench.peers.peer import Peer, Setting
 from bench.traces import Values

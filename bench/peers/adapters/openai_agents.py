@@ -1,7 +1,7 @@
-"""The OpenAI Agents SDK: a session in SQLite. It knows no tokens: its limit counts items; without one it gives all.
+"""OpenAI Agents SDK: a session in SQLite. Its limit counts items, not tokens; without a limit it returns everything.
 
-As its runner does, the session is read when a turn begins, and what is left alone of calls dropped; what the turn adds
-comes on top.
+As in its runner, the session is read when a turn starts and unpaired calls are dropped; the items of the turn are added
+to it.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ class Limited(AwaitedPeer):
         self._list: list[Any] | None = None
 
     def limit(self) -> int | None:
-        """How many items the session gives."""
+        """The number of items that the session returns."""
         return self.setting.window
 
     def native(self, message: Values) -> list[Any]:
-        """Items of the Responses API: text and calls are items of their own."""
+        """Return items of the Responses API: text and calls are separate items."""
         if message["role"] == "tool":
             answer = {"type": "function_call_output", "call_id": message["tool_call_id"]}
             return [{**answer, "output": message["content"]}]
@@ -55,7 +55,7 @@ class Limited(AwaitedPeer):
         return list(self._list)
 
     def _begun(self, asked: list[Any]) -> list[Any]:
-        """What the runner sends as a turn begins."""
+        """Return the items that the runner sends when a turn starts."""
         sent, _ = self.wait(prepare_input_with_session(asked, self._session, None, self._settings))
         return list(sent)
 
@@ -85,7 +85,7 @@ class Limited(AwaitedPeer):
 
 
 class Whole(Limited):
-    """A session as it is, without one."""
+    """A session without a limit."""
 
     def limit(self) -> int | None:
         return None

@@ -1,4 +1,4 @@
-"""pydantic-ai: it brings no store. The whole history is dumped as JSON, and a slice keeps the recent messages."""
+"""pydantic-ai: it has no store. The whole history is dumped as JSON, and a slice keeps the recent messages."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from bench.traces import Values
 
 
 class Dumped(Peer):
-    """Both as its documentation shows them."""
+    """Both as its documentation shows."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

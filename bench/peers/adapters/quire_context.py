@@ -1,4 +1,4 @@
-"""quire, through its public names, as a user of `quire.open` has it."""
+"""quire through its public names, as used with `quire.open`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from bench.traces import Values
 
 
 class Quire(Peer):
-    """A context in one SQLite file; for many sessions, a library of them."""
+    """A context in one SQLite file, or a library for many sessions."""
 
     durability: ClassVar[Literal["normal", "full"]] = "normal"
 
@@ -50,20 +50,20 @@ class Quire(Peer):
 
 
 class SyncedQuire(Quire):
-    """The same, on the disk's platter before `add` returns."""
+    """The same, synced to disk before `add` returns."""
 
     durability = "full"
 
 
 class QuireSearch:
-    """Texts as messages of one context, found with `find`."""
+    """Texts as messages of one context, searched with `find`."""
 
     def __init__(self, folder: Path) -> None:
         self._ctx = quire.open(folder / "quire.db", "texts")
 
     def take(self, texts: Sequence[str]) -> None:
         self._ctx.import_messages({"role": "user", "content": text} for text in texts)
-        self._ctx.find("ready")  # the index catches up when it is first asked
+        self._ctx.find("ready")  # the index is updated by the first query
 
     def find(self, query: str) -> list[str]:
         return [self._ctx.pages.detail(hit.index) for hit in self._ctx.find(query, limit=10)]

@@ -1,4 +1,4 @@
-"""Semantic Kernel: a chat history that its truncation reducer cuts to so many messages. What it cuts is gone."""
+"""Semantic Kernel: a chat history that its truncation reducer cuts to a number of messages. Cut messages are lost."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from bench.peers.peer import AwaitedPeer, Setting, call_of
 from bench.traces import Values
 
 THRESHOLD = 0.25
-"""The share of the window by which the history may grow before it is cut."""
+"""The share of the window by which the history can grow before it is cut."""
 
 
 class Reduced(AwaitedPeer):

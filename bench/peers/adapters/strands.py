@@ -1,4 +1,4 @@
-"""Strands: an agent with a session in files, one for each message, and a sliding window that counts messages."""
+"""Strands: an agent with a session in files, one per message, and a sliding window that counts messages."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ class _Silent(Model):  # type: ignore[misc]
 
 
 class Sliding(Peer):
-    """What the agent's loop does with every message, and when a turn ends: within one nothing is cut."""
+    """Do what the agent's loop does with every message, and at the end of a turn; within a turn nothing is cut."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

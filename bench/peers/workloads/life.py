@@ -1,4 +1,4 @@
-"""An agent's life: recorded conversations replayed, with a list for the model at every call that it was asked."""
+"""Replay recorded conversations and build the list for the model at every model call."""
 
 import statistics
 import time
@@ -16,7 +16,7 @@ from bench.traces import Values, count
 
 @dataclass
 class Life:
-    """What the calls of some conversations came to."""
+    """The totals of the calls of some conversations."""
 
     budget: int
     calls: int = 0
@@ -29,7 +29,7 @@ class Life:
     seconds: list[float] = field(default_factory=list)
 
     def see(self, before: list[Values], now: list[Values], newest: Values) -> None:
-        """One list that goes to the model."""
+        """Add one list that goes to the model."""
         faults = broken(now, newest, self.budget)
         self.calls += 1
         self.tokens += (sent := tokens(now))
@@ -39,7 +39,7 @@ class Life:
         self.faults.update(faults)
 
     def told(self) -> dict[str, Any]:
-        """All of it, for the results."""
+        """Return the totals for the results."""
         return {
             "calls": self.calls,
             "tokens": self.tokens + self.spent,
@@ -55,7 +55,7 @@ class Life:
 
 
 def measure(kind: type[Peer], folder: Path, *, corpus: str, budgets: list[int], most: int = 0) -> dict[str, Any]:
-    """For every budget, the conversations of a corpus that do not fit it; at most `most` of them if it is given."""
+    """Replay, for every budget, the conversations of a corpus that do not fit it; at most `most` of them if given."""
     mean, found = corpora.mean(corpus), {}
     for budget in budgets:
         life = Life(budget)
@@ -67,7 +67,9 @@ def measure(kind: type[Peer], folder: Path, *, corpus: str, budgets: list[int], 
 
 
 def _replay(peer: Peer, talk: Talk, life: Life) -> None:
-    """The model is called when the newest message is not its own. What it said before is appended in that time too."""
+    """Replay one conversation. The model is called when the newest message is not its own; appending its last reply
+    counts.
+    """
     before: list[Values] = []
     seconds = 0.0
     count.cache_clear()

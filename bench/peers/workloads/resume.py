@@ -1,4 +1,4 @@
-"""A resume: a fresh process opens a long conversation and makes the list for the model."""
+"""Measure a resume: a new process opens a long conversation and builds the list for the model."""
 
 import resource
 import time
@@ -15,7 +15,7 @@ BUDGET = 8_000
 
 
 def build(kind: type[Peer], folder: Path, *, messages: int) -> dict[str, Any]:
-    """Store the conversation, as a process before had it."""
+    """Store the conversation, as an earlier process left it."""
     peer = kind(_setting(folder))
     history = [peer.native(message) for message in conversation(messages)]
     peer.fill(history[:-1])
@@ -26,7 +26,7 @@ def build(kind: type[Peer], folder: Path, *, messages: int) -> dict[str, Any]:
 
 
 def measure(kind: type[Peer], folder: Path) -> dict[str, Any]:
-    """Milliseconds from opening to the list, and the most memory it took."""
+    """Return the milliseconds from opening to the list, and the peak memory."""
     warm_up(kind)
     setting = _setting(folder)
     before = _forget_peak()
@@ -37,7 +37,7 @@ def measure(kind: type[Peer], folder: Path) -> dict[str, Any]:
 
 
 def warm_up(kind: type[Peer]) -> None:
-    """A short conversation elsewhere: what is imported or loaded late is there when the clock starts."""
+    """Resume a short conversation first, so that late imports are done when the clock starts."""
     with TemporaryDirectory() as elsewhere:
         build(kind, Path(elsewhere), messages=20)
 
@@ -47,14 +47,14 @@ def _setting(folder: Path) -> Setting:
 
 
 def _forget_peak() -> float:
-    """The memory this process has; its peak is counted anew from here on, where the system can do that."""
+    """Return the memory of this process and reset its peak, where the system supports that."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return _peak()
 
 
 def _peak() -> float:
-    """The most memory this process had, in megabytes."""
+    """Return the peak memory of this process in megabytes."""
     with suppress(OSError):
         status = Path("/proc/self/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) / 1_024

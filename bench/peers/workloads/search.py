@@ -1,4 +1,4 @@
-"""Search over many short texts, English and Chinese, against a scan that knows what there is to find."""
+"""Measure search over many short texts, English and Chinese, against a scan that finds all matches."""
 
 import re
 import statistics
@@ -26,7 +26,7 @@ _REPEATS = 5
 
 
 def measure(kind: type[Searcher], folder: Path, *, texts: int) -> dict[str, Any]:
-    """Seconds to store and index, and for every query the median time, the hits and what a scan finds, at most ten."""
+    """Return the seconds to store and index, and for each query the median time, the hits and the matches of a scan."""
     corpus = made(texts)
     searcher = kind(folder)
     start = time.perf_counter()
@@ -49,7 +49,7 @@ def _asked(searcher: Searcher, query: str, corpus: list[str]) -> dict[str, Any]:
 
 
 def has_all(text: str, query: str) -> bool:
-    """Whether a text has every word of a query: letters and digits as a whole, Chinese anywhere."""
+    """Return True if a text has every word of a query: letters and digits as whole words, Chinese anywhere."""
     return all(re.search(_pattern(word), text, re.IGNORECASE) for word in query.split())
 
 
@@ -61,7 +61,7 @@ def _pattern(word: str) -> str:
 
 
 def made(texts: int) -> list[str]:
-    """Sentences of recorded conversations, each with a number of its own, and as many in Chinese."""
+    """Return numbered sentences of recorded conversations, and as many in Chinese."""
     chance = Random(5)
     spoken = [message["content"][:400] for message in conversation(3_000) if message["content"]]
     english = (f"{spoken[number % len(spoken)]} #{number}" for number in range(texts // 2))

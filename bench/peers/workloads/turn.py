@@ -1,4 +1,4 @@
-"""A turn: one message appended, durably where there is a store, and the list for the model made."""
+"""Measure one turn: a message is appended, durably where there is a store, and the list for the model is built."""
 
 import statistics
 import time
@@ -12,16 +12,16 @@ from bench.peers.peer import Peer, Setting
 from bench.traces import conversation, count, system
 
 LAST = 200
-"""Turns that count, at the end of the conversation."""
+"""The number of measured turns at the end of the conversation."""
 
 _LEAST = 3
 
 
 def measure(kind: type[Peer], folder: Path, *, messages: int, budget: int, seconds: float) -> dict[str, Any]:
-    """Medians of the last turns, of the peer and, right before and after, of the raw floor.
+    """Return the medians of the last turns of the peer and, directly before and after, of the raw floor.
 
-    The peer goes through the whole conversation if that takes less than `seconds`; if it takes longer, the rest is
-    filled in bulk, and as many of the last turns are measured as that time allows.
+    The peer runs through the whole conversation if that takes less than `seconds`. Otherwise the rest is filled in
+    bulk, and as many of the last turns are measured as the time allows.
     """
     history = conversation(messages)
     last = min(LAST, messages // 2)
@@ -33,7 +33,7 @@ def measure(kind: type[Peer], folder: Path, *, messages: int, budget: int, secon
     half = len(history) - last // 2
     least = _timed(floor, history[-last:half], seconds)
     turns = sorted(_timed(peer, given[-last:], seconds))
-    least += _timed(floor, history[half:], seconds)  # before and after: the machine is not always equally fast
+    least += _timed(floor, history[half:], seconds)  # before and after: the speed of the machine varies
     peer.close()
     floor.close()
     median = statistics.median(turns)
@@ -52,7 +52,7 @@ def _opened(kind: type[Peer], folder: Path, budget: int) -> Peer:
 
 
 def _arrived(peer: Peer, messages: Sequence[Any], seconds: float) -> bool:
-    """Bring the peer there, turn by turn while there is time; whether there was time for all."""
+    """Fill the peer's session, turn by turn while there is time; return True if there was time for all turns."""
     count.cache_clear()
     until = time.perf_counter() + seconds
     for reached, message in enumerate(messages):
@@ -65,7 +65,7 @@ def _arrived(peer: Peer, messages: Sequence[Any], seconds: float) -> bool:
 
 
 def _timed(peer: Peer, messages: Sequence[Any], seconds: float) -> list[float]:
-    """Seconds of some turns, of as many as there is time for."""
+    """Return the seconds of as many turns as there is time for."""
     until = time.perf_counter() + seconds
     found: list[float] = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""Two processes write many sessions into one store at once: how fast, what is refused, and what is lost."""
+"""Two processes write many sessions into one store at once: measure the rate, the refused and the lost messages."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ BUDGET = 8_000
 
 
 def write(kind: type[Peer], folder: Path, *, writer: int, sessions: int, seconds: float) -> dict[str, Any]:
-    """Write session after session, once told to begin, and say what was acknowledged."""
+    """Write session after session after the start signal, and report the acknowledged messages."""
     warm_up(kind)
     history = conversation(MESSAGES)
     peer: Peer | None = None
@@ -50,7 +50,7 @@ def write(kind: type[Peer], folder: Path, *, writer: int, sessions: int, seconds
 
 
 def check(kind: type[Peer], folder: Path, *, acknowledged: str) -> dict[str, Any]:
-    """How many acknowledged messages a fresh process does not find."""
+    """Return the number of acknowledged messages that a new process does not find."""
     lost = 0
     peer: Peer | None = None
     for session, count in json.loads(Path(acknowledged).read_text()).items():
