@@ -84,13 +84,15 @@ def ready_writer(url: str, name: str, carried: int) -> Callable[[], object]:
     """Sends the statements of the same operations, all made beforehand."""
     import psycopg
 
-    from quire.storage.postgres.commit import Writer, changes_of
+    from quire.storage.postgres.commit import CommitBuilder, merge_writes
 
-    writer = Writer('"quire"', "", 5_000, full=False)
+    builder = CommitBuilder('"quire"', "", 5_000, full=False)
     statements = [
         statement
         for number, commit in enumerate(_commits(_READY))
-        for statement in writer.statements(name, commit, number.to_bytes(16), changes_of(commit.writes), limited=False)
+        for statement in builder.statements(
+            name, commit, number.to_bytes(16), merge_writes(commit.writes), limited=False
+        )
     ]
     db = psycopg.connect(url, autocommit=True)
     waiting = iter(statements)

@@ -16,7 +16,7 @@ from quire import Library, PostgresStorage, SQLiteStorage, StorageFailure
 from quire.maintenance.doctor import Diagnosis, doctor
 from quire.search.indexing import pages_from
 from quire.search.page_text import document
-from quire.storage.postgres.connection import parse
+from quire.storage.postgres.address import parse
 from tests.servers.postgres import postgres_url
 from tests.talks import new_talk
 

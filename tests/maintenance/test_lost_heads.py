@@ -13,7 +13,8 @@ import quire
 from quire import Context, Corrupt, Library, MemoryStorage, NoSuchContext, PostgresStorage, S3Storage, migrate
 from quire.core.records import encode_record
 from quire.storage.base import BODY, JOURNAL, TALLY, Put
-from quire.storage.postgres.connection import Session, parse
+from quire.storage.postgres.address import parse
+from quire.storage.postgres.connection import Session
 from quire.testing.case import contents
 from tests.maintenance.test_damage import flipped
 from tests.maintenance.test_doctor import patch

@@ -10,7 +10,7 @@ import pytest
 
 import quire
 from quire import Context, Library, PostgresStorage, S3Storage, Storage
-from quire.storage.postgres.connection import parse
+from quire.storage.postgres.address import parse
 from quire.testing.case import contents
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, open_s3

@@ -1,6 +1,6 @@
 """Many processes on one store, killed at random, or two that do things to one context at the same moment.
 
-Run by `test_postgres_crowds.py` as a program of its own, which has no threads and so can fork. Prints JSON.
+Run by `test_postgres_concurrency.py` as a program of its own, which has no threads and so can fork. Prints JSON.
 
     crowding.py write URL WRITERS OPERATIONS KILLS SEED [apart]    all on one context, or each on its own
     crowding.py race URL TURNS

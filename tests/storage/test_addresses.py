@@ -14,7 +14,7 @@ import quire
 from quire.cli import main
 from quire.errors import InvalidValue, QuireError
 from quire.storage.base import is_no_path, veiled
-from quire.storage.postgres.connection import parse
+from quire.storage.postgres.address import parse
 from quire.storage.urls import masked, open_storage
 
 PIECES = ("hUntErA", "hUntErB", "hUntErC")

@@ -57,7 +57,7 @@ def masked(where: object) -> str:
 
             return place_of(text)
         if _scheme(where) in _POSTGRES:
-            from quire.storage.postgres.connection import parse
+            from quire.storage.postgres.address import parse
 
             return parse(text).name
     except InvalidValue:

@@ -1,7 +1,7 @@
-"""The PostgreSQL backend: many contexts, many machines, one database.
+"""The PostgreSQL backend: many contexts and many machines share one database.
 
-Nothing here depends on a session: every statement stands alone or in one transaction, so a transaction-pooling proxy
-may stand in between. The driver is imported when a storage is opened.
+No statement depends on a session: each one is complete or runs in one transaction. A transaction-pooling proxy may
+therefore sit between quire and the server. The driver is imported when a storage is opened.
 """
 
 from quire.storage.postgres.storage import PostgresStorage

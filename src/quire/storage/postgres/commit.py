@@ -1,7 +1,7 @@
-"""A commit as one statement: the head moves if it is where the writer saw it, and only then everything else happens.
+"""Builds a commit as one statement. It checks the version and moves the head; only then do its writes apply.
 
-One statement is one round trip and one transaction. Of several writes to one record only what they come to is sent, so
-their order does not matter any more.
+One statement is one round trip and one transaction. Several writes to one record are merged into one before they are
+sent, so the order of writes does not matter to the server.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from quire.errors import InvalidValue, short_repr
 from quire.storage.base import FAMILIES, IMMUTABLE, Commit, Family, Patch, Put, Write
 from quire.storage.postgres.schema import CODES
 
-_FEW = 24
-"""So many rows are spelled out, which PostgreSQL plans and runs faster; more go as arrays."""
-_MOST_BYTES = 64 << 20
-_MOST_ROWS = 20_000
-"""A statement larger than this is several in one transaction: PostgreSQL takes no message of more than a gigabyte."""
+_MAX_INLINE_ROWS = 24
+"""Up to this number, rows are parameters of their own, which PostgreSQL plans and runs faster than arrays."""
+_MAX_BYTES = 64 << 20
+_MAX_ROWS = 20_000
+"""Larger commits become several statements in one transaction: PostgreSQL rejects messages above one gigabyte."""
 
 _LIMITS: Final = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %s, true) AS lock{full})"
 _FULL: Final = ", set_config('synchronous_commit', 'on', true) AS sync"
@@ -27,8 +27,8 @@ _CREATE: Final = """moved AS (INSERT INTO {q}.context (tenant, name, version, he
     ON CONFLICT DO NOTHING RETURNING id)"""
 _MOVE: Final = """moved AS (UPDATE {q}.context SET version = %s, head = %b, commit_id = %b{limited}
     tenant = %s AND name = %s AND version = %s{seen} RETURNING id)"""
-_MINE: Final = "moved AS (SELECT id FROM {q}.context WHERE tenant = %s AND name = %s AND commit_id = %b)"
-"""The context, if this very commit moved its head before in the same transaction."""
+_MOVED: Final = "moved AS (SELECT id FROM {q}.context WHERE tenant = %s AND name = %s AND commit_id = %b)"
+"""The context, if this commit moved its head earlier in the same transaction."""
 _PUT: Final = """put AS (INSERT INTO {q}.record (context, family, key, grp, ord, value)
     SELECT id, new.family, new.key, nullif(new.grp, -1), new.ord, new.value FROM moved, {rows}
     ON CONFLICT (context, family, key) DO UPDATE SET grp = excluded.grp, ord = excluded.ord, value = excluded.value)"""
@@ -44,7 +44,7 @@ Sql = tuple[str, list[Any]]
 
 
 class Changes(Struct):
-    """What a commit's writes come to: rows to put, values to patch, records to delete, and shared ones to let go of."""
+    """The merged writes of a commit: rows to put, values to patch, records to delete, immutable records to erase."""
 
     puts: list[Row]
     patches: list[Row]
@@ -60,21 +60,21 @@ class Changes(Struct):
         return len(self.puts) + len(self.patches) + len(self.deletes)
 
 
-def changes_of(writes: Sequence[Write]) -> Changes:
-    """What the writes come to, applied in their order. Raises `InvalidValue` for a family that is none."""
+def merge_writes(writes: Sequence[Write]) -> Changes:
+    """Return the net effect of writes applied in order. Raises `InvalidValue` for an unknown family."""
     last: dict[tuple[Family, int], Write] = {}
     for write in writes:
-        place = (write.family, write.key)
-        before = last.get(place)
+        record = (write.family, write.key)
+        before = last.get(record)
         if not isinstance(write, Patch) or before is None or isinstance(before, Patch):
-            last[place] = write
+            last[record] = write
         elif isinstance(before, Put):
-            last[place] = Put(write.family, write.key, write.value, before.group, before.order)
+            last[record] = Put(write.family, write.key, write.value, before.group, before.order)
     changes = Changes([], [], [], [])
     for write in last.values():
         code = CODES.get(write.family)
         if code is None:
-            raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
+            raise InvalidValue(f"is {short_repr(write.family)}; use one of {', '.join(FAMILIES)}.", argument="family")
         if isinstance(write, Put):
             group = -1 if write.group is None else write.group
             changes.puts.append((code, write.key, group, write.order, write.value))
@@ -87,8 +87,8 @@ def changes_of(writes: Sequence[Write]) -> Changes:
     return changes
 
 
-class Writer:
-    """Makes statements for one tenant of one schema."""
+class CommitBuilder:
+    """Builds the statements of commits for one tenant of one schema."""
 
     def __init__(self, schema: str, tenant: str, lock_milliseconds: int, *, full: bool) -> None:
         self._schema = schema
@@ -100,21 +100,21 @@ class Writer:
     def statements(
         self, context: str, commit: Commit, commit_id: bytes, changes: Changes, *, limited: bool = True
     ) -> Iterator[Sql]:
-        """The commit; the first statement moves the head and gives its number, or no row if it is elsewhere.
+        """Yield the statements of a commit. The first one returns the context's number, or no row on a conflict.
 
-        `limited` has it set its own limits, on a connection that has none.
+        With `limited`, it sets a lock timeout, for connections that have none.
         """
         head, values = self._head(context, commit, commit_id, limited or self._full)
-        if changes.rows <= _MOST_ROWS and changes.size <= _MOST_BYTES:
-            yield self._with(head, values, changes)
+        if changes.rows <= _MAX_ROWS and changes.size <= _MAX_BYTES:
+            yield self._statement(head, values, changes)
             return
-        yield self._with(head, values, Changes([], [], [], []))
+        yield self._statement(head, values, Changes([], [], [], []))
         yield from self.parts(context, commit_id, changes)
 
     def parts(self, context: str, commit_id: bytes, changes: Changes) -> Iterator[Sql]:
-        """The writes alone, for a head that this commit moved before in the same transaction."""
-        for part in _parted(changes):
-            yield self._with(_MINE, [self._tenant, context, commit_id], part)
+        """Yield the writes without the head, which this commit moved earlier in the same transaction."""
+        for part in _split(changes):
+            yield self._statement(_MOVED, [self._tenant, context, commit_id], part)
 
     def _head(self, context: str, commit: Commit, commit_id: bytes, limited: bool) -> tuple[str, list[Any]]:
         values: list[Any] = [self._patience] if limited else []
@@ -126,22 +126,23 @@ class Writer:
             values.append(commit.seen)
         return _move(limits, bool(commit.seen)), values
 
-    def _with(self, head: str, values: list[Any], changes: Changes) -> Sql:
+    def _statement(self, head: str, values: list[Any], changes: Changes) -> Sql:
         tables = (changes.puts, changes.patches, changes.deletes)
-        more = list(values)
+        parameters = list(values)
         for rows in tables:
-            if len(rows) <= _FEW:
+            if len(rows) <= _MAX_INLINE_ROWS:
                 for row in rows:
-                    more += row
+                    parameters += row
             else:
-                more += map(list, zip(*rows, strict=True))
-        return _text(head, self._schema, *(min(len(rows), _FEW + 1) for rows in tables)), more
+                parameters += map(list, zip(*rows, strict=True))
+        counts = (min(len(rows), _MAX_INLINE_ROWS + 1) for rows in tables)
+        return _build_text(head, self._schema, *counts), parameters
 
 
 @lru_cache
 def _create(limits: str) -> str:
-    made = _CREATE.replace("{limited}", " FROM limits WHERE lock IS NOT NULL" if limits else "")
-    return f"{limits}, {made}" if limits else made
+    created = _CREATE.replace("{limited}", " FROM limits WHERE lock IS NOT NULL" if limits else "")
+    return f"{limits}, {created}" if limits else created
 
 
 @lru_cache
@@ -152,8 +153,8 @@ def _move(limits: str, seen: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _text(head: str, schema: str, puts: int, patches: int, deletes: int) -> str:
-    """A statement with so many rows of each kind; one row more than a few means an array of any length."""
+def _build_text(head: str, schema: str, puts: int, patches: int, deletes: int) -> str:
+    """Return a statement with this many rows of each kind; `_MAX_INLINE_ROWS + 1` means arrays of any length."""
     parts = [head]
     for sql, names, count in (
         (_PUT, ("family", "key", "grp", "ord", "value"), puts),
@@ -161,28 +162,28 @@ def _text(head: str, schema: str, puts: int, patches: int, deletes: int) -> str:
         (_DELETE, ("family", "key"), deletes),
     ):
         if count:
-            parts.append(sql.replace("{rows}", _rows(names, count)))
+            parts.append(sql.replace("{rows}", _rows_table(names, count)))
     return f"WITH {', '.join(parts)} SELECT id FROM moved".replace("{q}", schema)
 
 
-def _rows(names: tuple[str, ...], count: int) -> str:
-    """Rows as a table called `new`: spelled out, or as arrays if they are many."""
+def _rows_table(names: tuple[str, ...], count: int) -> str:
+    """Return the SQL of a table `new` with the rows, inline or from arrays."""
     columns = ", ".join(names)
-    if count > _FEW:
+    if count > _MAX_INLINE_ROWS:
         arrays = ", ".join(f"%b::{_TYPES[name]}[]" for name in names)
         return f"unnest({arrays}) AS new ({columns})"
     first = ", ".join(f"%b::{_TYPES[name]}" for name in names)
     return f"(VALUES {', '.join([f'({first})'] * count)}) AS new ({columns})"
 
 
-def _parted(changes: Changes) -> Iterator[Changes]:
-    """The same changes in portions of bearable size."""
+def _split(changes: Changes) -> Iterator[Changes]:
+    """Yield the same changes in parts that fit one statement each."""
     part, size = Changes([], [], [], []), 0
-    for of, rows in (("puts", changes.puts), ("patches", changes.patches), ("deletes", changes.deletes)):
+    for kind, rows in (("puts", changes.puts), ("patches", changes.patches), ("deletes", changes.deletes)):
         for row in rows:
-            getattr(part, of).append(row)
+            getattr(part, kind).append(row)
             size += sum(len(value) for value in row if isinstance(value, bytes))
-            if part.rows >= _MOST_ROWS or size >= _MOST_BYTES:
+            if part.rows >= _MAX_ROWS or size >= _MAX_BYTES:
                 yield part
                 part, size = Changes([], [], [], []), 0
     if part.rows:

@@ -1,26 +1,22 @@
-"""Whose the records of a schema are: those of a context without the row that names it, and those of nobody.
-
-Each context is found by one step in the primary key of the records, however many it has.
-
-Examining the PostgreSQL backend's search index: its tables, and its rows against the documents they should hold.
-"""
+"""Integrity checks of a schema: records without a context, and the search index."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
-
-from psycopg import errors
+from typing import Final
 
 from quire.errors import QuireError
 from quire.storage.base import JOURNAL, Symptom
-from quire.storage.postgres.connection import Row, Session
-from quire.storage.postgres.migrations import MISSING, make_search
-from quire.storage.postgres.schema import CLEAR_GONE, CLEAR_SEARCH, CODES
-from quire.storage.postgres.search import STATE, VECTOR, WIDE, allowed, mark, portions
+from quire.storage.postgres.connection import Db, Row, Session
+from quire.storage.postgres.schema import (
+    CLEAR_GONE,
+    CLEAR_SEARCH,
+    CODES,
+    DENIED,
+    MISSING,
+    create_search_tables,
+    sqlstate,
+)
+from quire.storage.postgres.search import STATE, VECTOR, WIDE, batch_rows, checking_access, context_term
 from quire.storage.search_protocol import Document, Misshapen, Sizes, Standing
-
-if TYPE_CHECKING:
-    from quire.storage.postgres.connection import Db, Session
-
 
 _UNNAMED: Final = """WITH RECURSIVE found (number) AS (
         (SELECT context FROM {q}.record ORDER BY context LIMIT 1)
@@ -28,7 +24,7 @@ _UNNAMED: Final = """WITH RECURSIVE found (number) AS (
         FROM found WHERE number IS NOT NULL)
     SELECT number, EXISTS (SELECT 1 FROM {q}.record WHERE context = number AND family = %s) FROM found
     WHERE number IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {q}.context WHERE id = number) ORDER BY number"""
-"""The numbers of contexts with records and without a name, and whether they have a history."""
+"""The numbers that have records and no row in `context`, and whether they have a journal. One index step each."""
 _READ: Final = """WITH RECURSIVE line (number) AS (
         SELECT origin FROM {q}.shared
         WHERE id = ANY(%s::bigint[]) OR EXISTS (SELECT 1 FROM {q}.context WHERE context.id = shared.id)
@@ -39,46 +35,46 @@ _CLEAR: Final = "DELETE FROM {q}.record WHERE context = %s"
 _LEAVE: Final = "DELETE FROM {q}.shared WHERE id = %s"
 
 
-def examine_owners(session: "Session", *, repair: bool) -> list[Symptom]:
-    """Contexts that lost their heads, which are left as they are, and rows of no context, which `repair` removes."""
+def examine_records(session: Session, *, repair: bool) -> list[Symptom]:
+    """Report contexts without a head, which are kept, and rows of no context, which `repair` removes."""
     unnamed: list[tuple[int, bool]] = [(row[0], row[1]) for row in session.read(_UNNAMED, (CODES[JOURNAL],))]
     if not unnamed:
         return []
-    lost = [number for number, has_history in unnamed if has_history]
-    read = {row[0] for row in session.read(_READ, (lost,))}
-    strays = [number for number, has_history in unnamed if not has_history and number not in read]
-    return [*map(_lost, lost), *_orphans(session, strays, repair)]
+    lost = [number for number, has_journal in unnamed if has_journal]
+    in_use = {row[0] for row in session.read(_READ, (lost,))}
+    orphans = [number for number, has_journal in unnamed if not has_journal and number not in in_use]
+    return [*map(_report_lost, lost), *_report_orphans(session, orphans, repair)]
 
 
-def _lost(number: int) -> Symptom:
-    text = f"A context has its records (number {number}), but not the row that names it and says where it stands."
+def _report_lost(number: int) -> Symptom:
+    text = f"Context number {number} has records, but the row with its name and version is missing."
     remedy = "Restore the row from a backup of the database, or the context from an exported file."
     return Symptom(code="head_lost", severity="error", where="table context", text=text, remedy=remedy)
 
 
-def _orphans(session: "Session", strays: list[int], repair: bool) -> list[Symptom]:
-    if not strays:
+def _report_orphans(session: Session, orphans: list[int], repair: bool) -> list[Symptom]:
+    if not orphans:
         return []
-    count = session.read(_COUNT, (strays,))[0][0]
+    count = session.read(_COUNT, (orphans,))[0][0]
     if repair:
-        session.transact(lambda db: _remove(session, db, strays))  # numbers are never used again
+        session.transact(lambda db: _remove(session, db, orphans))  # a number is never used again
     text, remedy = f"{count:,} rows belong to no context.", "repair=True removes them."
     return [
         Symptom(code="orphan_rows", severity="warning", where="table record", text=text, remedy=remedy, repaired=repair)
     ]
 
 
-def _remove(session: "Session", db: "Db", strays: list[int]) -> None:
-    for number in strays:
+def _remove(session: Session, db: Db, orphans: list[int]) -> None:
+    for number in orphans:
         for sql in (_CLEAR, _LEAVE, CLEAR_GONE, *CLEAR_SEARCH):
             db.execute(session.sql(sql).encode(), (number,))
 
 
-_HOLDS = """SELECT (SELECT count(*) FROM {q}.search WHERE context = %s), serial,
+_CONTENT: Final = """SELECT (SELECT count(*) FROM {q}.search WHERE context = %s), serial,
         ARRAY(SELECT block FROM {q}.search_size WHERE context = %s ORDER BY block),
         ARRAY(SELECT sizes FROM {q}.search_size WHERE context = %s ORDER BY block)
     FROM {q}.search_state WHERE context = %s"""
-_UNLIKE = f"""SELECT count(*)
+_COUNT_DIFFERENT: Final = f"""SELECT count(*)
     FROM unnest(%b::bigint[], %b::bool[], %b::text[], %b::text[], %b::text[], %b::text[])
         AS new (key, wide, body, name, description, parts)
     LEFT JOIN {{q}}.search AS old ON old.context = %s AND old.key = new.key
@@ -86,21 +82,21 @@ _UNLIKE = f"""SELECT count(*)
         OR old.parts <> new.parts OR old.terms <> {VECTOR}"""
 
 
-def examine(session: Session, *, repair: bool) -> list[Symptom]:
-    """What is wrong with the tables of the index; with `repair`, what is missing is made."""
+def examine_search(session: Session, *, repair: bool) -> list[Symptom]:
+    """Report missing tables of the search index. `repair` creates them."""
     if not session.read(MISSING)[0][0]:
         return []
-    text = "A table of it, or what leads to its terms, is missing. Searches fail or are slow; the pages are not touched"
-    remedy = "repair=True makes it, and the next search fills it; the role must be the owner of the schema."
+    text = "A table or the index on the terms is missing. Searches fail or are slow; the pages are not affected"
+    remedy = "repair=True creates it, and the next search fills it. The role must be the owner of the schema."
     repaired = False
     if repair:
         try:
-            make_search(session)
+            create_search_tables(session)
             repaired = True
         except QuireError as error:
-            if not isinstance(error.__cause__, errors.InsufficientPrivilege):
+            if sqlstate(error) not in DENIED:
                 raise
-            text += ", and this role may not make tables"
+            text += ", and this role may not create tables"
     return [
         Symptom(
             code="search_damaged",
@@ -114,7 +110,7 @@ def examine(session: Session, *, repair: bool) -> list[Symptom]:
 
 
 class PostgresCheck:
-    """One examination of the indexes in a schema."""
+    """A check of the search indexes in a schema."""
 
     def __init__(self, session: Session, number: Callable[[str], int]) -> None:
         self._session = session
@@ -122,51 +118,52 @@ class PostgresCheck:
 
     def differs(self, context: str, at: Standing, documents: Iterable[Document]) -> str:
         number = self._number(context)
-        with allowed():
+        with checking_access():
             found = self._session.read(STATE, (number,))
         if not found or Standing(*found[0][:3]) != at:
             return ""
         serial = found[0][3]
-        sizes, unlike = Sizes(), 0
+        sizes, different = Sizes(), 0
 
-        def noted() -> Iterator[Document]:
+        def measured() -> Iterator[Document]:
             for document in documents:
                 sizes.put(document.key, len(document.body))
                 yield document
 
-        for rows in portions(noted()):
-            unlike += self._unlike(number, rows)
-        return self._told(number, serial, sizes, unlike)
+        for rows in batch_rows(measured()):
+            different += self._count_different(number, rows)
+        return self._compare(number, serial, sizes, different)
 
     def rest(self) -> str:
-        return ""  # contexts have their own rows: nothing is common to them but the tables
+        return ""  # contexts share nothing but the tables
 
     def make_anew(self) -> None:
-        with allowed():
-            make_search(self._session, empty=True)
+        with checking_access():
+            create_search_tables(self._session, empty=True)
 
-    def _unlike(self, number: int, rows: list[Row]) -> int:
-        """How many of these documents stand there otherwise, or not at all."""
-        fields = map(list, zip(*rows, strict=True))
-        return int(self._session.read(_UNLIKE, (*fields, number, mark(number), WIDE, mark(number)))[0][0])
+    def _count_different(self, number: int, rows: list[Row]) -> int:
+        """Return how many of these documents are missing in the index or differ there."""
+        fields, term = map(list, zip(*rows, strict=True)), context_term(number)
+        return int(self._session.read(_COUNT_DIFFERENT, (*fields, number, term, WIDE, term))[0][0])
 
-    def _told(self, number: int, serial: int, sizes: Sizes, unlike: int) -> str:
-        found = self._session.read(_HOLDS, (number,) * 4)
+    def _compare(self, number: int, serial: int, sizes: Sizes, different: int) -> str:
+        """Return a difference between the index and the documents, or ""; also "" if the index moved on."""
+        found = self._session.read(_CONTENT, (number,) * 4)
         if not found or found[0][1] != serial:
             return ""
-        kept, _, blocks, values = found[0]
-        there = sum(1 for _ in sizes.keys())  # noqa: SIM118 - not a dict
-        if kept != there:
-            return f"it holds {kept:,} pages where {there:,} can be found"
-        if unlike:
-            return f"it holds {unlike:,} pages with other terms than they have"
-        noted = Sizes()
+        indexed, _, blocks, values = found[0]
+        expected = sum(1 for _ in sizes.keys())  # noqa: SIM118 - not a dict
+        if indexed != expected:
+            return f"it has {indexed:,} pages instead of {expected:,}"
+        if different:
+            return f"it has {different:,} pages with other terms than the pages have"
+        stored = Sizes()
         try:
-            noted.load(dict(zip(blocks, values, strict=True)))
+            stored.load(dict(zip(blocks, values, strict=True)))
         except Misshapen as error:
             return str(error)
-        return "" if _filled(noted) == _filled(sizes) else "it notes bodies of another length than they have"
+        return "" if _by_key(stored) == _by_key(sizes) else "it has bodies of another length than the pages have"
 
 
-def _filled(sizes: Sizes) -> dict[int, int]:
+def _by_key(sizes: Sizes) -> dict[int, int]:
     return {key: sizes.get(key) for key in sizes.keys()}  # noqa: SIM118 - not a dict

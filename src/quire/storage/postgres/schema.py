@@ -1,11 +1,17 @@
-"""The PostgreSQL backend's tables and statements. `{q}` stands for the schema they are in.
+"""The tables of the PostgreSQL backend, their migrations, and the statements. `{q}` is replaced by the schema's name.
 
-A context has a number that is never used again. Its records stand in one table, by number, family and key.
+A context has a number that is never used again. One table holds the records of all contexts, by number, family and
+key. Opening a storage creates the tables in a new schema, migrates an older schema and rejects a newer one. This module
+does not need the driver.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from quire.errors import Corrupt, NewerFormat, QuireError, StorageFailure
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, Family
+
+if TYPE_CHECKING:
+    from quire.storage.postgres.connection import Db, Session
 
 CODES: Final[dict[Family, int]] = {
     "segment": 1,
@@ -20,11 +26,11 @@ CODES: Final[dict[Family, int]] = {
     "anchor": 10,
     "vector": 11,
 }
-"""What stands for a family in the tables: codes are appended and never changed."""
+"""The number of a family in the tables. New codes are appended; none is ever changed."""
 COPIED: Final = tuple(family for family in FAMILIES if family not in IMMUTABLE and family != JOURNAL)
-"""What a fork copies; the immutable families it shares."""
+"""The families that a fork copies. It shares the immutable ones and starts its own journal."""
 
-SEARCH: Final = """
+_SEARCH: Final = """
     CREATE TABLE {q}.search_state (
         context bigint PRIMARY KEY,
         version bigint NOT NULL,
@@ -46,14 +52,14 @@ SEARCH: Final = """
         parts text COLLATE "C" NOT NULL,
         PRIMARY KEY (context, key));
     CREATE INDEX search_terms ON {q}.search USING gin (terms) WITH (gin_pending_list_limit = 512);"""
-"""The search index: derived, so what is missing of it can be made anew."""
-MEND_SEARCH: Final = SEARCH.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS").replace(
+"""The search index. It is derived from the records, so a missing part can be created again."""
+SEARCH_TABLES: Final = ("search_state", "search_size", "search")
+_REPAIR_SEARCH: Final = _SEARCH.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS").replace(
     "CREATE INDEX", "CREATE INDEX IF NOT EXISTS"
 )
-SEARCH_TABLES: Final = ("search_state", "search_size", "search")
 
 MIGRATIONS: Final[tuple[str, ...]] = (
-    # 1: the first schema. Later steps are appended and never edited; the number of steps is the schema version.
+    # 1: the first schema. New steps are appended; none is ever edited. The number of steps is the schema version.
     """CREATE TABLE {q}.context (
         id bigint GENERATED ALWAYS AS IDENTITY,
         version bigint NOT NULL,
@@ -84,15 +90,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         family smallint NOT NULL,
         key bigint NOT NULL,
         PRIMARY KEY (context, family, key));"""
-    + SEARCH,
+    + _SEARCH,
 )
-"""A head moves with every commit: the room left beside it lets that happen in place, without touching an index."""
-
-META: Final = """CREATE TABLE {q}.meta (version integer NOT NULL, quire text NOT NULL)"""
+"""Every commit updates a row of `context`. The fill factor leaves room to update it in place, without an index."""
 
 LIMITS: Final = """SELECT set_config('lock_timeout', %s, true),
     set_config('idle_in_transaction_session_timeout', '60s', true)"""
-"""For one transaction: how long a lock is waited for, and how long the server waits for a client that went away."""
+"""For one transaction: how long to wait for a lock, and how long the server waits for a client that is gone."""
 
 FULL_LIMITS: Final = f"{LIMITS}, set_config('synchronous_commit', 'on', true)"
 
@@ -102,8 +106,8 @@ OPENED: Final = f"""WITH found AS MATERIALIZED ({HEAD})
     UNION ALL SELECT small.* FROM found, LATERAL (
         SELECT family, key, value, grp, ord FROM {{q}}.record
         WHERE context = found.id AND family = ANY (%s) LIMIT %s) AS small"""
-"""The head, marked by family 0, and the small records of its context up to a number of them."""
-STANDS: Final = "SELECT id, version, head, commit_id FROM {q}.context WHERE tenant = %s AND name = %s"
+"""The head, marked by family 0, and up to a number of small records of the context."""
+HEAD_AND_COMMIT: Final = "SELECT id, version, head, commit_id FROM {q}.context WHERE tenant = %s AND name = %s"
 CONTEXTS: Final = "SELECT name FROM {q}.context WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s"
 NEW_HEAD: Final = """INSERT INTO {q}.context (tenant, name, version, head, commit_id) VALUES (%s, %s, %s, %s, %s)
     ON CONFLICT DO NOTHING RETURNING id"""
@@ -115,9 +119,12 @@ GET: Final[dict[Family, str]] = {
 }
 
 
-def within(family: Family, *, reverse: bool) -> str:
-    """A stretch of records by key. This one and `GET` take for an immutable family the reader's number, and the rest
-    again: the rows may be another's, and gone for the reader."""
+def select_range(family: Family, *, reverse: bool) -> str:
+    """Return the statement that reads records by a range of keys.
+
+    For an immutable family, this statement and `GET` take the number of the reading context and the keys a second
+    time: the rows may belong to another context, and the reading context may have deleted them.
+    """
     left = _NOT_GONE.replace("{among}", "BETWEEN %s AND %s") if family in IMMUTABLE else ""
     return (
         "SELECT key, value, grp, ord FROM {q}.record WHERE context = %s AND family = %s AND key BETWEEN %s AND %s"
@@ -125,8 +132,8 @@ def within(family: Family, *, reverse: bool) -> str:
     )
 
 
-def members(*, reverse: bool, after: bool) -> str:
-    """The records of a group in their order."""
+def select_members(*, reverse: bool, after: bool) -> str:
+    """Return the statement that reads the records of a group in order."""
     order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
     place = f" AND (ord, key) {beyond} (%s, %s)" if after else ""
     return (
@@ -153,12 +160,12 @@ END_OF: Final = "SELECT coalesce(max(key) + 1, 0) FROM {q}.record WHERE context 
 BOUNDS: Final = """SELECT greatest(
         (SELECT max({family}) FROM {q}.shared WHERE origin = %s),
         (SELECT {family} FROM {q}.shared WHERE id = %s), 0)"""
-"""The key below which a context's records of an immutable family are read by others, or are another's."""
+"""The key below which other contexts read records of this one, or this one reads records of another."""
 LENT: Final = "SELECT coalesce(max(body), 0), coalesce(max(message), 0), count(*) FROM {q}.shared WHERE origin = %s"
 
 DROP: Final = "DELETE FROM {q}.context WHERE tenant = %s AND name = %s AND (%s::bigint IS NULL OR id = %s) RETURNING id"
 LOCK_LINE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('{q}', %s))"
-"""Who takes rows away from a line of forks does so alone. It ends with the transaction."""
+"""Held until the end of a transaction that removes rows which forks may share."""
 CLEAR: Final = """DELETE FROM {q}.record WHERE context = %s
     AND NOT (family = %s AND key < %s) AND NOT (family = %s AND key < %s)"""
 CLEAR_GONE: Final = "DELETE FROM {q}.gone WHERE context = %s"
@@ -167,3 +174,140 @@ SWEEP: Final = """WITH swept AS (DELETE FROM {q}.gone WHERE context = %s AND fam
 LEAVE: Final = "DELETE FROM {q}.shared WHERE id = %s RETURNING origin"
 IS_NAMED: Final = "SELECT 1 FROM {q}.context WHERE id = %s"
 CLEAR_SEARCH: Final = tuple(f"DELETE FROM {{q}}.{table} WHERE context = %s" for table in SEARCH_TABLES)
+
+MISSING: Final = "SELECT count(*) < 4 FROM pg_catalog.pg_class WHERE oid IN ({tables})".replace(
+    "{tables}", ", ".join(f"to_regclass('{{q}}.{name}')" for name in (*SEARCH_TABLES, "search_terms"))
+)
+"""True if a table of the search index, or the index on its terms, is missing."""
+_META: Final = "CREATE TABLE {q}.meta (version integer NOT NULL, quire text NOT NULL)"
+_STATE: Final = f"""SELECT meta.version, meta.quire, current_setting('server_encoding'), current_setting('fsync'),
+    ({MISSING}) FROM {{q}}.meta"""
+_LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(hashtextextended('quire ' || %s, 0))"
+_LOCK_SEARCH: Final = "SELECT pg_advisory_xact_lock(hashtextextended('quire search ' || %s, 0))"
+_HAS_SCHEMA: Final = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
+_HAS_TABLE: Final = "SELECT to_regclass(%s) IS NOT NULL"
+_LACKS_META: Final = """SELECT to_regclass('{q}.meta') IS NULL AND
+    coalesce(to_regclass('{q}.context'), to_regclass('{q}.record')) IS NOT NULL"""
+"""True if quire's tables exist without the one that holds their version. One transaction creates all of them."""
+
+UNDEFINED: Final = frozenset({"42P01", "42703", "3F000"})
+"""The codes (SQLSTATE) of PostgreSQL for a missing table, column or schema."""
+DENIED: Final = frozenset({"42501", "25006"})
+"""The codes of PostgreSQL for a missing privilege and for a read-only server."""
+
+
+def sqlstate(error: QuireError) -> str:
+    """Return the code of the driver's error that caused this one, or ""."""
+    return getattr(error.__cause__, "sqlstate", None) or ""
+
+
+def prepare_schema(session: "Session", schema: str, *, create: bool, full: bool) -> None:
+    """Create or migrate the tables of a schema, and check that this storage can use them.
+
+    Raises `NewerFormat`, `Corrupt` if the table with the version is missing, and `StorageFailure` if there is no store
+    and it may not or cannot be created.
+    """
+    found = _read_state(session)
+    if found is None and session.read(_LACKS_META)[0][0]:
+        raise Corrupt(
+            f"Schema {schema!r} of {session.name} has quire's tables without {schema}.meta, which holds their version:"
+            " restore that table from a backup of the database."
+        )
+    if found is None and not create:
+        raise StorageFailure(f"There is no store in schema {schema!r} of {session.name}.")
+    if found is None or found[0] < len(MIGRATIONS):
+        _migrate(session, schema)
+        found = _read_state(session)
+    if found is None:
+        raise StorageFailure(f"Schema {schema!r} of {session.name} was removed while it was opened.")
+    number, made_by, encoding, fsync, lacks_search = found
+    _check_version(session, schema, number, made_by)
+    if encoding != "UTF8":
+        raise StorageFailure(f"{session.name} has the encoding {encoding}; create a database with encoding UTF8.")
+    if full and fsync != "on":
+        raise StorageFailure(f"{session.name} runs with fsync = off, so durability='full' is not possible.")
+    if lacks_search:
+        try:
+            create_search_tables(session)
+        except QuireError as error:  # such a role searches in memory, and the integrity check reports it
+            if sqlstate(error) not in DENIED:
+                raise
+
+
+def create_search_tables(session: "Session", *, empty: bool = False) -> None:
+    """Create the missing tables of the search index and empty the others: they are useless without the missing ones.
+
+    With `empty`, empty the index in any case. Raises `StorageFailure` if the role may not create tables.
+    """
+
+    def create(db: "Db") -> None:
+        db.execute(_LOCK_SEARCH, (session.sql("{q}"),))
+        row = db.execute(session.sql(MISSING).encode()).fetchone()
+        is_incomplete = bool(row and row[0])
+        if is_incomplete:
+            db.execute(session.sql(_REPAIR_SEARCH).encode())
+        if empty or is_incomplete:
+            for table in SEARCH_TABLES:
+                db.execute(session.sql(f"DELETE FROM {{q}}.{table}").encode())
+
+    session.transact(create)
+
+
+def _read_state(session: "Session") -> tuple[int, str, str, str, bool] | None:
+    """Return version, quire's version, encoding, fsync, and whether the search index lacks a table."""
+    try:
+        rows = session.transact(lambda db: db.execute(session.sql(_STATE).encode()).fetchall())  # limits lock waits
+    except QuireError as error:
+        if sqlstate(error) in UNDEFINED:
+            return None
+        raise
+    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3], rows[0][4]) if rows else None
+
+
+def _migrate(session: "Session", schema: str) -> None:
+    """Bring the schema to this version in one transaction, while other processes wait."""
+    try:
+        session.transact(lambda db: _run_migrations(session, db, schema))
+    except QuireError as error:
+        if sqlstate(error) != "42501":
+            raise
+        raise StorageFailure(
+            f"This role may not create quire's tables in schema {schema!r} of {session.name}: open the store once as"
+            " their owner, then GRANT as in docs/postgres.md."
+        ) from error
+
+
+def _run_migrations(session: "Session", db: "Db", schema: str) -> None:
+    db.execute(_LOCK_SCHEMA, (schema,))
+    if db.execute(_HAS_SCHEMA, (schema,)).fetchone() is None:
+        db.execute(session.sql("CREATE SCHEMA {q}").encode())
+    row = db.execute(_HAS_TABLE, (session.sql("{q}.meta"),)).fetchone()
+    if not (row and row[0]):
+        db.execute(session.sql(_META).encode())
+        db.execute(session.sql("INSERT INTO {q}.meta VALUES (0, '')").encode())
+    found = db.execute(session.sql("SELECT version, quire FROM {q}.meta").encode()).fetchone()
+    number, made_by = found or (0, "")
+    _check_version(session, schema, number, made_by)
+    for step in MIGRATIONS[number:]:
+        db.execute(session.sql(step).encode())
+    if number < len(MIGRATIONS):
+        values = (len(MIGRATIONS), _quire_version())
+        db.execute(session.sql("UPDATE {q}.meta SET version = %s, quire = %s").encode(), values)
+
+
+def _check_version(session: "Session", schema: str, number: int, made_by: str) -> None:
+    if number > len(MIGRATIONS):
+        raise NewerFormat(
+            f"Schema {schema!r} of {session.name} has version {number}; this quire reads up to {len(MIGRATIONS)}."
+            f" Install quire {made_by} or newer."
+        )
+
+
+def _quire_version() -> str:
+    """Return the version of quire to install to read what this one writes."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("quire")
+    except PackageNotFoundError:
+        return "newer than this"
