@@ -264,8 +264,8 @@ def execute(schema: str, statement: str) -> None:
 
 
 ON_SERVER = {
-    "documents": ("DELETE FROM search", "pages where"),
-    "a document": ("DELETE FROM search WHERE key = (SELECT max(key) FROM search)", "pages where"),
+    "documents": ("DELETE FROM search", "pages instead of"),
+    "a document": ("DELETE FROM search WHERE key = (SELECT max(key) FROM search)", "pages instead of"),
     "what leads to documents": ("UPDATE search SET terms = ''", "other terms"),
     "what leads to one": ("UPDATE search SET terms = '' WHERE key = (SELECT max(key) FROM search)", "other terms"),
     "words": ("UPDATE search SET body = replace(body, 'kestrel', 'kestrex')", "other terms"),
@@ -366,7 +366,7 @@ def test_a_role_that_only_reads_finds_what_is_there_now(schema: str) -> None:
                     reading.user("no")
         found = doctor(reader, repair=True)
         assert codes(found) == [("search_damaged", "", False)]
-        assert "may not make tables" in found.symptoms[0].text
+        assert "may not create tables" in found.symptoms[0].text
         assert [hit.index for hit in talk.find("heron")] == ["usr-7"]
     finally:
         own.close()

@@ -34,7 +34,6 @@ from quire.errors import (
     short_repr,
 )
 from quire.storage.postgres.address import ESCAPES, Address, find_unknown_option
-from quire.storage.postgres.schema import FULL_LIMITS, LIMITS
 
 T = TypeVar("T")
 Db = Connection[Any]
@@ -314,6 +313,11 @@ def _refuse_url(url: str) -> InvalidValue:
     )
 
 
+_LIMITS: Final = """SELECT set_config('lock_timeout', %s, true),
+    set_config('idle_in_transaction_session_timeout', '60s', true)"""
+"""For one transaction: how long to wait for a lock, and how long the server waits for a client that is gone."""
+
+_FULL_LIMITS: Final = f"{_LIMITS}, set_config('synchronous_commit', 'on', true)"
 _ROWS_AT_ONCE: Final = 64 if psycopg.capabilities.has_stream_chunked() else 1
 
 
@@ -323,7 +327,7 @@ class Session:
     def __init__(self, address: Address, *, connections: int, patience: float, full: bool) -> None:
         self.name = address.name
         self.patience = patience
-        self._limits = FULL_LIMITS if full else LIMITS
+        self._limits = _FULL_LIMITS if full else _LIMITS
         self._schema = f'"{address.schema}"'
         self._pool = Pool(address.url, address.name, connections, patience)
 

@@ -94,12 +94,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
 )
 """Every commit updates a row of `context`. The fill factor leaves room to update it in place, without an index."""
 
-LIMITS: Final = """SELECT set_config('lock_timeout', %s, true),
-    set_config('idle_in_transaction_session_timeout', '60s', true)"""
-"""For one transaction: how long to wait for a lock, and how long the server waits for a client that is gone."""
-
-FULL_LIMITS: Final = f"{LIMITS}, set_config('synchronous_commit', 'on', true)"
-
 HEAD: Final = "SELECT id, version, head FROM {q}.context WHERE tenant = %s AND name = %s"
 OPENED: Final = f"""WITH found AS MATERIALIZED ({HEAD})
     SELECT 0::smallint, id, head, version, NULL FROM found
