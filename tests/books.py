@@ -1,4 +1,4 @@
-"""What the rule tests share: a small book, and the proof that a refused call changed nothing."""
+"""Shared parts of the rule tests: a small context, and a check that a refused call changes nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from quire import ContextSystem, InvalidOperation, Permission, QuireError, Segme
 from quire.model.clock import SteppingClock
 
 LONGEST_ERROR = 600
-"""Characters: a model reads errors too, and pays for them."""
+"""Characters: a model reads errors too, and pays for their length."""
 
 SEGMENTS = (
     Segment(id="sys", name="System", type=SegmentType.SYSTEM, permission=Permission.READ_ONLY),
@@ -20,7 +20,7 @@ SEGMENTS = (
 
 
 class WordCounter:
-    """Counts words: quick, and its own answer for every text."""
+    """Count words: fast, and with a result for every text."""
 
     name = "words"
     exact = True
@@ -30,13 +30,13 @@ class WordCounter:
 
 
 def new_system(**options: Any) -> ContextSystem:
-    """A system without segments whose clock and counter are those of the tests."""
+    """Return a system without segments, with the tests' clock and counter."""
     defaults: dict[str, Any] = {"clock": SteppingClock(), "counter": WordCounter()}
     return ContextSystem(**defaults | options)
 
 
 def new_book(**options: Any) -> ContextSystem:
-    """A system with the segments sys, mem and usr."""
+    """Return a system with the segments sys, mem and usr."""
     system = new_system(**options)
     for segment in SEGMENTS:
         system.add_segment(segment)
@@ -44,27 +44,27 @@ def new_book(**options: Any) -> ContextSystem:
 
 
 def leaf(system: ContextSystem, name: str = "leaf", parent: str = "mem-0", detail: str = "") -> str:
-    """A new leaf."""
+    """Create a leaf."""
     return system.create_detail_page(name, "", detail, parent)
 
 
 def folder(system: ContextSystem, name: str = "folder", parent: str = "mem-0") -> str:
-    """A new folder."""
+    """Create a folder."""
     return system.create_contents_page(name, "", parent)
 
 
 def leaves(system: ContextSystem, count: int, parent: str = "mem-0") -> list[str]:
-    """Several new leaves."""
+    """Create several leaves."""
     return [leaf(system, f"leaf {number}", parent) for number in range(count)]
 
 
 def listed(system: ContextSystem, index: str) -> list[str]:
-    """The indices of a folder's children."""
+    """Return the indices of a folder's children."""
     return [page.index for page in system.children(index)]
 
 
 def everything(system: ContextSystem) -> tuple[object, ...]:
-    """All that a call could change, as a value."""
+    """Return everything that a call can change, as a value."""
     return system.marshal(), list(system.history()), system.seq, system.check()
 
 
@@ -72,7 +72,7 @@ def everything(system: ContextSystem) -> tuple[object, ...]:
 def refused(
     system: ContextSystem, kind: type[QuireError] = InvalidOperation, *names: str
 ) -> Iterator[pytest.ExceptionInfo[QuireError]]:
-    """The block raises this error, its text is short and holds every one of `names`, and nothing changed."""
+    """Check that the block raises this error with a short text that has all `names`, and that nothing changed."""
     before = everything(system)
     with pytest.raises(kind) as caught:
         yield caught

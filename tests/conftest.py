@@ -1,4 +1,4 @@
-"""Options of the whole suite, and what makes it quick: compile once, keep the folders of tests in memory."""
+"""Options of the whole suite, and settings that make it fast: compile once, use memory for temporary folders."""
 
 import gc
 import os
@@ -14,12 +14,12 @@ pytest.register_assert_rewrite("quire.testing", "tests.storage.folders")
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 * 2**30
-"""The bytes that must be free there: a container may have no more than a few megabytes."""
+"""The bytes that must be free there; some containers have only a few megabytes."""
 
-# A worker and every program that a test starts would compile the library anew.
+# Otherwise each worker and each program that a test starts compiles the library again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# A killed process loses nothing that it wrote to either; to wait for a disk proves nothing more.
+# A killed process loses nothing written to memory or to disk, so waiting for a disk proves nothing more.
 if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out what cannot even be imported; tests/test_frameworks.py says so by name."""
+    """Leave out tests that cannot be imported; tests/test_frameworks.py names them as skipped."""
     return True if MISSING and collection_path.parent.name == "tests" and collection_path.name in FOLDERS else None
 
 
@@ -46,6 +46,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Tests and modules stay to the end: the collector of garbage need not look at them again and again."""
+    """Exclude tests and modules from garbage collection: they live until the end."""
     gc.collect()
     gc.freeze()

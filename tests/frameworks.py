@@ -1,4 +1,4 @@
-"""The frameworks that adapters are for. What needs one that is not installed is skipped by name."""
+"""Find the frameworks that the adapters need. Tests that need a missing one are skipped by name."""
 
 import re
 from importlib.util import find_spec
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 MISSING = [name for name in ("agents", "langchain", "langgraph", "mcp", "pydantic_ai") if find_spec(name) is None]
 REASON = f"needs {', '.join(MISSING)}: pip install -e '.[dev]' brings the frameworks"
 FOLDERS = ("adapters", "mcp_server")
-"""The folders of tests that are left out without them."""
+"""The test folders that are left out if a framework is missing."""
 _USE = re.compile(
     rf"^\s*(?:from|import) (?:{'|'.join(MISSING)})\b"
     r"|quire\.adapters\.(?:langchain|langgraph|openai_agents|pydantic_ai)|quire\.mcp_server|\bquire mcp\b",
@@ -15,5 +15,5 @@ _USE = re.compile(
 
 
 def lacks_framework(text: str) -> bool:
-    """Whether a program uses a framework that is not installed."""
+    """Return True if a program uses a framework that is not installed."""
     return bool(MISSING and _USE.search(text))

@@ -1,7 +1,7 @@
-"""Kills a writing process again and again, and looks at what it left. Run by `test_kill.py` as a program of its own.
+"""Kill a writing process again and again, and check the store after each kill. `test_kill.py` runs it as a program.
 
-The program has no threads, so it can fork: each child opens the store, writes and acknowledges every commit through a
-pipe until it is killed; then the parent opens the store and compares. Prints what it did as JSON.
+The program has no threads, so it can fork. Each child opens the store, writes, and acknowledges every commit through a
+pipe until it is killed. Then the parent opens the store and compares. The program prints its results as JSON.
 """
 
 import json
@@ -22,7 +22,7 @@ LONGEST_LIFE = 0.03
 
 
 class QuickCounter:
-    """Counts characters: the writer should spend its short life writing."""
+    """Count characters, so that the writer spends its time on writing."""
 
     name = "characters"
     exact = True
@@ -32,13 +32,13 @@ class QuickCounter:
 
 
 def text_of(seq: int) -> str:
-    """The text of the page that entry `seq` creates: any length, and nowhere the same."""
+    """Return the text of the page that entry `seq` creates: of any length, and unique."""
     size = Random(seq).choice(SIZES)
     return (f"{seq} 页 " * (size // 4 + 1))[:size]
 
 
 def words_of(seq: int) -> str:
-    """What the message that entry `seq` brought says; it begins with its seq."""
+    """Return the text of the message that entry `seq` adds; it starts with its seq."""
     return f"{seq} " + "词 and a word " * Random(seq).choice((0, 1, 20, 400))
 
 
@@ -47,7 +47,7 @@ def open_book(url: str, durability: Any) -> Context:
 
 
 def write_on(url: str, durability: str, seed: int, tell: Tell) -> None:
-    """The child: change something, acknowledge it, for ever."""
+    """Run the child: change something and acknowledge it, without end."""
     random = Random(seed)
     book = open_book(url, durability)
     pages = book.pages
@@ -66,7 +66,7 @@ def write_on(url: str, durability: str, seed: int, tell: Tell) -> None:
 
 
 def change(pages: quire.ContextSystem, random: Random, known: list[str]) -> None:
-    """Anything but creating: one commit, or none if it is so already."""
+    """Make a change that creates nothing: one commit, or none if it has no effect."""
     index, other = random.sample(known[1:], 2)
     match random.randrange(5):
         case 0:
@@ -83,7 +83,7 @@ def change(pages: quire.ContextSystem, random: Random, known: list[str]) -> None
 
 
 def speak(book: Context, random: Random, seq: int) -> int:
-    """Add a message of any kind; its index."""
+    """Add a message of any kind; return its index."""
     waiting = book.pending_calls()
     if waiting and random.random() < 0.7:
         return book.tool_result(waiting[0].id, words_of(seq))
@@ -97,7 +97,7 @@ def speak(book: Context, random: Random, seq: int) -> int:
 
 
 def edit(book: Context, random: Random) -> None:
-    """Change the record of the conversation: one commit or two, or none if it is refused."""
+    """Edit the conversation: one commit or two, or none if the edit is refused."""
     count = len(book.messages(all=True))
     if not count:
         return
@@ -114,12 +114,12 @@ def edit(book: Context, random: Random) -> None:
             case _:
                 if book.conversation.delete(index).covered:
                     book.undo(book.seq)
-    except InvalidOperation:  # it waits for a result, or is out of the conversation already
+    except InvalidOperation:  # it waits for a result, or is not in the conversation any more
         pass
 
 
 class Killing:
-    """One run: how many children were killed, and what they had been promised."""
+    """One run: the number of killed children, and their acknowledged commits."""
 
     def __init__(self, kind: str, folder: Path, durability: str, seed: int) -> None:
         self.kind = kind
@@ -150,9 +150,11 @@ class Killing:
         self.seq = 0
 
     def _killed(self) -> list[str]:
-        """Let a child write for a moment, kill it, and return what it acknowledged."""
+        """Let a child write for a moment, kill it, and return its acknowledged commits."""
         work = partial(write_on, self.url, self.durability, self.random.getrandbits(32))
-        patience = None if self.kills % 2 else 0  # kill one while it opens, or wherever it is; the next while it writes
+        patience = (
+            None if self.kills % 2 else 0
+        )  # kill one at any moment, also while it opens; kill the next while it writes
         self.kills += 1
         return killed(work, self.random.uniform(0, LONGEST_LIFE), patience)
 
@@ -167,11 +169,11 @@ class Killing:
                 self.promised[index] = self.seq
 
     def _compare(self) -> None:
-        """Open the store and look: all that was promised, nothing torn, nothing that nobody wrote."""
+        """Open the store and check it: every acknowledged commit is there, nothing is torn, nothing is added."""
         book = open_book(self.url, self.durability)
         pages = book.pages
         ahead = pages.seq - self.seq
-        assert 0 <= ahead <= 2, f"acknowledged up to {self.seq}, found {pages.seq}"  # some changes are two
+        assert 0 <= ahead <= 2, f"acknowledged up to {self.seq}, found {pages.seq}"  # some changes are two commits
         self.unheard += ahead > 0
         self.seq = pages.seq
         assert pages.check() == [], pages.check()

@@ -1,11 +1,11 @@
-"""Running a Hypothesis machine: so many examples of so many steps."""
+"""Run a Hypothesis state machine with a number of examples and steps."""
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 
 def run_machine(machine: type[RuleBasedStateMachine], *, examples: int, steps: int, derandomize: bool) -> None:
-    """Run it; what fails is shown with what replays it."""
+    """Run the machine; a failure is shown with the code that replays it."""
     profile = settings(
         max_examples=examples,
         stateful_step_count=steps,

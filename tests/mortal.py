@@ -1,4 +1,4 @@
-"""A child that works until it is killed, and what it told before. Only for programs without threads: it forks."""
+"""Run work in a child process that is killed, and return the lines it sent before. Only for programs without threads."""
 
 import os
 import select
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import NoReturn
 
 Tell = Callable[[str], None]
-"""Tells the parent one line; what was told was done."""
+"""Sends one line to the parent; a sent line is done work."""
 
 
 def killed(work: Callable[[Tell], object], moment: float, patience: float | None = 0) -> list[str]:
-    """The lines that a child told until it was killed, a moment after its first one.
+    """Return the lines that a child sent until it was killed, a moment after its first line.
 
-    That is waited for with so much patience: not at all, so that it may be killed before, or, with None, for ever.
-    Raises `AssertionError` with what was raised if the child ended by itself.
+    `patience` is how long to wait for the first line: with 0 the child can be killed before it, with None the wait has
+    no limit. Raise `AssertionError` with the child's error if the child ends by itself.
     """
     reading, writing = os.pipe()
     child = os.fork()

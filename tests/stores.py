@@ -8,7 +8,7 @@ BACKENDS = ["memory", "file", "sqlite"]
 
 
 def make(backend: str, place: Path) -> Storage:
-    """A storage of a kind at a place; the same place again is the same store, but for memory."""
+    """Return a storage of a kind at a place; the same place is the same store, except for memory."""
     match backend:
         case "file":
             return FileStorage(place)

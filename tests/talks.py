@@ -1,4 +1,4 @@
-"""What the tests of whole conversations share: a context with the tests' clock and counter, and ways to compare."""
+"""Shared parts of the conversation tests: a context with the tests' clock and counter, and comparisons."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from tests.books import WordCounter
 
 
 def new_talk(storage: Storage | None = None, name: str = "talk", **options: Any) -> Context:
-    """A context with the usual segments whose clock and counter are those of the tests."""
+    """Return a context with the default segments and the tests' clock and counter."""
     defaults: dict[str, Any] = {"clock": SteppingClock(), "counter": WordCounter()}
     pages = ContextSystem(MemoryStorage() if storage is None else storage, name, **defaults | options)
     if pages.seq == 0:
@@ -27,12 +27,12 @@ def _create(plan: Plan) -> None:
 
 
 def calling(*ids: str) -> list[quire.ToolCall]:
-    """Tool calls with these ids."""
+    """Return tool calls with these ids."""
     return [quire.ToolCall(id, "look", '{"at": 1}') for id in ids]  # noqa: A001 - the field's name
 
 
 def full_talk(storage: Storage | None = None, name: str = "talk") -> Context:
-    """A conversation with something of everything: see the comments for the message indices."""
+    """Return a conversation with every kind of content; the comments give the message indices."""
     talk = new_talk(storage, name)
     talk.system("You are careful.")  # 0, sys-1
     talk.user("I want to fly to Seattle.")  # 1, usr-1
@@ -66,17 +66,17 @@ def full_talk(storage: Storage | None = None, name: str = "talk") -> Context:
 
 
 def said(talk: Context, *, all: bool = False) -> list[tuple[int, str, Any]]:  # noqa: A002 - as messages() has it
-    """The messages with their indices and roles."""
+    """Return the messages with their indices and roles."""
     return [(message.index, message.role, message.content) for message in talk.messages(all)]
 
 
 def texts(talk: Context) -> list[str]:
-    """What is said in the conversation, in order."""
+    """Return the texts of the conversation, in order."""
     return [message.text for message in talk.messages()]
 
 
 def outline(talk: Context) -> dict[str, Any]:
-    """The whole context without what no rollback turns back: times, counters, pins and permissions."""
+    """Return the whole context without the parts that no rollback restores: times, counters, pins and permissions."""
     document: dict[str, Any] = json.loads(talk.pages.marshal())
     for form in [*document["segments"], *document["pages"].values()]:
         for field in ("updatedAt", "nextIndex", "permission", "pinned"):
@@ -86,7 +86,7 @@ def outline(talk: Context) -> dict[str, Any]:
 
 
 def stored(talk: Context) -> tuple[object, ...]:
-    """All that can be seen of a context."""
+    """Return everything that can be observed of a context."""
     conversation = talk.conversation
     marks = [conversation.mark_of(index) for index in range(len(talk.messages(all=True)))]
     places = [conversation.page_of(index) for index in range(len(marks))]

@@ -24,7 +24,7 @@ def test_every_python_block_of_the_page_runs(page: Path, tmp_path: Path, monkeyp
     if page.name == "postgres.md":
         monkeypatch.setenv("DATABASE_URL", postgres_url())
     if page.name == "tutorial.md":
-        monkeypatch.setitem(sys.modules, "xllamacpp", None)  # as if the small model were not installed
+        monkeypatch.setitem(sys.modules, "xllamacpp", None)  # as if the small model is not installed
     names: dict[str, object] = {"__name__": "docs"}
     for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
         line = page.read_text(encoding="utf-8")[: found.start()].count("\n") + 1

@@ -1,4 +1,4 @@
-"""Every example runs offline, as often as one likes in one folder, and leaves nothing behind."""
+"""Every example runs offline, any number of times in one folder, and leaves nothing behind."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ LARGE = {
     "coding_agent": ("--rounds", "1"),
     "team": ("--tickets", "9"),
 }
-"""The larger examples, each with what makes it short enough for the normal run."""
+"""The larger examples, each with the options that make it short enough for the normal run."""
 SHORT = sorted(path for path in FOLDER.glob("*.py") if path.stem not in LARGE)
 
 
@@ -37,8 +37,8 @@ def test_the_example_runs(
         runpy.run_path(str(example), run_name="__main__")
         printed = capfd.readouterr()
         assert printed.out.strip()
-        assert "HTTP/1" not in printed.err  # the log of a server
-    assert not list(tmp_path.iterdir())  # so that they do not get in each other's way either
+        assert "HTTP/1" not in printed.err  # a server's log
+    assert not list(tmp_path.iterdir())  # so that the examples do not affect each other
 
 
 @pytest.mark.parametrize("example", SHORT, ids=lambda path: path.stem)
@@ -89,7 +89,7 @@ def _module(node: ast.AST) -> list[str]:
 
 
 def assert_it_runs(name: str, arguments: tuple[str, ...], place: Path) -> None:
-    """Run it as a user does. It checks what it claims itself; here, that it told its figures and left nothing."""
+    """Run an example as a user does. It checks its own results; this checks that it prints figures and leaves no files."""
     work, temporary = place / "work", place / "temporary"
     work.mkdir()
     temporary.mkdir()

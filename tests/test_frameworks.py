@@ -1,4 +1,4 @@
-"""Adapters and the MCP server are tested against the frameworks themselves; without these, that is said by name."""
+"""The frameworks of the adapters and the MCP server are installed; if not, this test names the missing ones."""
 
 from pathlib import Path
 

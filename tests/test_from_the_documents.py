@@ -1,4 +1,4 @@
-"""Every row of docs/from-the-documents.md leads somewhere: to names of quire that exist and to tests that exist."""
+"""Every row of docs/from-the-documents.md names things that exist in quire, and tests that exist."""
 
 import ast
 import inspect
@@ -22,7 +22,7 @@ _CODE = re.compile(r"`([^`]+)`")
 _PATH = re.compile(r"([a-zA-Z_][\w.]*)(?:\(([\w, ]*)\))?")
 
 NAMED = {"000": 132, "001": 79, "002": 73, "003": 67, "004": 50}
-"""How many names of each document stand on the page: a row that is lost is missed."""
+"""The number of names of each document on the page, so that a lost row is noticed."""
 
 
 class Row(NamedTuple):
@@ -36,12 +36,12 @@ class Row(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """What the names are in quire."""
+        """The names in quire."""
         return _CODE.findall(self.places)
 
 
 def rows(page: str) -> Iterator[Row]:
-    """The rows of all tables."""
+    """Yield the rows of all tables."""
     for section in page.split("\n## ")[1:]:
         for line in section.splitlines():
             if line.startswith("| `"):
@@ -56,7 +56,7 @@ ROWS = list(rows(PAGE.read_text(encoding="utf-8")))
 
 
 def resolve(path: str) -> None:
-    """Find what a path of the second column names, with its parameters. Raises `LookupError` if it is nowhere."""
+    """Resolve a path of the second column with its parameters. Raise `LookupError` if it does not exist."""
     found = _PATH.fullmatch(path)
     if found is None:
         raise LookupError(f"{path!r} is no path")
@@ -77,7 +77,7 @@ def _value(path: str) -> Any:
 
 
 def _member(owner: Any, name: str) -> Any:
-    """A member of a module or a class; of a union each must have it. A field that only objects have is its name."""
+    """Return a member of a module or a class; each part of a union must have it. An instance field is its name."""
     if isinstance(owner, UnionType):
         return [_member(one, name) for one in get_args(owner)]
     if hasattr(owner, name):
@@ -89,7 +89,7 @@ def _member(owner: Any, name: str) -> Any:
 
 @cache
 def _set_by(owner: type) -> frozenset[str]:
-    """The public attributes that a class of ours sets on its objects."""
+    """Return the public attributes that one of quire's classes sets on its objects."""
     if not owner.__module__.startswith("quire"):
         return frozenset()
     tree = ast.parse(dedent(inspect.getsource(owner)))
@@ -129,7 +129,7 @@ def test_a_name_that_is_not_there_is_noticed(path: str) -> None:
 
 @cache
 def names_in(path: str) -> frozenset[str]:
-    """The names of the tests in a file: functions, classes, and `Class::method`."""
+    """Return the names of the tests in a file: functions, classes, and `Class::method`."""
     file = ROOT / path
     names = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body if file.is_file() else ():

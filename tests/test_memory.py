@@ -1,4 +1,4 @@
-"""What is kept in memory and what an operation reads: counted at the storage, never timed."""
+"""The cache and the reads of each operation, counted at the storage."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from tests.books import folder, leaf, leaves, listed, new_book, new_system, refu
 
 
 class CountingStorage(MemoryStorage):
-    """Counts every call, every record read and every record written, by family."""
+    """Count every call, every record read and every record written, by family."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class CountingStorage(MemoryStorage):
             yield record
 
     def of(self, action: Callable[[], Any]) -> dict[str, int]:
-        """What an action costs."""
+        """Return the cost of an action."""
         self.counts.clear()
         action()
         return dict(self.counts)
@@ -63,7 +63,7 @@ def reopened(storage: CountingStorage, **options: Any) -> ContextSystem:
     return new_system(storage=storage, **options)
 
 
-# What stays in memory
+# The cache
 
 
 def test_at_most_max_pages_stay_in_memory() -> None:
@@ -98,7 +98,9 @@ def test_pinned_pages_stay() -> None:
     for index in pages:
         book.get_page(index)
     book.evict_lru(0)
-    assert storage.of(lambda: book.get_page(pages[0])) == {"get page": 1}  # the folder above it is read, it is not
+    assert storage.of(lambda: book.get_page(pages[0])) == {
+        "get page": 1
+    }  # reads the folder above the page, not the page
     book.evict_lru(0)
     assert storage.of(lambda: book.get_page(pages[1])) == {"get page": 2}
 
@@ -174,7 +176,7 @@ def test_loading_a_page_goes_past_the_cache() -> None:
     assert storage.of(lambda: book.load_page(index))["get page"] == 1
 
 
-# What an operation reads and writes
+# Reads and writes of an operation
 
 
 HEADER_CHANGES: dict[str, Callable[[ContextSystem, str], object]] = {
@@ -213,7 +215,7 @@ def test_the_body_is_read_once_and_kept() -> None:
 
 
 def cost_at(size: int, action: Callable[[ContextSystem], object], *, warm: bool) -> dict[str, int]:
-    """What an action costs on a folder of so many leaves, in a new handle or in one that just did it."""
+    """Return the cost of an action on a folder with this many leaves, in a new handle or in one that just did it."""
     book, storage = counted()
     leaves(book, size)
     book = reopened(storage)

@@ -1,4 +1,4 @@
-"""What the packages say of themselves."""
+"""The metadata and contents of the packages."""
 
 import re
 import tomllib

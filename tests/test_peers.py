@@ -1,4 +1,4 @@
-"""The page on peers: every answer leads to its source, every test of ours that it names is there."""
+"""The page on peers: every answer has its source, every test of quire that it names exists."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ NOT_FOUND = "not found"
 
 
 def tables() -> list[list[list[str]]]:
-    """The tables that compare: rows of cells, the head first."""
+    """Return the comparison tables: rows of cells, the header first."""
     blocks = re.findall(r"^\| \|.*\n(?:\|.*\n)+", TEXT, re.MULTILINE)
     return [[split(line) for line in block.splitlines() if "|---" not in line] for block in blocks]
 

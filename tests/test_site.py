@@ -1,4 +1,4 @@
-"""The documentation as a site: every public name is on a reference page, every page in the navigation."""
+"""The documentation site: every public name is on a reference page, every page is in the navigation."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCE = Path(quire.__file__).parent
 PARTS = ("aio", "mcp_server", "providers", "server", "testing", "windows.apps")
-"""Packages whose public names are written from their own `__all__`."""
+"""Packages that document their names from their own `__all__`."""
 
 
 def on_reference_pages() -> list[str]:

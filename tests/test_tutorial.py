@@ -1,4 +1,4 @@
-"""The tutorial's program, as a reader would put it together: how long it is, and that it remembers."""
+"""The tutorial's program as a reader assembles it: its length, and that it remembers."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def test_the_program_remembers_across_restarts(tmp_path: Path) -> None:
         ["My name is Ada, and I like window seats.", *(f"Flight HAT{n} is late." for n in range(5)), "", ""]
     )
     assert talk(tmp_path, told).count("Noted.") == 6
-    for _ in range(2):  # the question that was asked before is not the answer
+    for _ in range(2):  # the earlier question is not the answer
         assert "My name is Ada, and I like window seats." in talk(tmp_path, "Which seats do I like?\n\n")
 
 

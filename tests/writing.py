@@ -1,6 +1,6 @@
-"""A process that adds pages to a context, whoever else does. Run by `test_concurrency.py` as a program of its own.
+"""Add pages to a context while other processes do the same. `test_concurrency.py` runs it as a program.
 
-Says `ready`, waits for a line, adds its pages with refresh and retry, and prints how often another writer was first.
+It prints `ready`, waits for a line, adds its pages with refresh and retry, and prints the number of conflicts.
 """
 
 import sys

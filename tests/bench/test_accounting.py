@@ -1,4 +1,4 @@
-"""The benchmark's own count: what a list costs, what of it is cached, and which rules it breaks."""
+"""The benchmark's own count: the cost of a list, its cached part, and the rules it breaks."""
 
 from typing import Any
 

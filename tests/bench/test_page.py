@@ -1,4 +1,4 @@
-"""The page of benchmarks: it is what the kept results give, and it hides nothing that quire loses."""
+"""The benchmark page is generated from the stored results and lists every loss of quire."""
 
 from typing import Any
 from xml.etree import ElementTree

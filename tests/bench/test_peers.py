@@ -1,4 +1,4 @@
-"""The side-by-side: the floor and quire as peers, a replay, the registry, and cells that fail."""
+"""The comparison: the floor and quire as peers, a replay, the registry, and cells that fail."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The figures of the READMEs are those that were kept, in both languages."""
+"""The figures of the READMEs equal the stored results, in both languages."""
 
 from typing import Any
 
