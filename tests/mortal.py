@@ -1,4 +1,4 @@
-"""Run work in a child process that is killed, and return the lines it sent before. Only for programs without threads."""
+"""Run work in a child process that is killed, and return the lines it sent. Only for programs without threads."""
 
 import os
 import select

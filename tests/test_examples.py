@@ -89,7 +89,7 @@ def _module(node: ast.AST) -> list[str]:
 
 
 def assert_it_runs(name: str, arguments: tuple[str, ...], place: Path) -> None:
-    """Run an example as a user does. It checks its own results; this checks that it prints figures and leaves no files."""
+    """Run an example as a user does. It checks its results; here, that it prints figures and leaves no files."""
     work, temporary = place / "work", place / "temporary"
     work.mkdir()
     temporary.mkdir()
