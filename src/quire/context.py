@@ -22,7 +22,7 @@ from quire.model.tokens import TokenCounter
 from quire.storage.base import Durability, Storage, no_such_context
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem, Entry, Problem
-from quire.system.rules import whole_number, yes_or_no
+from quire.system.rules import check_bool, check_whole_number
 from quire.system.segments import add_segment
 from quire.view.billing_factor import Usage
 from quire.view.explain import Stats, Why
@@ -75,7 +75,7 @@ class Context:
         self.pages = pages
         self.conversation = Conversation(pages._engine, pages.actor)
         self._drawing = Drawing(pages._engine, pages.actor, compression, self._pieces, preamble)
-        self._drawing.budget = whole_number(budget, "budget")
+        self._drawing.budget = check_whole_number(budget, "budget")
         self._owned = owned
 
     def __repr__(self) -> str:
@@ -387,7 +387,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
         preamble=preamble,
         embedder=embedder,
     )
-    storage, owns = storage_at(where, durability=durability, create=yes_or_no(create, "create"))
+    storage, owns = storage_at(where, durability=durability, create=check_bool(create, "create"))
     try:
         return open_in(storage, context, setup, storage if owns else None, create=create)
     except BaseException:

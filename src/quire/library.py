@@ -17,7 +17,7 @@ from quire.storage.base import Durability, Storage, check_context_name, no_such_
 from quire.storage.migrate import Progress, Report, migrate
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem
-from quire.system.rules import whole_number, yes_or_no
+from quire.system.rules import check_bool, check_whole_number
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -40,7 +40,7 @@ class Library:
 
         With `create=False` nothing is written: one that is not there is `NoSuchContext`.
         """
-        return open_in(self.storage, name, setup_of(options), create=yes_or_no(create, "create"))
+        return open_in(self.storage, name, setup_of(options), create=check_bool(create, "create"))
 
     def create(self, name: str, **options: "Unpack[Options]") -> Context:
         """Make a new context and open it. Raises `InvalidOperation` if there is one of that name."""
@@ -109,7 +109,7 @@ class Library:
         """
         span = _span(since, until)
         if limit is not None:
-            whole_number(limit, "limit")
+            check_whole_number(limit, "limit")
         names = self._names(after, prefix)
         if span is not None:
             names = (name for name in names if self._changed_within(name, *span))

@@ -60,12 +60,12 @@ def violations(case: Bookcase, cells: Iterable[Cell], *, always_held: bool = Fal
 @contextmanager
 def held(case: Bookcase, wanted: bool) -> Iterator[None]:
     """Hold back what is written, and drop it."""
-    work = case.ctx.pages._engine.hold() if wanted else None
+    work = case.ctx.pages._engine.begin_transaction() if wanted else None
     try:
         yield
     finally:
         if work is not None:
-            work.drop()
+            work.discard()
 
 
 def case_for(share: str) -> Bookcase:

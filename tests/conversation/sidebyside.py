@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 import quire
 from quire import Context, DetailPage, QuireError, Storage
 from quire.conversation import Modification
-from quire.core.reader import slot
+from quire.core.reader import slot_of
 from quire.core.records import page_key
 from tests.books import WordCounter
 from tests.conversation.model import Model
@@ -226,8 +226,8 @@ def _orders(context: Context) -> Orders:
     state = context.pages._engine.state
     found: Orders = {}
     for segment in ("sys", "usr"):
-        root = page_key(state.live_segment(segment), 0)
-        both = merge(state.members(root), state.members(root, cold=True), key=slot)
+        root = page_key(state.require_segment(segment), 0)
+        both = merge(state.members(root), state.members(root, cold=True), key=slot_of)
         found[segment] = [state.index(page.key) for page in both]
     return found
 

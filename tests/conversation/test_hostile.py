@@ -52,7 +52,6 @@ EXEMPT = {
     "mark_map": "takes nothing",
     "pending_calls": "takes nothing",
     "temporary": "takes nothing",
-    "run": "takes a planner: code, not input",
 }
 
 

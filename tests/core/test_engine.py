@@ -91,10 +91,10 @@ def test_several_steps_in_one_plan_see_each_other_and_are_one_entry() -> None:
 def test_work_that_was_held_back_leaves_memory_once_it_is_committed() -> None:
     system = book()
     engine = system._engine
-    work = engine.hold()
+    work = engine.begin_transaction()
     overlay = ref(engine.state.storage)
     system.create_detail_page("Note", "", "text", "mem-0")
-    work.release()
+    work.commit_all()
     del work
     collect()
     assert overlay() is None

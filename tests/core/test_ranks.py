@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import assume, given
 
 from quire import ContextSystem, MemoryStorage
-from quire.core.numbering import MAX_LENGTH, WIDTH, after, between, spaced
+from quire.core.numbering import MAX_LENGTH, WIDTH, initial_ranks, rank_after, rank_between
 from quire.storage.base import PAGE
 from tests.books import leaf, listed, new_book
 
@@ -18,7 +18,7 @@ ranks = st.binary(min_size=1, max_size=12)
 def test_between_is_strictly_between_or_there_is_no_room(one: bytes, other: bytes) -> None:
     assume(one != other)
     low, high = sorted((one, other))
-    rank = between(low, high)
+    rank = rank_between(low, high)
     if rank is None:
         assert high == low + bytes(len(high) - len(low))
     else:
@@ -28,7 +28,7 @@ def test_between_is_strictly_between_or_there_is_no_room(one: bytes, other: byte
 
 @given(ranks)
 def test_before_the_first_and_after_the_last(rank: bytes) -> None:
-    first, last = between(None, rank), between(rank, None)
+    first, last = rank_between(None, rank), rank_between(rank, None)
     if first is None:
         assert rank == bytes(len(rank))
     else:
@@ -41,36 +41,36 @@ def test_before_the_first_and_after_the_last(rank: bytes) -> None:
 
 @given(ranks)
 def test_nothing_stands_between_a_rank_and_itself(rank: bytes) -> None:
-    assert between(rank, rank) is None
-    low = between(None, rank)
-    assert low is None or between(rank, low) is None
+    assert rank_between(rank, rank) is None
+    low = rank_between(None, rank)
+    assert low is None or rank_between(rank, low) is None
 
 
 def test_appending_keeps_the_width_and_the_order() -> None:
-    rank = after(None)
+    rank = rank_after(None)
     found = []
     for _ in range(1_000):
         assert rank is not None
         found.append(rank)
-        rank = after(rank)
+        rank = rank_after(rank)
     assert all(low < high for low, high in pairwise(found))
     assert {len(item) for item in found} == {WIDTH}
-    assert found == list(spaced(1_000))
+    assert found == list(initial_ranks(1_000))
 
 
 def test_appending_goes_on_after_a_rank_of_any_length() -> None:
     for last in (b"\x01", b"\x80" * 40, b"\x90\x00"):
-        rank = after(last)
+        rank = rank_after(last)
         assert rank is not None
         assert rank > last
         assert len(rank) == WIDTH
-    assert after(b"\xff" * WIDTH) is None
+    assert rank_after(b"\xff" * WIDTH) is None
 
 
 def test_inserting_at_one_spot_grows_by_about_a_byte_per_eight() -> None:
-    low, high = spaced(2)
+    low, high = initial_ranks(2)
     for inserted in range(1, 400):
-        rank = between(low, high)
+        rank = rank_between(low, high)
         assert rank is not None
         assert low < rank < high
         assert len(rank) <= WIDTH + inserted // 7 + 2
@@ -78,10 +78,10 @@ def test_inserting_at_one_spot_grows_by_about_a_byte_per_eight() -> None:
 
 
 def test_no_rank_is_longer_than_the_limit() -> None:
-    low, high = spaced(2)
+    low, high = initial_ranks(2)
     rank: bytes | None = b""
     while rank is not None:
-        rank = between(low, high)
+        rank = rank_between(low, high)
         if rank is not None:
             assert len(rank) <= MAX_LENGTH
             high = rank
@@ -145,7 +145,7 @@ def test_any_sequence_of_inserts_gives_the_order_of_a_list(chance: random.Random
         place = chance.randrange(len(order) + 1)
         low = order[place - 1] if place else None
         high = order[place] if place < len(order) else None
-        rank = between(low, high)
+        rank = rank_between(low, high)
         assert rank is not None
         order.insert(place, rank)
     assert order == sorted(set(order))

@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire import InvalidValue, MemoryStorage, StorageFailure
-from quire.core.records import VECTORS_STAND
+from quire.core.records import VECTOR_STATE
 from quire.search import vectors
 from quire.storage.base import VECTOR, Commit
 
@@ -39,7 +39,7 @@ def test_vectors_of_another_embedder_leave_nothing_of_the_old_ones(tmp_path: Pat
             hits = {hit.index for hit in ctx.find("zz")}
             assert "usr-1" in hits
             stored = {record.key for record in ctx.pages.storage.scan(ctx.pages.context, VECTOR)}
-            assert len(stored - {VECTORS_STAND}) == sum(page.parent is not None for page in ctx.pages.list_pages())
+            assert len(stored - {VECTOR_STATE}) == sum(page.parent is not None for page in ctx.pages.list_pages())
 
 
 class Failing(MemoryStorage):
@@ -68,7 +68,7 @@ def test_half_of_the_vectors_of_another_embedder_are_not_taken_for_those_of_the_
     with pytest.raises(StorageFailure):
         quire.open(storage, embedder=Letters("new", 5)).find("a")
     storage.left = -1
-    assert storage.get(ctx.pages.context, VECTOR, VECTORS_STAND) is None
+    assert storage.get(ctx.pages.context, VECTOR, VECTOR_STATE) is None
     assert quire.open(storage, embedder=Letters("old", 8)).find("a")[0].index == "usr-1"
 
 

@@ -59,7 +59,7 @@ def test_an_agents_change_waits_for_the_next_fold(what: str) -> None:
     check(ctx, view, 2_000)
     fresh = ctx.fork("other").render()
     assert [page.index for page in fresh.pages] == [page.index for page in view.pages]
-    assert not ctx.pages._engine.state.anchors()
+    assert not ctx.pages._engine.state.deferred_changes()
     assert ctx.check() == []
 
 
@@ -111,7 +111,7 @@ def test_a_developers_change_of_the_same_page_shows_at_once() -> None:
     assert ctx.pages.get_page("usr-1").visibility is Visibility.HIDDEN
     ctx.undo(ctx.seq)
     assert ctx.pages.get_page("usr-1").visibility is Visibility.EXPANDED
-    assert not ctx.pages._engine.state.anchors()
+    assert not ctx.pages._engine.state.deferred_changes()
 
 
 @pytest.mark.parametrize("what", CHANGES)

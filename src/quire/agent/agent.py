@@ -24,7 +24,7 @@ from quire.model.text import one_line
 from quire.search.find import Filters, Hit, find
 from quire.search.query import open_to_agents
 from quire.system import ContextSystem, lifecycle, segments, tree
-from quire.system.rules import attached, choice, loose, whole_number
+from quire.system.rules import check_choice, check_movable, check_whole_number, require_attached
 from quire.system.to_public import to_page, to_segment, to_text
 from quire.view.deferred import is_shown_whole
 from quire.view.renderer import Outlook
@@ -42,7 +42,7 @@ def remove_page(plan: Plan, page: PageRecord) -> int:
     exchanges = [leaf for _, leaf in plan.subtree(page) if leaf.header.numbers]
     if not exchanges:
         return tree.remove_page(plan, index)
-    loose(plan, attached(plan, index, "remove"), "remove")
+    check_movable(plan, require_attached(plan, index, "remove"), "remove")
     numbers = [number for leaf in exchanges for number in leaf.header.numbers]
     gone = len(delete(plan, [plan.message_index(number) for number in numbers]).pages)
     if page.header.folder:
@@ -205,8 +205,8 @@ class AgentContext:
             page = self._gate.page(sight, "read_page", index)
             if page.header.folder:
                 raise InvalidOperation(f"{index!r} is a ContentsPage; children({index!r}) lists what is in it.")
-            first = whole_number(start, "start")
-            return to_text(sight, page.header)[first : first + whole_number(length, "length")]
+            first = check_whole_number(start, "start")
+            return to_text(sight, page.header)[first : first + check_whole_number(length, "length")]
 
         return self._look(look)
 
@@ -402,7 +402,7 @@ class AgentContext:
 
         def planner(plan: Plan, sight: Sight) -> None:
             self._gate.segment(sight, "set_permission", segment_id)
-            if choice(Permission, permission, "permission") is Permission.PRIVATE:
+            if check_choice(Permission, permission, "permission") is Permission.PRIVATE:
                 raise PermissionDenied(
                     f"operation 'set_permission' on segment {segment_id!r}: PRIVATE is the developer's"
                 )
@@ -455,8 +455,8 @@ def _handed(state: State, record: PageRecord) -> Page:
 
 
 def _range(start: object, limit: object) -> tuple[int, int | None]:
-    first = whole_number(start, "start")
-    return first, None if limit is None else first + whole_number(limit, "limit")
+    first = check_whole_number(start, "start")
+    return first, None if limit is None else first + check_whole_number(limit, "limit")
 
 
 class Windowing(Protocol):

@@ -103,7 +103,7 @@ class Sight(ReaderProxy):
         """The segment of a page that was seen."""
         found = self.segment(number)
         if found is None:
-            raise self.broken(f"segment record {number} is missing.")
+            raise self.damage_error(f"segment record {number} is missing.")
         return found
 
     def page(self, key: int) -> PageRecord | Gone | None:
@@ -195,7 +195,7 @@ def charge(plan: Plan, quota: Quota) -> None:
 
 def _words(plan: Plan, page: PageRecord) -> int:
     """The bytes of a name and a summary, as far as they are new."""
-    header, old = page.header, plan.stored(page.key)
+    header, old = page.header, plan.stored_page(page.key)
     if not isinstance(old, PageRecord):
         return _size(header.name) + _size(header.description) if header.born == plan.seq else 0
     words = ((old.header.name, header.name), (old.header.description, header.description))
@@ -209,7 +209,7 @@ def _size(text: str) -> int:
 def _shallow(plan: Plan, page: PageRecord, most: int) -> None:
     if page.parent is None or page.is_cold:
         return
-    old = plan.stored(page.key)
+    old = plan.stored_page(page.key)
     if isinstance(old, PageRecord) and old.parent == page.parent:
         return
     height = max((depth for depth, _ in plan.subtree(page)), default=0)
@@ -270,7 +270,7 @@ class Gate:
     def segment(self, sight: Sight, operation: str, segment_id: object) -> int:
         """The segment's number, if the operation is allowed on it. Raises `NoSuchSegment` or `PermissionDenied`."""
         rule = _rule(operation)
-        number = sight.live_segment(segment_id)
+        number = sight.require_segment(segment_id)
         where, segment = f"segment {segment_id!r}", sight.seen(number)
         if rule.manages:
             self._managed(operation, segment, where)

@@ -74,7 +74,7 @@ def check_room(state: State, page: PageRecord, budget: int) -> None:
     header = page.header
     if header.form is Form.WINDOW:
         return  # it stands in the tail, which has its own measure
-    leaves = shown_pages(Steady(state, state.anchors()), page.key) if header.folder else ()
+    leaves = shown_pages(Steady(state, state.deferred_changes()), page.key) if header.folder else ()
     tokens = sum(map(_size, leaves)) if header.folder else header.clip or header.tokens
     if tokens <= budget * MOST:
         return

@@ -10,7 +10,7 @@ from quire.cli.width import DEFAULT_WIDTH, cut, width
 from quire.cli.words import counted
 from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
 from quire.system import ContextSystem
-from quire.system.rules import whole_number
+from quire.system.rules import check_whole_number
 from quire.view.renderer import ACTOR
 
 DEPTH = 40
@@ -99,7 +99,7 @@ class _Tree:
 
     def __init__(self, pages: ContextSystem, bounds: _Bounds, index: PageIndex | None) -> None:
         self._bounds = bounds._replace(
-            depth=whole_number(bounds.depth, "depth"), most=whole_number(bounds.most, "limit")
+            depth=check_whole_number(bounds.depth, "depth"), most=check_whole_number(bounds.most, "limit")
         )
         self._pages = pages
         self._found: dict[PageIndex, list[Page]] = {}

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from quire.core.exchanges import FORMS, exchange_fields, label
+from quire.core.exchanges import FORMS, exchange_fields, exchange_name
 from quire.core.plan import Plan
-from quire.core.reader import Reader, slot
+from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall, message_tokens
@@ -40,9 +40,9 @@ def receive(plan: Plan, message: Message, place: Place | None = None) -> int:
         return _add(plan, message, place or end)
     if message.origin == "responses" and (page := _same_go(plan, message)) is not None:
         return _join(plan, page, message)
-    waiting = plan.waiting()
+    waiting = plan.waiting_exchange()
     if waiting is not None:
-        open_page = plan.page(plan.moved(waiting))
+        open_page = plan.page(plan.current_key(waiting))
         if isinstance(open_page, PageRecord):
             plan.change(open_page, closed=True)
     number = _add(plan, message, end)
@@ -78,8 +78,8 @@ def put_in_place(plan: Plan, page: PageRecord, number: int, message: Message) ->
     fresh = plan.add_message(page.key, message)
     numbers = tuple(fresh if old == number else old for old in page.header.numbers)
     fields = exchange_fields(plan, numbers)
-    if page.header.name == label(plan.message(number).message):  # not a name that someone gave it
-        fields["name"] = label(message)
+    if page.header.name == exchange_name(plan.message(number).message):  # not a name that someone gave it
+        fields["name"] = exchange_name(message)
     plan.change(page, **fields)
     return fresh
 
@@ -107,7 +107,7 @@ def take_result(plan: Plan, message: Message) -> int:
     waiting = plan.open_exchange()
     ids = ", ".join(map(repr, waiting.header.pending)) if waiting else "none"
     unknown = InvalidValue(f"No message made the call {short_repr(call_id)}; calls that wait for a result: {ids}.")
-    raise plan.state.outdated() or unknown  # another writer may just have added the call
+    raise plan.state.outdated_error() or unknown  # another writer may just have added the call
 
 
 def pending_calls(reader: Reader) -> list[ToolCall]:
@@ -169,7 +169,7 @@ def _add(
     calls = message.tool_calls
     header = Header(
         folder=False,
-        name=name or label(message),
+        name=name or exchange_name(message),
         description="",
         **plan.origin(),
         tokens=message_tokens(message, plan.count),
@@ -228,7 +228,7 @@ def _answer(plan: Plan, page: PageRecord, message: Message) -> int:
         pending=tuple(pending),
         tokens=header.tokens + message_tokens(message, plan.count),
     )
-    if not pending and plan.waiting() == page.key:
+    if not pending and plan.waiting_exchange() == page.key:
         plan.wait_for(None)
     if header.mark is Mark.COMPRESSED:
         remake_summary(plan, header.standin, page.parent)
@@ -237,7 +237,7 @@ def _answer(plan: Plan, page: PageRecord, message: Message) -> int:
 
 def _exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
     """The exchange that waits for the result of a call: the newest of those that made it, marked ones last."""
-    waiting = plan.waiting()
+    waiting = plan.waiting_exchange()
     if waiting is not None and plan.counters[segment_number(waiting)].next == page_number(waiting) + 1:
         page = plan.page(waiting)  # the everyday case: no page is newer, so nobody need look for others
         if isinstance(page, PageRecord) and call_id in page.header.pending:
@@ -247,7 +247,7 @@ def _exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
 
 def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
     """The exchanges that may have made a call with this id, newest first, those out of the conversation last."""
-    found = (plan.page(plan.moved(key)) for key in reversed(plan.callers(call_key(call_id))))
+    found = (plan.page(plan.current_key(key)) for key in reversed(plan.callers(call_key(call_id))))
     pages = [page for page in found if isinstance(page, PageRecord)]
     return sorted(pages, key=lambda page: page.header.mark is not Mark.NONE)
 
@@ -288,6 +288,6 @@ def place_before(plan: Plan, number: int) -> Place:
             continue
         if page.header.numbers[0] == at or at not in page.header.numbers:
             return Place(home or root, page.key)
-        following = next(plan.members(home or root, after=slot(page)), None)
+        following = next(plan.members(home or root, after=slot_of(page)), None)
         return Place(home or root, following.key if following else None)
     return Place(root)

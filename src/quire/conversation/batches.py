@@ -12,7 +12,7 @@ from quire.conversation.results import MarkMap, Modification
 from quire.core.engine import Engine
 from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
-from quire.core.reader import Reader, slot
+from quire.core.reader import Reader, slot_of
 from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, decode_entry, segment_number
 from quire.core.state import State
 from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
@@ -21,7 +21,7 @@ from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.storage.base import JOURNAL
 from quire.system.compressed_summaries import behind, remake_summary
 from quire.system.journal import page_before
-from quire.system.rules import unpinned
+from quire.system.rules import check_unpinned
 
 Before = dict[int, PageRecord | Gone | None]
 """Pages by key, as they were before they were first changed since some entry."""
@@ -206,7 +206,7 @@ def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...
         plan.change(page, **fields, pinned=False)
     else:
         home = plan.home_of(page)
-        rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
+        rank = plan.free_rank(home, slot_of(page)) if home == page.parent else plan.append_rank(home)
         plan.place(page, home, rank, **fields)
     return page.header.numbers if old.header.mark is Mark.NONE else ()
 
@@ -216,7 +216,7 @@ def _stand_again(plan: Plan, boundary: int, before: Before, old: PageRecord) -> 
     if not old.header.numbers or old.header.numbers[0] >= boundary:
         return ()
     _stand(plan, before, old)
-    page = _go_back(plan, plan.existing(old.key, old.key), boundary, old)
+    page = _go_back(plan, plan.require_referenced(old.key, old.key), boundary, old)
     return page.header.numbers if page.header.mark is Mark.NONE else ()
 
 
@@ -225,10 +225,10 @@ def _stand(plan: Plan, before: Before, old: PageRecord) -> None:
     if isinstance(above, PageRecord) and isinstance(plan.page(above.key), Gone):
         _stand(plan, before, above)
     plan.restore(replace(old, header=replace(old.header, pinned=False)))
-    page = plan.existing(old.key, old.key)
+    page = plan.require_referenced(old.key, old.key)
     if not page.is_cold:
         home = plan.home_of(page)
-        rank = plan.free_rank(home, slot(page)) if home == page.parent else plan.append_rank(home)
+        rank = plan.free_rank(home, slot_of(page)) if home == page.parent else plan.append_rank(home)
         plan.place(page, home, rank)
 
 
@@ -266,7 +266,7 @@ def _refuse_pinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:
     segment = plan.segment(segment_number(page.key))
     is_prompt = segment is not None and segment.type is SegmentType.SYSTEM
     if not pinned_too and not is_prompt:
-        unpinned(plan, page, "take out")
+        check_unpinned(plan, page, "take out")
 
 
 _SET_BY_HAND = ("pinned", "name", "description", "visibility", "meta")
@@ -284,11 +284,11 @@ class Temporary:
             self._version = before.version
             self._messages = before.next_message
             self._around = before.batches()
-            self._held = self._engine.hold()
+            self._held = self._engine.begin_transaction()
             try:
                 engine.run(actor, "batch_start", batch_start)
             except BaseException:
-                self._held.drop()
+                self._held.discard()
                 raise
 
     def end(self) -> None:
@@ -298,28 +298,28 @@ class Temporary:
         `Conflict` names the pages.
         """
         with self._engine.lock:
-            if self._held.ended:
+            if self._held.is_ended:
                 raise InvalidOperation("This temporary() was ended with the one around it: end them in turn.")
             try:
                 if self._engine.current().version > self._version + 1:
                     plan = self._engine.begin(self._actor)
                     take_back(plan, Batch(self._messages, self._version), self._around, pinned_too=True)
                     self._engine.commit(plan, "temporary", undoes=self._version + 1)
-                    self._held.release()
+                    self._held.commit_all()
                     return
             except Conflict:
                 self._hand_over_messages()
                 return
             except BaseException:
-                self._held.drop()
+                self._held.discard()
                 raise
-            self._held.drop()
+            self._held.discard()
 
     def _hand_over_messages(self) -> None:
         inner = self._engine.state
         spoken = [record.message for _, record in inner.message_records(self._messages, inner.next_message - 1)]
         others = _other_changes(inner, self._version)
-        self._held.drop()
+        self._held.discard()
         self._engine.refresh()
         if spoken:
             self._keep_aside(spoken)

@@ -19,7 +19,7 @@ from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, body_text, one_line
 from quire.providers import parse
-from quire.system.rules import whole_number
+from quire.system.rules import check_whole_number
 
 _TRIES = 20
 
@@ -140,7 +140,7 @@ class Conversation:
         What stands before is not read, so that a long conversation is gone through in parts. Raises `InvalidValue`
         if that message is no longer in the conversation.
         """
-        most = whole_number(limit, "limit")
+        most = check_whole_number(limit, "limit")
 
         def read(state: Any) -> list[Message]:
             numbering = state.numbering()
@@ -151,7 +151,7 @@ class Conversation:
 
     def newest(self, limit: int = 100) -> list[Message]:
         """The last messages of the conversation, in the order they stand. What stands before them is not read."""
-        most = whole_number(limit, "limit")
+        most = check_whole_number(limit, "limit")
 
         def read(state: Any) -> list[Message]:
             numbering = state.numbering()
@@ -274,12 +274,12 @@ class Conversation:
     def _together(self) -> Iterator[None]:
         """Operations that reach the storage as one commit, or not at all."""
         with self._engine.lock:
-            held = self._engine.hold()
+            held = self._engine.begin_transaction()
             try:
                 yield
-                held.release()
+                held.commit_all()
             except BaseException:
-                held.drop()
+                held.discard()
                 raise
 
     def _say(self, role: Any, content: Any) -> int:

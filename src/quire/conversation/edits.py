@@ -13,7 +13,7 @@ from quire.conversation.arrivals import Place, place_before, put_in_place, recei
 from quire.conversation.results import Cleanup, Modification
 from quire.core.numbering import Numbering, merge_gaps
 from quire.core.plan import Plan
-from quire.core.reader import Reader, slot
+from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, PageRecord, segment_number
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
@@ -22,7 +22,7 @@ from quire.model.text import body_text
 from quire.providers import parse
 from quire.storage.base import MESSAGE
 from quire.system.compressed_summaries import add_summary, remake_summary
-from quire.system.rules import settled, unpinned
+from quire.system.rules import check_not_waiting, check_unpinned
 
 
 def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
@@ -180,8 +180,8 @@ def _refuse_protected(plan: Plan, page: PageRecord, doing: str) -> None:
         raise InvalidOperation(
             f"Cannot {doing} {plan.index(page.key)!r}: it is the system prompt. system(text) changes it."
         )
-    unpinned(plan, page, doing)
-    settled(plan, page, doing)
+    check_unpinned(plan, page, doing)
+    check_not_waiting(plan, page, doing)
 
 
 def _half_of_a_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
@@ -212,11 +212,11 @@ def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]
     for page in pages:
         folders.setdefault(page.parent if not page.is_cold else ~page.key, []).append(page)
     for members in folders.values():
-        members.sort(key=slot)
+        members.sort(key=slot_of)
         run = [members[0]]
         for page in members[1:]:
             last = run[-1]
-            following = None if last.parent is None else next(plan.members(last.parent, after=slot(last)), None)
+            following = None if last.parent is None else next(plan.members(last.parent, after=slot_of(last)), None)
             if following is not None and following.key == page.key:
                 run.append(page)
             else:
@@ -273,9 +273,9 @@ def cleanup(plan: Plan) -> Cleanup:
     old = plan.note(GAPS)
     gaps = merge_gaps(old.gaps if old else (), gone)
     plan.put_note(GAPS, gaps=gaps)
-    plan.destroyed.update(gone)
+    plan.destroyed_messages.update(gone)
     plan.horizon = plan.seq
-    plan.settle()
+    plan.apply_deferred()
     fresh = Numbering(gaps, plan.next_message)
     left = (number for number in numbering.numbers() if number in kept)
     pairs = ((numbering.index(number), fresh.index(number)) for number in left)

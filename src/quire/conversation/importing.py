@@ -202,7 +202,7 @@ class Importer:
         """What was taken in, with the calls that never got a result."""
         self._taken = self._kept
         for key, number in self._kept.callers.items():
-            page = reader.page(reader.moved(key))
+            page = reader.page(reader.current_key(key))
             if isinstance(page, PageRecord) and page.header.pending:
                 ids = ", ".join(map(repr, page.header.pending))
                 self._find(reader, "call without result", number, f"No result came for {ids}.")

@@ -102,7 +102,7 @@ def numbers_in_place(reader: Reader) -> Sequence[int]:
     """The numbers of all messages in the conversation, in the order they stand: the prompts, then the leaves."""
     found = array("q")
     for segment in _spoken(reader):
-        root = reader.existing(page_key(segment, 0), page_key(segment, 0))
+        root = reader.require_referenced(page_key(segment, 0), page_key(segment, 0))
         for _, page in reader.subtree(root):
             found.extend(_numbers_of(page))
     return found
@@ -122,11 +122,11 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
             raise InvalidValue(f"Message {index} is not in the conversation any more; begin at the start.")
         numbers = page.header.numbers
         yield from numbers[numbers.index(number) + 1 :]
-        for after in reader.following(page):
+        for after in reader.pages_after(page):
             yield from _numbers_of(after)
         start = segments.index(segment_number(page.key)) + 1
     for segment in segments[start:]:
-        root = reader.existing(page_key(segment, 0), page_key(segment, 0))
+        root = reader.require_referenced(page_key(segment, 0), page_key(segment, 0))
         for _, page in reader.subtree(root):
             yield from _numbers_of(page)
 

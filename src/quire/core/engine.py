@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from quire.core.deferred_changes import changed_anchors, place_of
+from quire.core.deferred_changes import place_of, plan_deferred_changes
 from quire.core.plan import Plan
 from quire.core.records import (
     BATCHES,
@@ -22,7 +22,7 @@ from quire.core.records import (
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
-    Anchor,
+    DeferredChange,
     EntryRecord,
     Gone,
     HeadRecord,
@@ -36,7 +36,7 @@ from quire.core.records import (
     encode_record,
     is_undone,
 )
-from quire.core.stale_chapters import forget_what_left
+from quire.core.stale_chapters import clear_stale_chapters
 from quire.core.state import Folder, State
 from quire.errors import (
     Busy,
@@ -106,7 +106,7 @@ class Engine:
         self.epoch = 0
         """Bumped when the context goes back to an earlier state; invalidates caches keyed by seq."""
         self.embedder = embedder
-        self.held: list[Transaction] = []
+        self.transactions: list[Transaction] = []
         """Work that is held back, outermost first."""
 
     def begin(self, actor: str) -> Plan:
@@ -176,13 +176,13 @@ class Engine:
             embedder=self.embedder,
         )
 
-    def forget(self) -> None:
+    def reload(self) -> None:
         """Drop everything that is in memory: some of it is no more."""
         with self.lock:
             self.state.load()
             self.epoch += 1
 
-    def switch(self, storage: Storage) -> None:
+    def switch_storage(self, storage: Storage) -> None:
         """Go on with the same context in another storage, which must hold this very state of it."""
         with self.lock:
             state = self.current()
@@ -195,14 +195,14 @@ class Engine:
                     f"The target does not hold this context: {state.context!r} {found}, here it is at version"
                     f" {state.version}. Use set_storage(target, migrate=True)."
                 )
-            self.state = state.over(storage)
+            self.state = state.reopen(storage)
 
     def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
         """Commit a plan as one journal entry and apply it; a plan without changes is no entry."""
-        if not (plan.pages or plan.segments or plan.notes or plan.settles or plan.opened):
+        if not (plan.pages or plan.segments or plan.notes or plan.applies_deferred or plan.opened_pages):
             return
         if plan.pages and operation != "fold":
-            forget_what_left(plan)
+            clear_stale_chapters(plan)
         state = self.state
         changes = _Changes(plan)
         entry = self._entry(plan, operation, tuple(changes.touched), undoes)
@@ -223,7 +223,7 @@ class Engine:
             notes=plan.notes,
             anchors=changes.anchors,
             messages=changes.messages,
-            destroyed=plan.destroyed,
+            destroyed=plan.destroyed_messages,
             moved=changes.moved,
         )
         self._stale = False
@@ -245,7 +245,7 @@ class Engine:
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 
-    def hold(self) -> "Transaction":
+    def begin_transaction(self) -> "Transaction":
         """Keep what is committed from now on in memory, until it is released as one commit or dropped."""
         with self.lock:
             return Transaction(self)
@@ -275,7 +275,7 @@ class Engine:
         except Conflict:
             deleted = None
             with suppress(Exception):  # who came second hears that, even if the reason cannot be looked for
-                deleted = self.state.deleted()
+                deleted = self.state.deletion_error()
             if deleted:
                 raise deleted from None
             raise
@@ -314,31 +314,31 @@ class Transaction:
         self._outer = engine.current()
         self._overlay = OverlayStorage(self._outer.storage, self._outer.context)
         if not self._outer.is_at(self._overlay.head(self._outer.context)):
-            raise self._outer.outdated() or Conflict("Another writer changed the context: refresh() and retry.")
-        engine.state = self._outer.over(self._overlay)
-        engine.held.append(self)
+            raise self._outer.outdated_error() or Conflict("Another writer changed the context: refresh() and retry.")
+        engine.state = self._outer.reopen(self._overlay)
+        engine.transactions.append(self)
 
     @property
-    def ended(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether it was released or dropped, by itself or with what it stands in."""
-        return self not in self._engine.held
+        return self not in self._engine.transactions
 
-    def release(self) -> None:
+    def commit_all(self) -> None:
         """Commit everything at once. Raises what a commit raises; then the work is still held."""
         engine, inner = self._engine, self._inner()
         commit = self._overlay.poured()
         if commit is not None:
             last = self._overlay.get(inner.context, JOURNAL, commit.version)
             if last is None:
-                raise inner.broken(f"journal record {commit.version} is missing.")
+                raise inner.damage_error(f"journal record {commit.version} is missing.")
             engine.write(self._outer.storage, commit, decode_entry(last.key, last.value))
-        inner.poured_into(self._outer.storage)
+        inner.adopt_storage(self._outer.storage)
         engine.state = inner
-        engine.held.remove(self)
+        engine.transactions.remove(self)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget everything that was done since, by work that began later too."""
-        held = self._engine.held
+        held = self._engine.transactions
         if self in held:
             del held[held.index(self) :]
             self._engine.state = self._outer
@@ -378,7 +378,7 @@ class _Changes:
         self.touched: list[Touched] = []
         self.folders: dict[int, Folder] = {}
         self.pins: dict[int, bool] = {}
-        self.anchors: dict[int, Anchor | None] = {}
+        self.anchors: dict[int, DeferredChange | None] = {}
         self.anchors_left = 0
         self.messages: dict[int, tuple[MessageRecord, int]] = {}
         self.moved = False
@@ -402,7 +402,7 @@ class _Changes:
             self.writes.append(Put(CALL, key, encode_record(key, pages)))
         for key, note in plan.notes.items():
             self._note(key, note)
-        for number in plan.destroyed:
+        for number in plan.destroyed_messages:
             self.writes.append(Delete(MESSAGE, number))
         self.writes += plan.erasures
         self._tallies()
@@ -410,8 +410,8 @@ class _Changes:
 
     def _anchor(self) -> None:
         """Remember how the view shows what is deferred; what is changed at once is no longer."""
-        known = self._state.anchors()
-        self.anchors = changed_anchors(self._plan, known)
+        known = self._state.deferred_changes()
+        self.anchors = plan_deferred_changes(self._plan, known)
         gone = sum(anchor is None for anchor in self.anchors.values())
         self.anchors_left = len(known.keys() | self.anchors.keys()) - gone if known or self.anchors else 0
         for key, anchor in self.anchors.items():
@@ -430,13 +430,13 @@ class _Changes:
         self.writes.append(Put(SEGMENT, number, encode_record(number, segment)))
 
     def _page(self, key: int, page: PageRecord | Gone) -> None:
-        old = self._plan.stored(key)
+        old = self._plan.stored_page(key)
         if old is None:
             self._new_page(key, page)
             return
         group, order = place_of(page)
         place = place_of(old)
-        if self._plan.forgets:
+        if self._plan.omits_previous:
             self.touched.append(Touched(PAGE_CODE, key))
         else:
             before = encode_record(key, old if isinstance(old, Gone) else old.header)

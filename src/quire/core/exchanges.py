@@ -34,7 +34,7 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def label(message: Message) -> str:
+def exchange_name(message: Message) -> str:
     """A few words that tell an exchange from others."""
     words = _plain(message.text) or _plain(", ".join(call.name for call in message.tool_calls))
     if not words and isinstance(message.content, list):

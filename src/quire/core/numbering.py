@@ -88,7 +88,7 @@ _START = 1 << (8 * WIDTH - 1)
 _END = (1 << (8 * WIDTH)) - 1
 
 
-def after(last: bytes | None) -> bytes | None:
+def rank_after(last: bytes | None) -> bytes | None:
     """The rank that appends after `last` (None: the first of all), or None if the numbers are used up."""
     if last is None:
         return _START.to_bytes(WIDTH)
@@ -96,10 +96,10 @@ def after(last: bytes | None) -> bytes | None:
     return number.to_bytes(WIDTH) if number <= _END else None
 
 
-def between(low: bytes | None, high: bytes | None) -> bytes | None:
+def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
     """A rank strictly between two neighbours (None: no neighbour on that side), or None if there is no room."""
     if high is None:
-        return after(low)
+        return rank_after(low)
     low = low or b""
     if low >= high:
         return None
@@ -120,7 +120,7 @@ def between(low: bytes | None, high: bytes | None) -> bytes | None:
     return None
 
 
-def spread(low: bytes | None, high: bytes, count: int) -> list[bytes]:
+def spread_ranks(low: bytes | None, high: bytes, count: int) -> list[bytes]:
     """So many ranks, evenly spread between two neighbours."""
     low = low or b""
     width = max(len(low), len(high)) + 1 + (count.bit_length() + 7) // 8
@@ -128,7 +128,7 @@ def spread(low: bytes | None, high: bytes, count: int) -> list[bytes]:
     return [(first + (last - first) * step // (count + 1)).to_bytes(width) for step in range(1, count + 1)]
 
 
-def spaced(count: int) -> Iterator[bytes]:
+def initial_ranks(count: int) -> Iterator[bytes]:
     """Fresh ranks for `count` siblings, in order."""
     for offset in range(count):
         yield (_START + offset).to_bytes(WIDTH)

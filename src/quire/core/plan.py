@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from quire.core import numbering as ranks
 from quire.core.numbering import Numbering
-from quire.core.reader import Reader, Slot, slot
+from quire.core.reader import Reader, Slot, slot_of
 from quire.core.records import (
     GAPS,
     Counter,
@@ -50,24 +50,24 @@ class Plan(Reader):
         self.seq = state.version + 1
         self.bodies: dict[int, str] = {}
         self.messages: dict[int, MessageRecord] = {}
-        self.destroyed: set[int] = set()
+        self.destroyed_messages: set[int] = set()
         """Numbers of messages that are no more after this plan."""
         self.erasures: list[Write] = []
         """What a purge writes into records that no other operation changes."""
-        self.forgets = False
+        self.omits_previous = False
         """Whether the entry of this plan does not remember what pages were before it."""
         self.calls: dict[int, tuple[int, ...]] = {}
         self.notes: dict[int, NoteRecord] = {}
         self.horizon = state.head.horizon
-        self.deferred = False
+        self.is_deferred = False
         """Whether the view goes on showing the pages as they were, until the next fold."""
-        self.opened: set[int] = set()
+        self.opened_pages: set[int] = set()
         """Pages that the view shows after the newest message until then."""
-        self.settles = False
+        self.applies_deferred = False
         """Whether everything that was deferred takes its place."""
         self._waiting: int | None = None
         self._followed = False
-        self.fresh: set[int] = set()
+        self.new_keys: set[int] = set()
         """Keys taken from a counter: nothing is stored under them, so nobody need look."""
         self._actors = state.head.actors
         self._counter = counter
@@ -103,7 +103,7 @@ class Plan(Reader):
 
     def index(self, key: int) -> PageIndex:
         """The index of a page; a folder that is only imagined goes by the first and the last page below it."""
-        if self.imagined and key in self.fresh:
+        if self.is_preview and key in self.new_keys:
             page = self._pages.get(key)
             if isinstance(page, PageRecord):
                 first, last = (self._outermost(page, reverse=reverse) for reverse in (False, True))
@@ -132,11 +132,11 @@ class Plan(Reader):
         return super().conversation() if self._segments else self.state.conversation()
 
     def page(self, key: int) -> PageRecord | Gone | None:
-        return self._pages.get(key) or self.stored(key)
+        return self._pages.get(key) or self.stored_page(key)
 
-    def stored(self, key: int) -> PageRecord | Gone | None:
+    def stored_page(self, key: int) -> PageRecord | Gone | None:
         """The page as it was before this plan."""
-        return None if key in self.fresh else self.state.page(key)
+        return None if key in self.new_keys else self.state.page(key)
 
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
@@ -149,14 +149,14 @@ class Plan(Reader):
         mine = [page for key in here if isinstance(page := self._pages[key], PageRecord)]
         if after is not None:
             place = after
-            mine = [page for page in mine if (slot(page) < place if reverse else slot(page) > place)]
-        mine.sort(key=slot, reverse=reverse)
+            mine = [page for page in mine if (slot_of(page) < place if reverse else slot_of(page) > place)]
+        mine.sort(key=slot_of, reverse=reverse)
         planned, turns = len(self._turns), self._turns  # what is planned from here on does not change this walk
         others = (page for page in theirs if turns.get(page.key, planned) >= planned)
-        yield from merge(mine, others, key=slot, reverse=reverse) if mine else others
+        yield from merge(mine, others, key=slot_of, reverse=reverse) if mine else others
 
-    def broken(self, text: str) -> QuireError:
-        return self.state.broken(text)
+    def damage_error(self, text: str) -> QuireError:
+        return self.state.damage_error(text)
 
     def body(self, key: int) -> str:
         planned = self.bodies.get(key)
@@ -186,8 +186,8 @@ class Plan(Reader):
     def message(self, number: int) -> MessageRecord:
         return self.messages.get(number) or self.state.message(number)
 
-    def expect(self, numbers: Sequence[int]) -> None:
-        self.state.expect([number for number in numbers if number not in self.messages])
+    def prefetch(self, numbers: Sequence[int]) -> None:
+        self.state.prefetch([number for number in numbers if number not in self.messages])
 
     def note(self, key: int) -> NoteRecord | None:
         return self.notes.get(key) or self.state.note(key)
@@ -197,9 +197,9 @@ class Plan(Reader):
             return super().numbering()
         return self.state.numbering().ending_at(self.next_message)
 
-    def waiting(self) -> int | None:
+    def waiting_exchange(self) -> int | None:
         """The key of the exchange that waits for results, as far as arrivals go."""
-        return self._waiting if self._followed else self.state.waiting()
+        return self._waiting if self._followed else self.state.waiting_exchange()
 
     def wait_for(self, page: int | None) -> None:
         """Note which exchange waits now."""
@@ -249,7 +249,7 @@ class Plan(Reader):
             last = self._last.get(parent)
             self._last[parent] = rank if last is None or rank > last else last
         record = PageRecord(key, parent, rank, header)
-        if header.pinned or key not in self.fresh:
+        if header.pinned or key not in self.new_keys:
             return self._write(record)
         self._set(key, record)
         return record
@@ -269,14 +269,14 @@ class Plan(Reader):
         """Write a segment."""
         self._segments[number] = replace(segment, seq=self.seq)
 
-    def forget(self) -> None:
+    def discard_page_changes(self) -> None:
         """Drop every change of a page: the plan is as if nothing had been planned for them."""
         for index in (self._pages, self._groups, self._turns):
             index.clear()
         self._pins.clear()
         self._last.clear()
         self.bodies.clear()
-        self.settles = False
+        self.applies_deferred = False
 
     def next_position(self) -> int:
         """A place in the display order after every segment that was ever added."""
@@ -298,7 +298,7 @@ class Plan(Reader):
             raise InvalidOperation(f"Segment {segment_id!r} has used up its page numbers: use another segment.")
         self._own_counters()[number] = Counter(segment_id, number_next + 1)
         key = page_key(number, number_next)
-        self.fresh.add(key)
+        self.new_keys.add(key)
         return key
 
     def use_number(self, number: int, page_number: int) -> None:
@@ -338,19 +338,19 @@ class Plan(Reader):
     def defer(self, *opened: int) -> None:
         """Let what this plan changes take its place in the view at the next fold; pages that are `opened` are shown
         after the newest message until then."""
-        self.deferred = True
-        self.opened.update(opened)
+        self.is_deferred = True
+        self.opened_pages.update(opened)
 
-    def settle(self) -> None:
+    def apply_deferred(self) -> None:
         """Let everything that was deferred take its place."""
-        self.settles = bool(self.state.anchors())
+        self.applies_deferred = bool(self.state.deferred_changes())
 
     # Places
 
     def append_rank(self, folder: int) -> bytes:
         """The rank after all children a folder has or had."""
         planned, known = self._last.get(folder), self.state.folder(folder).last
-        rank = ranks.after(max(planned or b"", known or b"") or None)
+        rank = ranks.rank_after(max(planned or b"", known or b"") or None)
         if rank is None:
             raise InvalidOperation(f"Folder {self.index(folder)!r} is full: use another folder.")
         return rank
@@ -358,9 +358,9 @@ class Plan(Reader):
     def rank_before(self, folder: int, sibling: int) -> bytes:
         """The rank directly before a child of the folder, after cold pages that would return before it."""
         for _ in range(2):
-            high = self.existing(sibling, folder)
-            low = next(self._all_members(folder, after=slot(high), reverse=True), None)
-            rank = ranks.between(low.rank if low else None, high.rank)
+            high = self.require_referenced(sibling, folder)
+            low = next(self._all_members(folder, after=slot_of(high), reverse=True), None)
+            rank = ranks.rank_between(low.rank if low else None, high.rank)
             if rank is not None:
                 return rank
             self._spread(folder, high)
@@ -381,13 +381,13 @@ class Plan(Reader):
     def _all_members(self, folder: int, *, after: Slot, reverse: bool) -> Iterator[PageRecord]:
         """The children of a folder in order, cold ones at the places they would return to."""
         both = (self.members(folder, after=after, reverse=reverse, cold=cold) for cold in (False, True))
-        return merge(*both, key=slot, reverse=reverse)
+        return merge(*both, key=slot_of, reverse=reverse)
 
     def _spread(self, folder: int, around: PageRecord) -> None:
         """Give the crowded children around a spot fresh ranks in the same order; all others keep theirs."""
         crowd: deque[PageRecord] = deque()
         low: bytes | None = None
-        for page in self._all_members(folder, after=slot(around), reverse=True):
+        for page in self._all_members(folder, after=slot_of(around), reverse=True):
             if len(page.rank) <= ranks.CROWDED and page.rank < around.rank:
                 low = page.rank
                 break
@@ -395,12 +395,12 @@ class Plan(Reader):
         high = around.rank if len(around.rank) <= ranks.CROWDED else None
         if high is None:
             crowd.append(around)
-            for page in self._all_members(folder, after=slot(around), reverse=False):
+            for page in self._all_members(folder, after=slot_of(around), reverse=False):
                 if len(page.rank) <= ranks.CROWDED:
                     high = page.rank
                     break
                 crowd.append(page)
-        fresh = ranks.spread(low, high or ranks.after(crowd[-1].rank) or ranks.END, len(crowd))
+        fresh = ranks.spread_ranks(low, high or ranks.rank_after(crowd[-1].rank) or ranks.END, len(crowd))
         for page, rank in zip(crowd, fresh, strict=True):
             self.place(page, folder, rank)
 

@@ -29,7 +29,7 @@ Slot = tuple[bytes, int]
 """A page's place among its siblings: (rank, key)."""
 
 
-def slot(record: PageRecord) -> Slot:
+def slot_of(record: PageRecord) -> Slot:
     """The record's place among its siblings."""
     return record.rank, record.key
 
@@ -37,7 +37,7 @@ def slot(record: PageRecord) -> Slot:
 class Reader(ABC):
     """A view of one context's pages and segments."""
 
-    imagined = False
+    is_preview = False
     """Whether some of its pages are only looked at and never made."""
 
     @property
@@ -76,7 +76,7 @@ class Reader(ABC):
     def message(self, number: int) -> MessageRecord:
         """A message as it arrived. Raises `Corrupt` if it is missing."""
 
-    def expect(self, numbers: Sequence[int]) -> None:
+    def prefetch(self, numbers: Sequence[int]) -> None:
         """Hear that these messages will be asked for soon, and perhaps read them in one go."""
         return
 
@@ -93,7 +93,7 @@ class Reader(ABC):
         """The pages whose exchanges made a call with an id of this hash, oldest first."""
 
     @abstractmethod
-    def broken(self, text: str) -> QuireError:
+    def damage_error(self, text: str) -> QuireError:
         """The error for pages that do not fit together: `Corrupt`, or `Conflict` if another writer moved on."""
 
     def index(self, key: int) -> PageIndex:
@@ -106,7 +106,7 @@ class Reader(ABC):
         live = [(number, segment) for number, segment in found if segment and not segment.gone]
         return sorted(live, key=lambda item: item[1].position)
 
-    def live_segment(self, segment_id: object) -> int:
+    def require_segment(self, segment_id: object) -> int:
         """The number of a segment that exists. Raises `NoSuchSegment`."""
         number = self.number_of(segment_id) if isinstance(segment_id, str) else None
         segment = None if number is None else self.segment(number)
@@ -132,36 +132,38 @@ class Reader(ABC):
         if isinstance(found, PageRecord):
             return found
         if found is not None and found.moved_to >= 0:
-            raise NoSuchPage(index, moved_to=self.index(self.moved(found.moved_to)))
+            raise NoSuchPage(index, moved_to=self.index(self.current_key(found.moved_to)))
         if found is not None and found.purged:
             raise NoSuchPage(index, "It was purged: nothing of it is left.")
         raise NoSuchPage(index, self._hint(index, removed=found is not None))
 
-    def existing(self, key: int, wanted_by: int) -> PageRecord:
+    def require_referenced(self, key: int, wanted_by: int) -> PageRecord:
         """A page that another one refers to. Raises `Corrupt` (or `Conflict`) if it is not there."""
         found = self.page(key)
         if not isinstance(found, PageRecord):
-            raise self.broken(f"Page {self.index(wanted_by)!r} refers to {self.index(key)!r}, which does not exist.")
+            raise self.damage_error(
+                f"Page {self.index(wanted_by)!r} refers to {self.index(key)!r}, which does not exist."
+            )
         return found
 
     def ancestors(self, record: PageRecord) -> Iterator[PageRecord]:
         """The folders above an attached page, nearest first; a cold page's home is not above it."""
-        above = self.above(record)
+        above = self.parent_of(record)
         steps = 0
         while above is not None:
             yield above
             steps += 1
             if steps > _DEEPEST:
-                raise self.broken(f"Page {self.index(record.key)!r} lies in its own subtree.")
-            above = self.above(above)
+                raise self.damage_error(f"Page {self.index(record.key)!r} lies in its own subtree.")
+            above = self.parent_of(above)
 
-    def above(self, record: PageRecord) -> PageRecord | None:
+    def parent_of(self, record: PageRecord) -> PageRecord | None:
         """The folder an attached page stands in; None for a root and for a cold page."""
         if record.parent is None or record.header.lifecycle is Lifecycle.COLD_ARCHIVED:
             return None
-        return self.existing(record.parent, record.key)
+        return self.require_referenced(record.parent, record.key)
 
-    def effective(self, record: PageRecord) -> Lifecycle:
+    def effective_lifecycle(self, record: PageRecord) -> Lifecycle:
         """The page's lifecycle as its ancestors leave it."""
         active = record.header.lifecycle is Lifecycle.ACTIVE
         top = record
@@ -197,11 +199,11 @@ class Reader(ABC):
             if child.header.folder:
                 stack.append(self.members(child.key))
 
-    def following(self, record: PageRecord) -> Iterator[PageRecord]:
+    def pages_after(self, record: PageRecord) -> Iterator[PageRecord]:
         """The attached pages of its segment that stand after a page and all below it, in order. Streams."""
         for place in (record, *self.ancestors(record)):
             if place.parent is not None:
-                for sibling in self.members(place.parent, after=slot(place)):
+                for sibling in self.members(place.parent, after=slot_of(place)):
                     yield from (page for _, page in self.subtree(sibling))
 
     # Messages
@@ -217,7 +219,7 @@ class Reader(ABC):
             return number
         index = self.numbering().index(number)
         if index is None:
-            raise self.broken(f"message {number} was destroyed by a cleanup.")
+            raise self.damage_error(f"message {number} was destroyed by a cleanup.")
         return index
 
     def batches(self) -> tuple[Batch, ...]:
@@ -227,7 +229,7 @@ class Reader(ABC):
 
     def page_of(self, number: int) -> PageRecord | None:
         """The page a message stands on now, marked or not; None if that page was removed."""
-        found = self.page(self.moved(self.message(number).page))
+        found = self.page(self.current_key(self.message(number).page))
         return found if isinstance(found, PageRecord) else None
 
     def mark_of(self, number: int) -> Mark:
@@ -258,7 +260,7 @@ class Reader(ABC):
         last = self.last_exchange()
         return last if last is not None and last.header.pending and not last.header.closed else None
 
-    def moved(self, key: int) -> int:
+    def current_key(self, key: int) -> int:
         """The key that a page which moved, perhaps several times, has now."""
         for _ in range(1_000):  # moving back and forth leaves a chain, an undone move a pair
             found = self.page(key)
@@ -317,8 +319,8 @@ class ReaderProxy(Reader):
     def message(self, number: int) -> MessageRecord:
         return self._reader.message(number)
 
-    def expect(self, numbers: Sequence[int]) -> None:
-        self._reader.expect(numbers)
+    def prefetch(self, numbers: Sequence[int]) -> None:
+        self._reader.prefetch(numbers)
 
     def body(self, key: int) -> str:
         return self._reader.body(key)
@@ -329,5 +331,5 @@ class ReaderProxy(Reader):
     def callers(self, key: int) -> tuple[int, ...]:
         return self._reader.callers(key)
 
-    def broken(self, text: str) -> QuireError:
-        return self._reader.broken(text)
+    def damage_error(self, text: str) -> QuireError:
+        return self._reader.damage_error(text)

@@ -5,16 +5,16 @@ from typing import ParamSpec, TypeVar
 
 from quire.core.reader import Slot
 from quire.core.records import (
-    Anchor,
+    DeferredChange,
     Gone,
     HeadRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
     SegmentRecord,
-    decode_anchor,
     decode_body,
     decode_call,
+    decode_deferred_change,
     decode_head,
     decode_message,
     decode_note,
@@ -30,7 +30,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Recorded:
+class RecordReader:
     """Reads and decodes. Small records come from what a backend read along with the head, until the context moves."""
 
     def __init__(self, storage: Storage, context: str, name_of: Callable[[int], str | None]) -> None:
@@ -100,10 +100,10 @@ class Recorded:
         record = self._near.get(self._context, NOTE, key)
         return None if record is None else self._note(record)
 
-    def anchors(self) -> dict[int, Anchor]:
+    def anchors(self) -> dict[int, DeferredChange]:
         """What an agent changed since the last fold, by page, in the order it was changed or opened."""
         found = self._near.scan(self._context, ANCHOR)
-        anchors = [(record.key, self._decoded(decode_anchor, record.key, record.value)) for record in found]
+        anchors = [(record.key, self._decoded(decode_deferred_change, record.key, record.value)) for record in found]
         return dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
 
     def callers(self, key: int) -> tuple[int, ...]:

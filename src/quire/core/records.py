@@ -168,7 +168,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     identity: bytes = b""
     next_message: int = 0
     horizon: int = 0
-    anchors: int = 0
+    deferred_count: int = 0
     family: bytes = b""
 
 
@@ -215,7 +215,7 @@ class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
 BATCHES: Final = 0
 GAPS: Final = 1
 KEY: Final = 2
-HELD: Final = 3
+UNDONE_FOLD: Final = 3
 USAGE: Final = 4
 PURGED: Final = 5
 AGENTS: Final = 1 << 16
@@ -227,10 +227,10 @@ the messages that were purged, what agents have added (by their number among the
 def is_undone(key: int) -> bool:
     """Whether steps back bring an older note back; the context's key, what models bill and what agents
     have added only go on."""
-    return key in (BATCHES, GAPS, HELD) or key >= CHECKPOINTS
+    return key in (BATCHES, GAPS, UNDONE_FOLD) or key >= CHECKPOINTS
 
 
-class Anchor(Struct, frozen=True, array_like=True, gc=False):
+class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
     """A page that an agent changed since the last fold: how the view goes on showing it until the next.
 
     `before` is its header then (None: there was no such page) with its place. If the agent opened it, `opened` is its
@@ -253,7 +253,7 @@ class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
     vector: bytes
 
 
-class VectorStanding(Struct, frozen=True, array_like=True, gc=False):
+class VectorState(Struct, frozen=True, array_like=True, gc=False):
     """Which state of which context the vectors reflect, and by which embedder they were made."""
 
     version: int
@@ -261,7 +261,7 @@ class VectorStanding(Struct, frozen=True, array_like=True, gc=False):
     model: int
 
 
-VECTORS_STAND: Final = MAX_KEY
+VECTOR_STATE: Final = MAX_KEY
 """The key in the family of vectors that says where they stand."""
 
 
@@ -302,9 +302,9 @@ _entry_decoder = msgspec.msgpack.Decoder(EntryRecord)
 _tally_decoder = msgspec.msgpack.Decoder(int)
 _message_decoder = msgspec.msgpack.Decoder(MessageRecord)
 _note_decoder = msgspec.msgpack.Decoder(NoteRecord)
-_anchor_decoder = msgspec.msgpack.Decoder(Anchor)
+_anchor_decoder = msgspec.msgpack.Decoder(DeferredChange)
 _vector_decoder = msgspec.msgpack.Decoder(VectorRecord)
-_vector_standing_decoder = msgspec.msgpack.Decoder(VectorStanding)
+_vector_standing_decoder = msgspec.msgpack.Decoder(VectorState)
 _call_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
@@ -385,7 +385,7 @@ def decode_note(key: int, value: bytes) -> NoteRecord:
     return _decode(_note_decoder, "note", key, value)
 
 
-def decode_anchor(key: int, value: bytes) -> Anchor:
+def decode_deferred_change(key: int, value: bytes) -> DeferredChange:
     """An anchor. Raises `Corrupt`."""
     return _decode(_anchor_decoder, "anchor", key, value)
 
@@ -395,9 +395,9 @@ def decode_call(key: int, value: bytes) -> tuple[int, ...]:
     return _decode(_call_decoder, "call", key, value)
 
 
-def decode_vector(key: int, value: bytes) -> VectorRecord | VectorStanding:
+def decode_vector(key: int, value: bytes) -> VectorRecord | VectorState:
     """A page's vector, or where the vectors stand. Raises `Corrupt`."""
-    if key == VECTORS_STAND:
+    if key == VECTOR_STATE:
         return _decode(_vector_standing_decoder, "vector", key, value)
     return _decode(_vector_decoder, "vector", key, value)
 

@@ -10,21 +10,21 @@ _LONGEST_TURN = 64
 _TAKEN_OUT = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
 
 
-def forget_what_left(plan: Plan) -> None:
+def clear_stale_chapters(plan: Plan) -> None:
     """Take the words of messages that a plan takes out, or puts others in the place of, off the lines above them.
 
     A chapter is called by what it still holds, and says no more until the next fold sums it up anew; an empty one goes.
     """
-    changed = [(key, page) for key, page in plan.pages.items() if key not in plan.fresh]
+    changed = [(key, page) for key, page in plan.pages.items() if key not in plan.new_keys]
     for page in [old for key, now in changed for old in _left(plan, key, now)]:
         now = plan.page(page.key)
         if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
             _say_less(plan, now, now.header.name)
         for chapter in list(_chapters_above(plan, page)):
-            call_anew(plan, chapter.key)
+            rename_chapter(plan, chapter.key)
 
 
-def bring_back_last_turn(plan: Plan, line: PageRecord) -> None:
+def unfold_last_turn(plan: Plan, line: PageRecord) -> None:
     """Take the last turn out of the folded line that the conversation ends with: what came after it has left, and what
     the user said last is never folded."""
     turn = list(_last_turn(plan, line))
@@ -37,7 +37,7 @@ def bring_back_last_turn(plan: Plan, line: PageRecord) -> None:
             page = plan.place(page, root, plan.append_rank(root))
         plan.change(page, visibility=Visibility.EXPANDED)
         for chapter in above:
-            call_anew(plan, chapter)
+            rename_chapter(plan, chapter)
 
 
 def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
@@ -59,7 +59,7 @@ def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
 
 def _left(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
     """The page as it was, if messages of it leave the conversation by this plan."""
-    old = plan.stored(key)
+    old = plan.stored_page(key)
     if not isinstance(old, PageRecord) or not old.header.numbers or old.is_cold:
         return
     said = set() if isinstance(page, Gone) or page.header.mark in _TAKEN_OUT else set(page.header.numbers)
@@ -76,7 +76,7 @@ def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
         above = plan.page(above.parent)
 
 
-def call_anew(plan: Plan, key: int) -> None:
+def rename_chapter(plan: Plan, key: int) -> None:
     """Call a chapter by what it holds now, and let it say no more until the next fold; an empty one goes."""
     chapter = plan.page(key)
     if not isinstance(chapter, PageRecord):
@@ -91,7 +91,7 @@ def call_anew(plan: Plan, key: int) -> None:
         tokens=sum(child.header.tokens for child in children),
         messages=sum(child.header.messages for child in children),
     )
-    _say_less(plan, plan.existing(key, key), children[0].header.name)
+    _say_less(plan, plan.require_referenced(key, key), children[0].header.name)
 
 
 def _say_less(plan: Plan, page: PageRecord, name: str) -> None:

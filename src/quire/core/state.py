@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from quire.core.numbering import Numbering
 from quire.core.reader import Reader, Slot
-from quire.core.record_reader import Recorded
+from quire.core.record_reader import RecordReader
 from quire.core.records import (
     AGENTS,
     CHECKPOINTS,
@@ -18,8 +18,8 @@ from quire.core.records import (
     FORMAT,
     GAPS,
     PURGED,
-    Anchor,
     Counter,
+    DeferredChange,
     Gone,
     HeadRecord,
     MessageRecord,
@@ -62,16 +62,16 @@ class State(Reader):
         self.context = context
         self.max_pages = max_pages
         self.max_bytes = max_bytes
-        self._recorded = Recorded(storage, context, self._name_of)
+        self._recorded = RecordReader(storage, context, self._name_of)
         self._counters = list(reserved)
         self.version = 0
         self.load()
 
-    def over(self, storage: Storage) -> "State":
+    def reopen(self, storage: Storage) -> "State":
         """The same context read anew from another storage, which holds it too."""
         return State(storage, self.context, max_pages=self.max_pages, max_bytes=self.max_bytes, reserved=self.counters)
 
-    def poured_into(self, storage: Storage) -> None:
+    def adopt_storage(self, storage: Storage) -> None:
         """Go on with the storage below, which holds this very state now, and let go of what held it back."""
         self.storage = storage
         self._recorded.read_from(storage)
@@ -101,8 +101,8 @@ class State(Reader):
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
         self._written: Mapping[int, tuple[MessageRecord, int]] = {}  # by the last commit; kept longer once read
         self._notes: dict[int, NoteRecord | None] | None = None  # the few below AGENTS are read in one go
-        self._anchors: dict[int, Anchor] | None = None
-        self.settled_at = self.version
+        self._anchors: dict[int, DeferredChange] | None = None
+        self.settled_version = self.version
         """The last entry that let something deferred take its place, as far as this handle saw."""
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
         self._folders: OrderedDict[int, Folder] = OrderedDict()
@@ -158,13 +158,15 @@ class State(Reader):
             if isinstance(page, PageRecord):
                 yield page
         if is_empty and self._is_stored_root(folder) and self._recorded.page(folder) is None:
-            raise self.broken(f"page {self.index(folder)} is missing.")  # a root is there as long as its context is
+            raise self.damage_error(
+                f"page {self.index(folder)} is missing."
+            )  # a root is there as long as its context is
 
     def _is_stored_root(self, key: int) -> bool:
         return not page_number(key) and segment_number(key) < len(self.head.counters)
 
-    def broken(self, text: str) -> QuireError:
-        return self.outdated() or self._recorded.corrupt(text)
+    def damage_error(self, text: str) -> QuireError:
+        return self.outdated_error() or self._recorded.corrupt(text)
 
     def _name_of(self, key: int) -> str | None:
         """What people call a page, where its segment is known."""
@@ -174,11 +176,11 @@ class State(Reader):
         try:
             return super().require_page(index)
         except NoSuchPage:
-            if deleted := self.deleted():
+            if deleted := self.deletion_error():
                 raise deleted from None
             raise
 
-    def deleted(self) -> NoSuchContext | None:
+    def deletion_error(self) -> NoSuchContext | None:
         """The error for a context that was there and is not any more."""
         below = self.storage
         while isinstance(below, OverlayStorage):
@@ -190,12 +192,12 @@ class State(Reader):
     def _gone(self) -> NoSuchContext:
         return NoSuchContext(f"Context {short_repr(self.context)} was deleted: open it again to make it anew.")
 
-    def outdated(self) -> Conflict | NoSuchContext | None:
+    def outdated_error(self) -> Conflict | NoSuchContext | None:
         """The error for a state that another writer went on from, or deleted; None if it is the newest."""
         held_back = isinstance(self.storage, OverlayStorage) and self.storage.is_outdated()
         if not held_back and self.is_at(self.storage.head(self.context)):
             return None
-        return self.deleted() or Conflict(
+        return self.deletion_error() or Conflict(
             f"Context {self.context!r} was changed by another writer: refresh() and retry."
         )
 
@@ -217,7 +219,7 @@ class State(Reader):
     def actor(self, number: int) -> str:
         """The name of an author."""
         if number >= len(self.head.actors):
-            raise self.broken(f"Author {number} is not among the {len(self.head.actors)} that ever wrote here.")
+            raise self.damage_error(f"Author {number} is not among the {len(self.head.actors)} that ever wrote here.")
         return self.head.actors[number]
 
     def pins(self) -> set[int]:
@@ -250,7 +252,7 @@ class State(Reader):
         if text is None:
             text = self._recorded.body(key)
             if text is None:
-                raise self.broken(f"body record {key} is missing.")
+                raise self.damage_error(f"body record {key} is missing.")
             self._bodies.put(key, text, getsizeof(text))
         return text
 
@@ -265,7 +267,7 @@ class State(Reader):
             self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
         return found
 
-    def expect(self, numbers: Sequence[int]) -> None:
+    def prefetch(self, numbers: Sequence[int]) -> None:
         missing = [number for number in numbers if ~number not in self._bodies and number not in self._written]
         if len(missing) < _WORTH_A_SCAN or max(missing) - min(missing) > 2 * len(missing):
             return
@@ -279,7 +281,7 @@ class State(Reader):
         if found is None and self._is_purged(number):
             return _PURGED_MESSAGE, 0
         if found is None:
-            raise self.broken(f"message record {number} is missing.")
+            raise self.damage_error(f"message record {number} is missing.")
         return found
 
     def _is_purged(self, number: int) -> bool:
@@ -292,7 +294,7 @@ class State(Reader):
             self._numbering = (gaps, Numbering(gaps.gaps if gaps else ()))
         return self._numbering[1].ending_at(self.next_message)
 
-    def waiting(self) -> int | None:
+    def waiting_exchange(self) -> int | None:
         """The key of the open exchange, if there is one; looked for once and then followed through the commits."""
         if self._waiting == _UNKNOWN:
             page = self.open_exchange()
@@ -324,10 +326,10 @@ class State(Reader):
             self._notes[key] = found
         return found
 
-    def anchors(self) -> Mapping[int, Anchor]:
+    def deferred_changes(self) -> Mapping[int, DeferredChange]:
         """What an agent changed since the last fold, by page, in the order it was changed or opened."""
         if self._anchors is None:
-            self._anchors = self._recorded.anchors() if self.head.anchors else {}
+            self._anchors = self._recorded.anchors() if self.head.deferred_count else {}
         return self._anchors
 
     def callers(self, key: int) -> tuple[int, ...]:
@@ -357,7 +359,7 @@ class State(Reader):
         self._trim_pages(keep)
         return before - len(self._pages)
 
-    def cached(self) -> Sequence[tuple[int, PageRecord | Gone]]:
+    def cached_pages(self) -> Sequence[tuple[int, PageRecord | Gone]]:
         """The pages in memory, least recently used first."""
         return [*self._held.items(), *self._pages.items()]
 
@@ -376,7 +378,7 @@ class State(Reader):
         folders: Mapping[int, Folder],
         pins: Mapping[int, bool],
         notes: Mapping[int, NoteRecord],
-        anchors: Mapping[int, Anchor | None],
+        anchors: Mapping[int, DeferredChange | None],
         messages: Mapping[int, tuple[MessageRecord, int]],
         destroyed: Collection[int],
         moved: bool,
@@ -420,17 +422,17 @@ class State(Reader):
             for key, pinned in pins.items():
                 (self._pins.add if pinned else self._pins.discard)(key)
 
-    def _take_anchors(self, version: int, anchors: Mapping[int, Anchor | None]) -> None:
-        known = dict(self.anchors())
+    def _take_anchors(self, version: int, anchors: Mapping[int, DeferredChange | None]) -> None:
+        known = dict(self.deferred_changes())
         for key, anchor in sorted(anchors.items()):
             known.pop(key, None)
             if anchor is None:
-                self.settled_at = version
+                self.settled_version = version
             else:
                 known[key] = anchor
         self._anchors = known
 
-    def changed_since(self, version: int) -> list[int] | None:
+    def pages_changed_since(self, version: int) -> list[int] | None:
         """The keys of the pages changed after a version, as far as this handle remembers; None if it does not."""
         if version == self.version:
             return []

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from quire.core.records import (
     PAGE_CODE,
-    VECTORS_STAND,
+    VECTOR_STATE,
     PageRecord,
-    decode_anchor,
+    decode_deferred_change,
     decode_entry,
     decode_head,
     decode_page,
@@ -292,7 +292,7 @@ def _stray_bodies(state: State) -> list[int]:
             if touched.family == PAGE_CODE:
                 used.add(_body_in(touched.key, touched.before, touched.group))
     for record in storage.scan(context, ANCHOR):
-        anchor = decode_anchor(record.key, record.value)
+        anchor = decode_deferred_change(record.key, record.value)
         used.add(_body_in(record.key, anchor.before, anchor.group))
         used.add(_body_in(record.key, anchor.opened or None, None))
     return [record.key for record in storage.scan(context, BODY) if record.key not in used]
@@ -306,4 +306,4 @@ def _body_in(key: int, header: bytes | None, group: int | None) -> int:
 def _stray_vectors(state: State) -> list[int]:
     live = {page.key for page in state.segment_pages()}
     keys = (record.key for record in state.storage.scan(state.context, VECTOR))
-    return [key for key in keys if key != VECTORS_STAND and key not in live]
+    return [key for key in keys if key != VECTOR_STATE and key not in live]

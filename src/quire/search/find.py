@@ -128,8 +128,8 @@ def find(
     try:
         found = asked(state.storage, state.context, search.hits)
     except IndexLost as error:
-        raise state.deleted() or error from None
-    if not found and (gone := state.deleted()):
+        raise state.deletion_error() or error from None
+    if not found and (gone := state.deletion_error()):
         raise gone
     return found
 
@@ -272,7 +272,7 @@ def _passes(state: State, reader: Reader, page: PageRecord, filters: Filters) ->
         and (filters.actor is None or state.actor(header.author) == filters.actor)
         and (filters.since is None or header.created >= as_milliseconds(filters.since))
         and (filters.until is None or header.created < as_milliseconds(filters.until))
-        and (filters.lifecycle is None or reader.effective(page) is filters.lifecycle)
+        and (filters.lifecycle is None or reader.effective_lifecycle(page) is filters.lifecycle)
     )
 
 
@@ -286,7 +286,7 @@ def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: 
         score=ranked.score,
         snippet=_passage(state, header, query),
         path=tuple(state.index(folder.key) for folder in reversed(above)),
-        lifecycle=reader.effective(page),
+        lifecycle=reader.effective_lifecycle(page),
         created_at=as_datetime(header.created),
         complete=ranked.complete,
         echo=echo,

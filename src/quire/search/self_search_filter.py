@@ -48,7 +48,7 @@ class Echoes:
     def follow(self, state: State, scope: Scope) -> "Echoes":
         """Forget the pages that changed since the last search."""
         identity, version = self._stands
-        changed = state.changed_since(version) if identity == state.head.identity else None
+        changed = state.pages_changed_since(version) if identity == state.head.identity else None
         if changed is None or len(self.keys) + len(self._others) > _KNOWN:
             self.keys.clear()
             self._others.clear()

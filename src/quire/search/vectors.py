@@ -13,11 +13,11 @@ from typing import Any
 from zlib import crc32
 
 from quire.core.records import (
-    VECTORS_STAND,
+    VECTOR_STATE,
     Header,
     PageRecord,
     VectorRecord,
-    VectorStanding,
+    VectorState,
     decode_head,
     decode_message,
     decode_vector,
@@ -114,7 +114,7 @@ class Vectors:
     def __init__(self, model: int) -> None:
         self.model = model
         self._lock = RLock()
-        self._standing: VectorStanding | None = None
+        self._standing: VectorState | None = None
         self._rows: dict[int, Any] = {}
         self._matrix: Any = None
         self._keys: Any = None
@@ -130,14 +130,14 @@ class Vectors:
                 identity = decode_head(head.value).identity
                 stands = self._stored(storage, context)
                 if stands is None or (stands.identity, stands.model) != (identity, self.model):
-                    stands = VectorStanding(0, identity, self.model)
+                    stands = VectorState(0, identity, self.model)
                 if self._standing != stands:
                     self._load(storage, context, stands)
                 if stands.version == head.version:
                     return
                 keys = changed(storage, context, stands.version, head.version) if stands.version else None
                 try:
-                    self._renew(storage, context, embedder, keys, VectorStanding(head.version, identity, self.model))
+                    self._renew(storage, context, embedder, keys, VectorState(head.version, identity, self.model))
                 except Conflict:
                     continue
 
@@ -175,24 +175,24 @@ class Vectors:
     def _forget(self) -> None:
         self._standing, self._rows, self._matrix = None, {}, None
 
-    def _stored(self, storage: Storage, context: str) -> VectorStanding | None:
-        record = storage.get(context, VECTOR, VECTORS_STAND)
+    def _stored(self, storage: Storage, context: str) -> VectorState | None:
+        record = storage.get(context, VECTOR, VECTOR_STATE)
         found = decode_vector(record.key, record.value) if record else None
-        return found if isinstance(found, VectorStanding) else None
+        return found if isinstance(found, VectorState) else None
 
-    def _load(self, storage: Storage, context: str, stands: VectorStanding) -> None:
+    def _load(self, storage: Storage, context: str, stands: VectorState) -> None:
         """Take over what is kept."""
         numpy = _numpy()
         self._forget()
         if stands.version:
-            for record in storage.scan(context, VECTOR, 0, VECTORS_STAND - 1):
+            for record in storage.scan(context, VECTOR, 0, VECTOR_STATE - 1):
                 kept = decode_vector(record.key, record.value)
                 if isinstance(kept, VectorRecord):
                     self._rows[record.key] = numpy.frombuffer(kept.vector, dtype="<f2").astype(numpy.float32)
         self._standing = stands
 
     def _renew(
-        self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorStanding
+        self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorState
     ) -> None:
         """Make the vectors of changed pages, or of all in place of what is kept; the last write moves the standing."""
         pages = pages_from(storage, context) if keys is None else (page_at(storage, context, key) for key in keys)
@@ -213,19 +213,17 @@ class Vectors:
             self._rows.pop(key, None)
         self._standing, self._matrix = then, None
 
-    def _keep(
-        self, storage: Storage, context: str, fresh: dict[int, Any], gone: set[int], then: VectorStanding
-    ) -> None:
+    def _keep(self, storage: Storage, context: str, fresh: dict[int, Any], gone: set[int], then: VectorState) -> None:
         """Write them beside the pages, in commits that leave the context where it stands.
 
         Others may write to the context meanwhile: `then` stays behind, and the next turn looks again at what changed.
         """
-        writes: list[Write] = [Delete(VECTOR, key) for key in sorted(gone - {VECTORS_STAND})]
+        writes: list[Write] = [Delete(VECTOR, key) for key in sorted(gone - {VECTOR_STATE})]
         writes += [Put(VECTOR, key, encode_record(key, VectorRecord(row.tobytes()))) for key, row in fresh.items()]
-        if VECTORS_STAND in gone and len(writes) >= _WRITES:
+        if VECTOR_STATE in gone and len(writes) >= _WRITES:
             # were this interrupted, nobody must take the vectors of two embedders for those of one
-            _write(storage, context, then.identity, [Delete(VECTOR, VECTORS_STAND)])
-        writes.append(Put(VECTOR, VECTORS_STAND, encode_record(VECTORS_STAND, then)))
+            _write(storage, context, then.identity, [Delete(VECTOR, VECTOR_STATE)])
+        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, then)))
         for start in range(0, len(writes), _WRITES):
             _write(storage, context, then.identity, writes[start : start + _WRITES])
 

@@ -18,7 +18,7 @@ from quire.library import Library
 from quire.server.app import Service
 from quire.server.options import Options
 from quire.storage.base import Storage
-from quire.system.rules import whole_number
+from quire.system.rules import check_whole_number
 from quire.view.options import DEFAULT_BUDGET
 from quire.web.keys import key_for
 from quire.web.listening import address_of, check_host, listening_at
@@ -194,7 +194,7 @@ def _prepared(
     options = Options(
         host=check_host(host),
         hosts=tuple(hosts),
-        budget=DEFAULT_BUDGET if budget is None else whole_number(budget, "budget"),
+        budget=DEFAULT_BUDGET if budget is None else check_whole_number(budget, "budget"),
         apps=USUAL_APPS if apps is None else tuple(apps),
         **limits,
     )

@@ -12,9 +12,9 @@ from quire.core.records import (
     PAGE_CODE,
     EntryRecord,
     PageRecord,
-    decode_anchor,
     decode_body,
     decode_call,
+    decode_deferred_change,
     decode_entry,
     decode_head,
     decode_message,
@@ -52,7 +52,7 @@ DECODERS: dict[Family, Callable[[Record], object]] = {
     MESSAGE: lambda record: decode_message(record.key, record.value),
     CALL: lambda record: decode_call(record.key, record.value),
     NOTE: lambda record: decode_note(record.key, record.value),
-    ANCHOR: lambda record: decode_anchor(record.key, record.value),
+    ANCHOR: lambda record: decode_deferred_change(record.key, record.value),
     VECTOR: lambda record: decode_vector(record.key, record.value),
 }
 """How a record of each family is read; a pin has nothing to read but its key. They raise `Corrupt`."""

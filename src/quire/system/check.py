@@ -24,7 +24,7 @@ from quire.errors import QuireError
 from quire.model.pages import Lifecycle, Mark, Visibility
 from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, PIN, TALLY, VECTOR, Family, Record, Storage
 from quire.storage.integrity import DECODERS
-from quire.system.rules import showable_root
+from quire.system.rules import check_root_can_hide
 
 _DERIVED: tuple[Family, ...] = (TALLY, VECTOR)
 """Families whose records say nothing that others do not."""
@@ -91,7 +91,7 @@ def _called(state: State, key: int) -> str:
 def _check_stored(state: State, found: _Found) -> Iterator[Problem]:
     """Every record decodes, memory says what the storage says, and the journal has no gap."""
     head = state.storage.head(state.context)
-    if head is None and (deleted := state.deleted()):
+    if head is None and (deleted := state.deletion_error()):
         raise deleted
     version = head.version if head else 0
     try:
@@ -105,7 +105,7 @@ def _check_stored(state: State, found: _Found) -> Iterator[Problem]:
     yield from unreadable(state.storage, state.context, state, found)
     if stored_head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
-    for key, cached in state.cached():
+    for key, cached in state.cached_pages():
         if found.pages.get(key) != cached:
             yield Problem(1, state.index(key), "memory and storage disagree")
     yield from _check_journal(state)
@@ -258,11 +258,14 @@ class _Tree:
             header = page.header
             if page.is_root and header.visibility is Visibility.HIDDEN:
                 try:
-                    showable_root(self.state, page)
+                    check_root_can_hide(self.state, page)
                 except QuireError as error:
                     yield Problem(3, where, str(error))
             if header.pinned:
-                whole = header.visibility is Visibility.EXPANDED and self.state.effective(page) is Lifecycle.ACTIVE
+                whole = (
+                    header.visibility is Visibility.EXPANDED
+                    and self.state.effective_lifecycle(page) is Lifecycle.ACTIVE
+                )
                 if not whole:
                     yield Problem(6, where, "it is pinned and not shown whole")
 

@@ -11,7 +11,7 @@ from quire.core.records import Header, PageRecord, segment_number
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark
 from quire.model.text import MAX_DESCRIPTION, in_one_line, one_line
-from quire.system.rules import unpinned
+from quire.system.rules import check_unpinned
 
 _SENTENCE = re.compile(r"(?<=[。！？!?])|(?<=[.;:])\s")
 _FACT = re.compile(
@@ -124,7 +124,7 @@ def _one_line(text: str) -> str:
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
     """Write the summary of compressed messages of a folder anew from those that are left; without any, it goes."""
-    page = plan.page(plan.moved(key))
+    page = plan.page(plan.current_key(key))
     if not isinstance(page, PageRecord) or page.header.form is not Form.SUMMARY:
         return
     originals = list(behind(plan, key, folder))
@@ -132,7 +132,7 @@ def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool
         plan.change(page, **_summary_fields(plan, originals, None))
     else:
         if not pinned_too:
-            unpinned(plan, page, "remove")
+            check_unpinned(plan, page, "remove")
         plan.remove(page.key)
 
 

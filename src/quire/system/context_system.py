@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from quire.core.engine import Engine
-from quire.core.reader import slot
+from quire.core.reader import slot_of
 from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
@@ -28,7 +28,7 @@ from quire.system import lifecycle, segments, tree
 from quire.system.check import Problem, check
 from quire.system.journal import Entry, export, history
 from quire.system.json_form import marshal, unmarshal
-from quire.system.rules import child_of, whole_number, yes_or_no
+from quire.system.rules import check_bool, check_whole_number, require_child
 from quire.system.to_public import to_page, to_segment, to_text
 from quire.system.undo import checkpoint, checkpoints, messages_at, rollback, undo
 
@@ -69,8 +69,8 @@ class ContextSystem:
             check_context_name(context),
             clock=clock,
             counter=counter or VocabularyCounter(),
-            max_pages=whole_number(max_pages, "max_pages"),
-            max_bytes=whole_number(max_bytes, "max_bytes"),
+            max_pages=check_whole_number(max_pages, "max_pages"),
+            max_bytes=check_whole_number(max_bytes, "max_bytes"),
             embedder=embedder,
         )
         self.actor = one_line(actor, "actor", 100, empty=False)
@@ -99,7 +99,7 @@ class ContextSystem:
 
     def get_segment(self, segment_id: str) -> Segment:
         """Return the segment with this id. Raises `NoSuchSegment`."""
-        return self._engine.read(lambda state: to_segment(state, state.live_segment(segment_id)))
+        return self._engine.read(lambda state: to_segment(state, state.require_segment(segment_id)))
 
     def list_segments(self) -> list[Segment]:
         """Return all segments in display order."""
@@ -184,12 +184,12 @@ class ContextSystem:
 
         With `cold`, return the cold pages that were in this folder instead.
         """
-        yes_or_no(cold, "cold")
+        check_bool(cold, "cold")
 
         def read(state: State) -> list[Page]:
             record = _require_folder(state, index)
-            start = None if after is None else slot(child_of(state, record, after, "after", cold=cold))
-            most = None if limit is None else whole_number(limit, "limit")
+            start = None if after is None else slot_of(require_child(state, record, after, "after", cold=cold))
+            most = None if limit is None else check_whole_number(limit, "limit")
             return [to_page(state, page) for page in islice(state.members(record.key, after=start, cold=cold), most)]
 
         return self._engine.read(read)
@@ -222,7 +222,7 @@ class ContextSystem:
     def list_pages(self, segment_id: str | None = None) -> Iterator[Page]:
         """Iterate over all pages of a segment or of the context, archived ones included."""
         engine = self._engine
-        number = None if segment_id is None else engine.read(lambda state: state.live_segment(segment_id))
+        number = None if segment_id is None else engine.read(lambda state: state.require_segment(segment_id))
         return engine.stream(engine.read(lambda state: state.segment_pages(number)), to_page)
 
     def walk(self, index: PageIndex) -> Iterator[tuple[int, Page]]:
@@ -339,7 +339,9 @@ class ContextSystem:
 
     def generate_index(self, segment_id: str) -> PageIndex:
         """Reserve an unused index of the segment for `add_page` and return it."""
-        return self._engine.read(lambda state: format_index(segment_id, state.reserve(state.live_segment(segment_id))))
+        return self._engine.read(
+            lambda state: format_index(segment_id, state.reserve(state.require_segment(segment_id)))
+        )
 
     # Visibility and lifecycle
 
@@ -394,11 +396,11 @@ class ContextSystem:
 
         The oldest comes first, with `reverse` the newest.
         """
-        start = whole_number(after, "after")
+        start = check_whole_number(after, "after")
         filters: dict[str, Any] = {"actor": actor, "operation": operation, "page": page, "since": since, "until": until}
-        newest_first = yes_or_no(reverse, "reverse")
+        newest_first = check_bool(reverse, "reverse")
         if before is not None:
-            filters["before"] = whole_number(before, "before")
+            filters["before"] = check_whole_number(before, "before")
         return self._engine.read(lambda state: history(state, start, reverse=newest_first, **filters))
 
     def undo(self, entry: Entry | int) -> int:
@@ -479,12 +481,12 @@ class ContextSystem:
 
     def evict_lru(self, max_pages: int) -> int:
         """Drop the least recently used cached pages above `max_pages`; return how many. Pinned pages are kept."""
-        return self._engine.read(lambda state: state.evict_lru(whole_number(max_pages, "max_pages")))
+        return self._engine.read(lambda state: state.evict_lru(check_whole_number(max_pages, "max_pages")))
 
     @property
     def cached_pages(self) -> int:
         """The number of pages in memory."""
-        return self._engine.read(lambda state: len(state.cached()))
+        return self._engine.read(lambda state: len(state.cached_pages()))
 
     @property
     def storage(self) -> Storage:
@@ -497,14 +499,14 @@ class ContextSystem:
         Without, the target must already hold this version of the context.
         """
         check_storage(target)
-        yes_or_no(migrate, "migrate")
+        check_bool(migrate, "migrate")
         with self._engine.lock:
             state = self._engine.current()
-            if migrate and (outdated := state.outdated()):
+            if migrate and (outdated := state.outdated_error()):
                 raise outdated
             if migrate:
                 self.migrate(target, progress=progress)
-            self._engine.switch(target)
+            self._engine.switch_storage(target)
 
     def migrate(self, target: Storage, *, progress: Report | None = None) -> Progress:
         """Copy this context to another storage and verify the copy. Call it again to resume an interrupted copy."""
@@ -565,7 +567,7 @@ class ContextSystem:
         purged messages stay in use. Raises `NoSuchPage`; `InvalidOperation` for a root, a pinned page, an open window,
         an open exchange, and while a batch or a temporary block is open, here or in a fork.
         """
-        yes_or_no(forks, "forks")
+        check_bool(forks, "forks")
         from quire.system.purge import purge_pages  # imported late: it is rarely needed
 
         with self._engine.lock:

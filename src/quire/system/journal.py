@@ -84,7 +84,7 @@ def _scanned(state: State, first: int, last: int, *, reverse: bool) -> Iterator[
         is_empty = False
         yield record
     if is_empty:
-        raise state.broken(f"journal record {last} is missing.")
+        raise state.damage_error(f"journal record {last} is missing.")
 
 
 def to_entry(reader: Reader, seq: int, entry: EntryRecord) -> Entry:

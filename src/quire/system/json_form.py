@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from quire.core import numbering as ranks
 from quire.core.exchanges import FORMS, exchange_fields
 from quire.core.plan import Plan
-from quire.core.reader import Reader, slot
+from quire.core.reader import Reader, slot_of
 from quire.core.records import BATCHES, Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
@@ -39,7 +39,7 @@ from quire.model.pages import (
 )
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, body_text, decode_meta, encode_meta, one_line, readable_json
 from quire.providers import parts as own
-from quire.system.rules import choice, verify, whole_number
+from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
 from quire.system.to_public import to_text
 
@@ -62,7 +62,7 @@ def write(reader: Reader, header: Header) -> dict[str, Any]:
     if header.closed:
         form["closed"] = True
     if header.standin:
-        form["standin"] = reader.index(reader.moved(header.standin))
+        form["standin"] = reader.index(reader.current_key(header.standin))
     return form
 
 
@@ -94,7 +94,7 @@ def fields(
         known = {**exchange_fields(plan, numbers), "form": FORMS[first.role], "closed": form.get("closed") is True}
     elif form.get("form") in _STORED_FORMS:
         known = {"form": Form(form["form"]), "closed": form.get("closed") is True}
-    mark = choice(Mark, form.get("mark", 0), f"{place}.mark")
+    mark = check_choice(Mark, form.get("mark", 0), f"{place}.mark")
     if mark is not Mark.NONE:
         if form.get("lifecycle") != Lifecycle.COLD_ARCHIVED:
             raise InvalidValue(f"The document cannot be read: {place}.mark is set, but the page is not in the archive.")
@@ -174,7 +174,7 @@ def marshal(state: State) -> bytes:
         "createdAt": _time(state.head.created),
         "updatedAt": _time(state.head.updated),
     }
-    if outdated := state.outdated():  # it may be made of two states
+    if outdated := state.outdated_error():  # it may be made of two states
         raise outdated
     return readable_json(document)
 
@@ -210,9 +210,9 @@ def _home_form(state: State, page: PageRecord) -> dict[str, str]:
     """Where a cold page would return to: the folder, and the page before it there, cold ones counted."""
     kept = page.parent is not None and isinstance(state.page(page.parent), PageRecord)  # cold itself, perhaps
     home = page.parent if kept and page.parent is not None else state.home_of(page)
-    after = slot(page) if kept else None
+    after = slot_of(page) if kept else None
     ends = (next(state.members(home, after=after, reverse=True, cold=cold), None) for cold in (False, True))
-    left = max((end for end in ends if end is not None), key=slot, default=None)
+    left = max((end for end in ends if end is not None), key=slot_of, default=None)
     return {"parent": state.index(home), "after": "" if left is None else state.index(left.key)}
 
 
@@ -223,13 +223,13 @@ def _time(milliseconds: int) -> str:
 def unmarshal(plan: Plan, data: bytes | str) -> None:
     """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of what is wrong."""
     document = _Document(_parse(data))
-    plan.settle()
+    plan.apply_deferred()
     _clear(plan)
     document.plan(plan)
     if plan.batches():
         plan.put_note(BATCHES)
     try:
-        verify(plan)
+        check_plan(plan)
         check_conversation(plan)
     except InvalidOperation as error:
         if isinstance(error, InvalidValue):
@@ -330,16 +330,16 @@ class _Document:
                 _field(form, "name", str, place, segment_id) or "Pages", f"{place}.name", MAX_NAME, empty=False
             ),
             description=one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION),
-            type=choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
-            permission=choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
-            max_capacity=whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
+            type=check_choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
+            permission=check_choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
+            max_capacity=check_whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
             position=plan.next_position(),
             created=created,
             updated=updated,
             seq=plan.seq,
         )
         plan.put_segment(number, record)
-        following = whole_number(form.get("nextIndex", self.next + 1), f"{place}.nextIndex")
+        following = check_whole_number(form.get("nextIndex", self.next + 1), f"{place}.nextIndex")
         if following > MAX_NUMBER:
             _refuse(f"{place}.nextIndex", f"is {following}; at most {MAX_NUMBER}")
         plan.use_number(number, max(following - 1, 0))
@@ -385,7 +385,7 @@ class _Document:
             index: rank
             for folder, listed in self._orders.items()
             for order in [self._with_cold(folder, listed)]
-            for index, rank in zip(order, ranks.spaced(len(order)), strict=True)
+            for index, rank in zip(order, ranks.initial_ranks(len(order)), strict=True)
         }
 
     def _with_cold(self, folder: str, listed: list[str]) -> list[str]:
@@ -406,7 +406,7 @@ class _Document:
         folder = _field(form, "type", str, place) == "ContentsPage"
         if not folder and form["type"] != "DetailPage":
             _refuse(f"{place}.type", f"is {short_repr(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
-        lifecycle = choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
+        lifecycle = check_choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
         parent = self._parent(index, form, lifecycle, place)
         said = self._messages.get(index)
         detail = "" if folder or said else body_text(form.get("detail", ""), f"{place}.detail")
@@ -424,9 +424,9 @@ class _Document:
             summary_tokens=plan.count(description),
             tokens=plan.count(detail),
             body=plan.add_body(detail),
-            messages=0 if folder else whole_number(form.get("messageCount", 0), f"{place}.messageCount"),
+            messages=0 if folder else check_whole_number(form.get("messageCount", 0), f"{place}.messageCount"),
             lifecycle=lifecycle,
-            visibility=choice(Visibility, form.get("visibility", 0), f"{place}.visibility"),
+            visibility=check_choice(Visibility, form.get("visibility", 0), f"{place}.visibility"),
             pinned=_field(form, "pinned", bool, place, default=False),
             meta=encode_meta(form.get("meta"), f"{place}.meta"),
         )

@@ -1,42 +1,50 @@
 """Planning what is shown: expand, hide, archive, restore, recall, pin."""
 
 from quire.core.plan import Plan
-from quire.core.reader import slot
+from quire.core.reader import slot_of
 from quire.core.records import PageRecord
 from quire.errors import InvalidOperation
 from quire.model.pages import Lifecycle, Mark, PageIndex, Visibility
-from quire.system.rules import attached, loose, marked, settled, showable_root, unpinned, yes_or_no
+from quire.system.rules import (
+    check_bool,
+    check_movable,
+    check_not_waiting,
+    check_root_can_hide,
+    check_unpinned,
+    marked_error,
+    require_attached,
+)
 
 
 def expand(plan: Plan, index: PageIndex) -> None:
     """Open a page and the whole chain above it."""
-    open_chain(plan, attached(plan, index, "expand"))
+    open_chain(plan, require_attached(plan, index, "expand"))
 
 
 def hide(plan: Plan, index: PageIndex) -> None:
     """Show the page's summary line only."""
-    record = attached(plan, index, "hide")
-    if plan.effective(record) is not Lifecycle.ACTIVE:
+    record = require_attached(plan, index, "hide")
+    if plan.effective_lifecycle(record) is not Lifecycle.ACTIVE:
         raise InvalidOperation(
             f"Cannot hide {index!r}: it is archived already. restore({index!r}) brings it back first."
         )
-    showable_root(plan, record)
-    unpinned(plan, record, "hide")
-    settled(plan, record, "hide")
+    check_root_can_hide(plan, record)
+    check_unpinned(plan, record, "hide")
+    check_not_waiting(plan, record, "hide")
     plan.change(record, visibility=Visibility.HIDDEN)
 
 
 def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
     """Take a page out of the window: hot it stays in the tree, cold it leaves it with its whole subtree."""
-    yes_or_no(cold, "cold")
-    record = attached(plan, index, "archive")
-    loose(plan, record, "archive")
+    check_bool(cold, "cold")
+    record = require_attached(plan, index, "archive")
+    check_movable(plan, record, "archive")
     plan.change(record, lifecycle=Lifecycle.COLD_ARCHIVED if cold else Lifecycle.HOT_ARCHIVED)
 
 
 def restore(plan: Plan, index: PageIndex) -> None:
     """Bring a hot page back into the window as it was, opening the chain above it."""
-    record = attached(plan, index, "restore")
+    record = require_attached(plan, index, "restore")
     plan.change(record, lifecycle=Lifecycle.ACTIVE)
     _open_above(plan, record)
 
@@ -45,25 +53,25 @@ def recall(plan: Plan, index: PageIndex) -> PageIndex:
     """Bring the cold subtree that holds this page back to its place, or under the root if that is gone."""
     record = plan.require_page(index)
     if record.header.mark is not Mark.NONE:
-        raise marked(plan, record, "recall")
+        raise marked_error(plan, record, "recall")
     top = plan.cold_top(record)
     if top is None:
         return index
     home = plan.home_of(top)
-    rank = plan.free_rank(home, slot(top)) if home == top.parent else plan.append_rank(home)
+    rank = plan.free_rank(home, slot_of(top)) if home == top.parent else plan.append_rank(home)
     plan.place(top, home, rank, lifecycle=Lifecycle.ACTIVE)
     return index
 
 
 def pin(plan: Plan, index: PageIndex) -> None:
     """Show a page whole, always; it and the chain above it are opened."""
-    record = attached(plan, index, "pin")
+    record = require_attached(plan, index, "pin")
     open_chain(plan, plan.change(record, pinned=True))
 
 
 def unpin(plan: Plan, index: PageIndex) -> None:
     """Let a page be hidden, moved and folded again."""
-    plan.change(attached(plan, index, "unpin"), pinned=False)
+    plan.change(require_attached(plan, index, "unpin"), pinned=False)
 
 
 def open_chain(plan: Plan, record: PageRecord) -> None:

@@ -23,15 +23,15 @@ from quire.core.records import (
     Header,
     PageRecord,
     Touched,
-    decode_anchor,
     decode_call,
+    decode_deferred_change,
     decode_entry,
     decode_head,
     decode_message,
     decode_page,
     encode_record,
 )
-from quire.core.stale_chapters import call_anew
+from quire.core.stale_chapters import rename_chapter
 from quire.core.state import State
 from quire.errors import Busy, InvalidOperation, InvalidValue, StorageFailure
 from quire.model.pages import Form, Mark, PageIndex
@@ -39,7 +39,7 @@ from quire.search.indexing import PURGE, index_of
 from quire.storage.base import ANCHOR, BODY, CALL, JOURNAL, MESSAGE, PAGE, VECTOR, Delete, Family, Put, Record, Storage
 from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
-from quire.system.rules import settled
+from quire.system.rules import check_not_waiting
 
 _BLANK = "[purged]"
 
@@ -67,7 +67,7 @@ class Written:
                 if touched.family == PAGE_CODE and touched.before is not None:
                     self._note(touched.key, _page_in(touched.key, touched.before, touched.group, touched.order))
         for record in storage.scan(context, ANCHOR):
-            anchor = decode_anchor(record.key, record.value)
+            anchor = decode_deferred_change(record.key, record.value)
             if anchor.before is not None:
                 self._note(record.key, _page_in(record.key, anchor.before, anchor.group, anchor.order))
 
@@ -158,16 +158,16 @@ def purge(plan: Plan, traces: Traces) -> int:
     if plan.batches():
         raise InvalidOperation(f"Batch {len(plan.batches())} is open: end or commit it, then purge.")
     _refuse(plan, traces)
-    plan.forgets = True
+    plan.omits_previous = True
     plan.horizon = plan.seq
-    plan.settle()
+    plan.apply_deferred()
     standins = traces.standins()
     for key in sorted(traces.keys):
         plan.remove(key, purged=True)
     for summary, folder in standins.items():
         remake_summary(plan, summary, folder, pinned_too=True)
     for chapter in _deepest_first(plan, traces.tellers):
-        call_anew(plan, chapter)
+        rename_chapter(plan, chapter)
     return _erase(plan, traces)
 
 
@@ -196,7 +196,7 @@ def _refuse(plan: Plan, traces: Traces) -> None:
             raise InvalidOperation(f"Cannot purge {index!r}: it is pinned. unpin({index!r}) first.")
         if page.header.form is Form.WINDOW:
             raise InvalidOperation(f"Cannot purge {index!r}: it is an open window. Close it first.")
-        settled(plan, page, "purge")
+        check_not_waiting(plan, page, "purge")
 
 
 def _deepest_first(plan: Plan, keys: Iterable[int]) -> list[int]:
@@ -212,7 +212,7 @@ def _erase(plan: Plan, traces: Traces) -> int:
     storage, context = state.storage, state.context
     numbering = state.numbering()
     gone = sorted(number for number in traces.numbers if numbering.index(number) is not None)
-    plan.destroyed.update(gone)
+    plan.destroyed_messages.update(gone)
     if gone:
         old = plan.note(PURGED)
         plan.put_note(PURGED, gaps=merge_gaps(old.gaps if old else (), gone))
@@ -366,7 +366,7 @@ class _Purge:
 
     def commit(self) -> None:
         self.engine.commit(self._plan, PURGE)
-        self.engine.forget()
+        self.engine.reload()
 
 
 def _relatives(state: State) -> Iterator[str]:

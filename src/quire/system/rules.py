@@ -12,11 +12,11 @@ from quire.model.pages import Lifecycle, Mark, SegmentType, Visibility
 Choice = TypeVar("Choice", bound=IntEnum)
 
 
-def attached(reader: Reader, index: object, doing: str) -> PageRecord:
+def require_attached(reader: Reader, index: object, doing: str) -> PageRecord:
     """The page, if it is in the tree. Raises `NoSuchPage`, or `InvalidOperation` for a cold page."""
     record = reader.require_page(index)
     if record.header.mark is not Mark.NONE:
-        raise marked(reader, record, doing)
+        raise marked_error(reader, record, doing)
     if reader.cold_top(record) is not None:
         raise InvalidOperation(
             f"Cannot {doing} {index!r}: it is in the cold archive. recall({index!r}) brings it back."
@@ -24,7 +24,7 @@ def attached(reader: Reader, index: object, doing: str) -> PageRecord:
     return record
 
 
-def marked(reader: Reader, record: PageRecord, doing: str) -> InvalidOperation:
+def marked_error(reader: Reader, record: PageRecord, doing: str) -> InvalidOperation:
     """The error for a page whose messages an edit took out of the conversation."""
     said = record.header.mark.name.lower()
     return InvalidOperation(
@@ -33,23 +33,23 @@ def marked(reader: Reader, record: PageRecord, doing: str) -> InvalidOperation:
     )
 
 
-def folder(reader: Reader, index: object, doing: str) -> PageRecord:
+def require_folder(reader: Reader, index: object, doing: str) -> PageRecord:
     """The page, if it is an attached folder."""
-    record = attached(reader, index, doing)
+    record = require_attached(reader, index, doing)
     if not record.header.folder:
         raise InvalidOperation(f"Cannot {doing} {index!r}: it is a DetailPage; a ContentsPage is needed.")
     return record
 
 
-def loose(reader: Reader, record: PageRecord, doing: str) -> None:
+def check_movable(reader: Reader, record: PageRecord, doing: str) -> None:
     """Refuse a root, a pinned page and a page above a pinned one."""
     if record.is_root:
         raise InvalidOperation(f"Cannot {doing} {reader.index(record.key)!r}: it is the root of its segment.")
-    unpinned(reader, record, doing)
-    settled(reader, record, doing)
+    check_unpinned(reader, record, doing)
+    check_not_waiting(reader, record, doing)
 
 
-def unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
+def check_unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
     """Refuse a pinned page and a page above a pinned one."""
     if record.header.pinned:
         index = reader.index(record.key)
@@ -58,12 +58,12 @@ def unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
         index = reader.index(record.key)
         pinned = next((page.key for _, page in reader.subtree(record) if page.header.pinned), None)
         if pinned is None:
-            raise reader.broken(f"A page below {index!r} is listed as pinned and is not there.")
+            raise reader.damage_error(f"A page below {index!r} is listed as pinned and is not there.")
         below = reader.index(pinned)
         raise InvalidOperation(f"Cannot {doing} {index!r}: {below!r} below it is pinned. unpin({below!r}) first.")
 
 
-def settled(reader: Reader, record: PageRecord, doing: str) -> None:
+def check_not_waiting(reader: Reader, record: PageRecord, doing: str) -> None:
     """Refuse the exchange that waits for results, and a folder above it."""
     if not record.header.pending and not record.header.folder:
         return
@@ -77,7 +77,7 @@ def settled(reader: Reader, record: PageRecord, doing: str) -> None:
         )
 
 
-def child_of(reader: Reader, folder: PageRecord, index: object, field: str, *, cold: bool = False) -> PageRecord:
+def require_child(reader: Reader, folder: PageRecord, index: object, field: str, *, cold: bool = False) -> PageRecord:
     """The page, if it is a child of the folder, or was before it went cold. Raises `InvalidValue`."""
     record = reader.require_page(index)
     if record.parent != folder.key or record.is_cold is not cold:
@@ -86,7 +86,7 @@ def child_of(reader: Reader, folder: PageRecord, index: object, field: str, *, c
     return record
 
 
-def showable_root(reader: Reader, record: PageRecord) -> None:
+def check_root_can_hide(reader: Reader, record: PageRecord) -> None:
     """Refuse to hide the root of a SYSTEM segment or of the conversation."""
     if not record.is_root:
         return
@@ -100,21 +100,21 @@ def showable_root(reader: Reader, record: PageRecord) -> None:
         raise InvalidOperation(f"Cannot hide {reader.index(record.key)!r}: the conversation's root is always shown.")
 
 
-def whole_number(value: object, field: str) -> int:
+def check_whole_number(value: object, field: str) -> int:
     """The value if it is a whole number from 0. Raises `InvalidValue`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
         raise InvalidValue(f"{field} is {short_repr(value)}; a whole number from 0 is needed.")
     return value
 
 
-def yes_or_no(value: object, field: str) -> bool:
+def check_bool(value: object, field: str) -> bool:
     """The value if it is True or False. Raises `InvalidValue`."""
     if not isinstance(value, bool):
         raise InvalidValue(f"{field} is {short_repr(value)}; True or False is needed.")
     return value
 
 
-def choice(kind: type[Choice], value: object, field: str) -> Choice:
+def check_choice(kind: type[Choice], value: object, field: str) -> Choice:
     """The value as a member of the enum, given as one or by its number. Raises `InvalidValue`."""
     if isinstance(value, bool) or not isinstance(value, int) or value not in list(kind):
         accepted = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
@@ -122,7 +122,7 @@ def choice(kind: type[Choice], value: object, field: str) -> Choice:
     return kind(value)
 
 
-def verify(plan: Plan) -> None:
+def check_plan(plan: Plan) -> None:
     """Refuse a plan that would break an invariant; for plans made of earlier states rather than by the operations."""
     standing = {page.parent: page for page in plan.pages.values() if isinstance(page, PageRecord) and not page.is_cold}
     sound: set[int] = set()
@@ -135,7 +135,7 @@ def verify(plan: Plan) -> None:
             _verify_shown(plan, page)
 
 
-def verify_segments(plan: Plan) -> None:
+def check_segments(plan: Plan) -> None:
     """Refuse a plan that would leave a page without its segment, or a second segment beside the one with no id."""
     for number, segment in plan.segments.items():
         left = (page for page in plan.state.segment_pages(number) if page.key not in plan.pages)
@@ -150,19 +150,19 @@ def verify_segments(plan: Plan) -> None:
         raise InvalidOperation("The segment with the empty id is a context's only one; others were added later.")
 
 
-def verify_conversation(plan: Plan) -> None:
+def check_conversation_kept(plan: Plan) -> None:
     """Refuse a plan that would take the conversation away."""
     conversation = plan.state.conversation()
     if conversation is not None and plan.conversation() != conversation:
         raise InvalidOperation(f"Segment {plan.counters[conversation].segment!r} holds the conversation and stays.")
 
 
-def verify_pins(plan: Plan) -> None:
+def check_pins(plan: Plan) -> None:
     """Refuse a plan that would remove or move a pinned page; pins are the developer's to lift."""
     for key, page in plan.pages.items():
         old = plan.state.page(key)
         if isinstance(old, PageRecord) and (isinstance(page, Gone) or page.parent != old.parent):
-            unpinned(plan.state, old, "change the place of")
+            check_unpinned(plan.state, old, "change the place of")
 
 
 def _verify_gone(plan: Plan, key: int, child: PageRecord | None) -> None:
@@ -209,7 +209,7 @@ def _verify_shown(plan: Plan, page: PageRecord) -> None:
     if page.is_root and page.header.lifecycle is not Lifecycle.ACTIVE:
         raise InvalidOperation(f"{plan.index(page.key)!r} is a root and cannot be archived.")
     if not shown_now:
-        showable_root(plan, page)
-        unpinned(plan, page, "hide")
-    elif page.header.pinned and plan.effective(page) is not Lifecycle.ACTIVE:
+        check_root_can_hide(plan, page)
+        check_unpinned(plan, page, "hide")
+    elif page.header.pinned and plan.effective_lifecycle(page) is not Lifecycle.ACTIVE:
         raise InvalidOperation(f"{plan.index(page.key)!r} is pinned and must be shown, but a page above it is not.")

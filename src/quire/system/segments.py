@@ -9,7 +9,7 @@ from quire.core.records import Header, SegmentRecord, page_key
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Permission, Segment, SegmentType, check_segment_id, format_index
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, one_line
-from quire.system.rules import choice, whole_number
+from quire.system.rules import check_choice, check_whole_number
 
 
 def add_segment(plan: Plan, segment: Segment) -> None:
@@ -22,9 +22,9 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     record = SegmentRecord(
         name=name,
         description=description,
-        type=choice(SegmentType, segment.type, "type"),
-        permission=choice(Permission, segment.permission, "permission"),
-        max_capacity=whole_number(segment.max_capacity, "max_capacity"),
+        type=check_choice(SegmentType, segment.type, "type"),
+        permission=check_choice(Permission, segment.permission, "permission"),
+        max_capacity=check_whole_number(segment.max_capacity, "max_capacity"),
         position=plan.next_position(),
         created=plan.now,
         updated=plan.now,
@@ -48,7 +48,7 @@ def add_segment(plan: Plan, segment: Segment) -> None:
 
 def remove_segment(plan: Plan, segment_id: str) -> int:
     """Remove a segment with all its pages, cold ones too; the number of pages removed."""
-    number = plan.live_segment(segment_id)
+    number = plan.require_segment(segment_id)
     if number == plan.conversation():
         raise InvalidOperation(f"Cannot remove segment {segment_id!r}: it holds the conversation.")
     pages = list(plan.segment_pages(number))
@@ -81,18 +81,18 @@ def update_segment(
     if description is not None:
         fields["description"] = one_line(description, "description", MAX_DESCRIPTION)
     if max_capacity is not None:
-        fields["max_capacity"] = whole_number(max_capacity, "max_capacity")
+        fields["max_capacity"] = check_whole_number(max_capacity, "max_capacity")
     _change(plan, segment_id, fields)
 
 
 def set_segment_permission(plan: Plan, segment_id: str, permission: Permission) -> None:
     """Set what the agent may do in a segment."""
-    _change(plan, segment_id, {"permission": choice(Permission, permission, "permission")})
+    _change(plan, segment_id, {"permission": check_choice(Permission, permission, "permission")})
     check_conversation(plan)
 
 
 def _change(plan: Plan, segment_id: str, fields: dict[str, Any]) -> None:
-    number = plan.live_segment(segment_id)
+    number = plan.require_segment(segment_id)
     segment = plan.segment(number)
     if segment is not None and any(getattr(segment, field) != value for field, value in fields.items()):
         plan.put_segment(number, replace(segment, **fields, updated=plan.now))

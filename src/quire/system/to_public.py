@@ -21,7 +21,7 @@ def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
         "parent": None if record.parent is None or record.is_cold else state.index(record.parent),
         "home": state.index(state.home_of(record)) if record.is_cold else None,
         "lifecycle": header.lifecycle,
-        "effective": state.effective(record),
+        "effective": state.effective_lifecycle(record),
         "visibility": header.visibility,
         "pinned": header.pinned,
         "author": state.actor(header.author),
@@ -49,7 +49,7 @@ def to_segment(reader: Reader, number: int) -> Segment:
     """The segment as a value."""
     record = reader.segment(number)
     if record is None:
-        raise reader.broken(f"segment record {number} is missing.")
+        raise reader.damage_error(f"segment record {number} is missing.")
     segment_id = reader.counters[number].segment
     return Segment(
         id=segment_id,

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.core.plan import Plan
-from quire.core.reader import slot
+from quire.core.reader import slot_of
 from quire.core.records import Header, PageRecord, page_key, segment_number
 from quire.errors import InvalidOperation, InvalidValue, NoSuchSegment, short_repr
 from quire.model.pages import (
@@ -23,7 +23,7 @@ from quire.model.pages import (
 )
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_line
 from quire.system.lifecycle import open_chain
-from quire.system.rules import attached, child_of, choice, folder, loose
+from quire.system.rules import check_choice, check_movable, require_attached, require_child, require_folder
 
 
 def create_detail_page(
@@ -37,7 +37,7 @@ def create_detail_page(
     meta: Mapping[str, Any] | None = None,
 ) -> PageIndex:
     """Add a leaf at the end of a folder."""
-    above = folder(plan, parent, "add a page to")
+    above = require_folder(plan, parent, "add a page to")
     header = _header(plan, name, description, meta, body_text(detail))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
 
@@ -56,7 +56,7 @@ def create_contents_page(
 
     It stands at the end of its parent, or where its first child stood if that was in the same parent.
     """
-    above = folder(plan, parent, "add a page to")
+    above = require_folder(plan, parent, "add a page to")
     header = _header(plan, name, description, meta, None)
     gathered = _gatherable(plan, above, children)
     key = plan.next_key(segment_number(above.key))
@@ -77,7 +77,7 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
         raise InvalidOperation(
             f"Page {short_repr(page.index)} has no parent; only a segment's root has none, made with it."
         )
-    above = folder(plan, page.parent, "add a page to")
+    above = require_folder(plan, page.parent, "add a page to")
     if isinstance(page, DetailPage):
         text = "" if detail is None else body_text(detail)
         header = _header(plan, page.name, page.description, page.meta, text)
@@ -86,7 +86,7 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
     else:
         header = _header(plan, page.name, page.description, page.meta, None)
     header = replace(
-        header, lifecycle=_new_lifecycle(page), visibility=choice(Visibility, page.visibility, "visibility")
+        header, lifecycle=_new_lifecycle(page), visibility=check_choice(Visibility, page.visibility, "visibility")
     )
     return _add(plan, _new_key(plan, page.index, above), above, header, page.pinned)
 
@@ -100,7 +100,7 @@ def update_page(
     meta: Mapping[str, Any] | None = None,
 ) -> None:
     """Change a page's name, description or meta; None leaves it as it is."""
-    record = attached(plan, index, "update")
+    record = require_attached(plan, index, "update")
     fields: dict[str, Any] = {}
     if name is not None:
         fields["name"] = one_line(name, "name", MAX_NAME, empty=False)
@@ -115,7 +115,7 @@ def update_page(
 
 def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
     """Give a text page another body."""
-    record = attached(plan, index, "set the detail of")
+    record = require_attached(plan, index, "set the detail of")
     if record.header.folder:
         raise InvalidOperation(f"Cannot set the detail of {index!r}: it is a ContentsPage; give it to a DetailPage.")
     if record.header.numbers:
@@ -133,12 +133,12 @@ def move_page(
 
     Returns the new indices (old → new) when that is another segment, else an empty dict.
     """
-    record = attached(plan, source, "move")
-    above = folder(plan, target, "move a page into")
-    loose(plan, record, "move")
+    record = require_attached(plan, source, "move")
+    above = require_folder(plan, target, "move a page into")
+    check_movable(plan, record, "move")
     if record.key == above.key or any(page.key == record.key for page in plan.ancestors(above)):
         raise InvalidOperation(f"Cannot move {source!r} into {target!r}: that lies in its own subtree.")
-    sibling = None if before is None else child_of(plan, above, before, "before")
+    sibling = None if before is None else require_child(plan, above, before, "before")
     if _stands(plan, record, above, sibling):
         return {}
     rank = plan.append_rank(above.key) if sibling is None else plan.rank_before(above.key, sibling.key)
@@ -150,8 +150,8 @@ def move_page(
 
 def remove_page(plan: Plan, index: PageIndex) -> int:
     """Remove a page with everything below it; the number of pages removed. undo() brings them back."""
-    record = attached(plan, index, "remove")
-    loose(plan, record, "remove")
+    record = require_attached(plan, index, "remove")
+    check_movable(plan, record, "remove")
     keys = [page.key for _, page in plan.subtree(record)]
     for key in keys:
         plan.remove(key)
@@ -210,7 +210,7 @@ def _new_key(plan: Plan, index: object, above: PageRecord) -> int:
 
 
 def _new_lifecycle(page: PageBase) -> Lifecycle:
-    lifecycle = choice(Lifecycle, page.lifecycle, "lifecycle")
+    lifecycle = check_choice(Lifecycle, page.lifecycle, "lifecycle")
     if lifecycle is Lifecycle.COLD_ARCHIVED:
         raise InvalidOperation("A page is not added cold; add it, then archive(index, cold=True).")
     return lifecycle
@@ -219,12 +219,12 @@ def _new_lifecycle(page: PageBase) -> Lifecycle:
 def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) -> list[PageRecord]:
     if isinstance(children, str) or not isinstance(children, Iterable):
         raise InvalidValue(f"children is {short_repr(children)}; a list of page indices is needed.")
-    records = [attached(plan, child, "gather") for child in children]
+    records = [require_attached(plan, child, "gather") for child in children]
     forbidden = {above.key, *(page.key for page in plan.ancestors(above))}
     seen: set[int] = set()
     for record in records:
         index = plan.index(record.key)
-        loose(plan, record, "gather")
+        check_movable(plan, record, "gather")
         if segment_number(record.key) != segment_number(above.key):
             raise InvalidOperation(f"Cannot gather {index!r} under a folder of another segment: move_page() it first.")
         if record.key in forbidden:
@@ -244,7 +244,7 @@ def _stands(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageReco
         return False
     if sibling is not None and sibling.key == record.key:
         return True
-    following = next(plan.members(above.key, after=slot(record)), None)
+    following = next(plan.members(above.key, after=slot_of(record)), None)
     return (following.key if following else None) == (sibling.key if sibling else None)
 
 

@@ -11,14 +11,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.core.plan import Plan
-from quire.core.reader import slot
+from quire.core.reader import slot_of
 from quire.core.records import (
     CHECKPOINTS,
     GAPS,
-    HELD,
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
+    UNDONE_FOLD,
     EntryRecord,
     Gone,
     NoteRecord,
@@ -37,7 +37,7 @@ from quire.model.text import MAX_NAME, one_line
 from quire.storage.base import JOURNAL, NOTE
 from quire.storage.overlay import OverlayStorage
 from quire.system.journal import Entry, page_before, stored_entry
-from quire.system.rules import verify, verify_conversation, verify_pins, verify_segments
+from quire.system.rules import check_conversation_kept, check_pins, check_plan, check_segments
 from quire.system.segments import check_conversation
 
 _MOST_NAMED = 5
@@ -94,7 +94,7 @@ def _instead(plan: Plan, touched: Touched) -> str:
         return ""
     numbering = plan.numbering()
     messages = [index for number in page.header.numbers if (index := numbering.index(number)) is not None]
-    shown = plan.effective(page) is Lifecycle.ACTIVE
+    shown = plan.effective_lifecycle(page) is Lifecycle.ACTIVE
     hidden = f"hide({plan.index(touched.key)!r}) keeps it to a line, " if shown else ""
     return f" Or leave the history alone: {hidden}conversation.delete({messages}) takes its messages out."
 
@@ -250,17 +250,17 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
             if item.key in kept:
                 old = before[item.key]
                 _revert_content(plan, kept[item.key], old or before.get(homes.get(item.key, -1)))
-            elif plan.state.moved(item.key) not in kept:
+            elif plan.state.current_key(item.key) not in kept:
                 _revert_page(plan, item, homes, leaving, unpinned=item.key in unpinned)
         elif item.family == SEGMENT_CODE:
             if page_key(item.key, 0) not in kept or _was_live(item):
                 _revert_segment(plan, item)
         elif item.key < CHECKPOINTS:
             _revert_note(plan, item)
-    plan.settle()
-    verify(plan)
-    verify_segments(plan)
-    verify_conversation(plan)
+    plan.apply_deferred()
+    check_plan(plan)
+    check_segments(plan)
+    check_conversation_kept(plan)
     check_conversation(plan)
     return seq
 
@@ -342,14 +342,14 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
             else "it changed nothing here."
         )
     if record.operation == "fold":
-        plan.put_note(HELD, name="undone")  # it is not made again until the budget forces it
+        plan.put_note(UNDONE_FOLD, name="undone")  # it is not made again until the budget forces it
     if whole:
         _unpin_what_is_not_shown(plan)
-    verify(plan)
-    verify_segments(plan)
+    check_plan(plan)
+    check_segments(plan)
     if not whole:
-        verify_conversation(plan)
-        verify_pins(plan)
+        check_conversation_kept(plan)
+        check_pins(plan)
     check_conversation(plan)
 
 
@@ -384,7 +384,7 @@ def _revert_page(
         before = replace(before, header=replace(before.header, pinned=False))
     moved = not isinstance(now, PageRecord) or (now.group, now.rank) != (before.group, before.rank)
     if moved and before.parent is not None and not before.is_cold:
-        before = replace(before, rank=plan.free_rank(before.parent, slot(before), leaving))
+        before = replace(before, rank=plan.free_rank(before.parent, slot_of(before), leaving))
     plan.restore(before)
 
 
@@ -413,7 +413,7 @@ def _unpin_what_is_not_shown(plan: Plan) -> None:
     """A page that a document pinned and that was hidden before it goes back to being hidden."""
     for page in list(plan.pages.values()):
         if isinstance(page, PageRecord) and page.header.pinned:
-            whole = page.header.visibility is Visibility.EXPANDED and plan.effective(page) is Lifecycle.ACTIVE
+            whole = page.header.visibility is Visibility.EXPANDED and plan.effective_lifecycle(page) is Lifecycle.ACTIVE
             if not whole:
                 plan.change(page, pinned=False)
 

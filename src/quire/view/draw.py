@@ -7,7 +7,7 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from quire.core.reader import Reader
-from quire.core.records import Anchor, PageRecord, SegmentRecord, page_key, segment_number
+from quire.core.records import DeferredChange, PageRecord, SegmentRecord, page_key, segment_number
 from quire.model.messages import PER_MESSAGE, Message, as_text
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.deferred import opened_pages
@@ -35,7 +35,7 @@ def draw_conversation(reader: Reader, maker: Maker, settled: int) -> list[Node]:
         return []
     nodes: list[Node] = []
     shown = list(shown_pages(reader, page_key(number, 0)))
-    reader.expect(
+    reader.prefetch(
         [n for page in shown if generation_of(page) is None and not maker.knows(page) for n in page.header.numbers]
     )
     for generation, group in groupby(shown, key=generation_of):
@@ -78,7 +78,9 @@ def draw_opened(
     return Part("opened", [Message(role="user", content=text)], tokens, shown)
 
 
-def with_opened(nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Mapping[int, Anchor]) -> list[Node]:
+def with_opened(
+    nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Mapping[int, DeferredChange]
+) -> list[Node]:
     """The conversation with the pages that were opened, each after everything that stood there by then."""
     placed = list(nodes)
     quoted: dict[int, PageRecord] = {}
@@ -170,7 +172,7 @@ def _quoted(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, Granul
 
 
 def _leaves(
-    reader: Reader, folder: PageRecord, anchor: Anchor, quoted: Mapping[int, PageRecord]
+    reader: Reader, folder: PageRecord, anchor: DeferredChange, quoted: Mapping[int, PageRecord]
 ) -> tuple[list[PageRecord], list[int]]:
     """What a folder that was opened shows, with pages `quoted` before as lines; and what else is below it by now."""
     leaves = [_as_line(quoted[page.key]) if page.key in quoted else page for page in shown_pages(reader, folder.key)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from quire.conversation.sequence import items
-from quire.core.records import Anchor, PageRecord, page_key, segment_number
+from quire.core.records import DeferredChange, PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
 from quire.view.billing_factor import Usage
@@ -52,7 +52,7 @@ def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
     places = {shown.key: shown for shown in real}
     found = [shown for shown in real if shown.key == page.key]
     shown = min(found, key=lambda place: place.granularity == "line", default=None)
-    anchor = state.anchors().get(page.key)
+    anchor = state.deferred_changes().get(page.key)
     if anchor is not None:
         rule, call = _why_waiting(anchor)
         return Why(
@@ -143,7 +143,7 @@ def _why_shown(state: State, page: PageRecord, shown: Shown) -> tuple[str, str]:
     return "folded: shown as one line" if folded else "hidden: shown as one line", f"expand({index!r})"
 
 
-def _why_waiting(anchor: Anchor) -> tuple[str, str]:
+def _why_waiting(anchor: DeferredChange) -> tuple[str, str]:
     if anchor.opened:
         return "opened by the agent: quoted after the messages of that time, in its place from the next fold on", ""
     return f"changed by the agent (entry {anchor.seq}): the view follows at the next fold", f"undo({anchor.seq})"

@@ -191,7 +191,7 @@ class Maker:
         """The line of a page and its tokens; those of a folded chapter were counted when it was folded."""
         text = page_line(reader.index(page.key), page.header)
         safe = self.quoting.words(text)
-        counted = page.header.line_tokens if safe is text and not reader.imagined else 0
+        counted = page.header.line_tokens if safe is text and not reader.is_preview else 0
         return safe, counted or self.size(safe)
 
     def head(self, title: str) -> tuple[str, int]:

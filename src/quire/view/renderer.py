@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
-from quire.core.records import GAPS, HELD, KEY, NoteRecord, PageRecord
+from quire.core.records import GAPS, KEY, UNDONE_FOLD, NoteRecord, PageRecord
 from quire.core.state import State
 from quire.errors import Conflict, IrreducibleFloor
 from quire.model.messages import PER_MESSAGE, Message
@@ -240,7 +240,7 @@ class Renderer:
         if not self.config.enabled:
             return ()
         plan = self._engine.begin(ACTOR)
-        plan.settle()
+        plan.apply_deferred()
         fitting = self._fitting(plan, room, Tail(self._sizes))
         return tuple(plan.index(page.key) for page in fitting.next_to_fold(self._target(room)))
 
@@ -328,7 +328,7 @@ class Renderer:
 
     def _is_due(self, state: State, scene: Scene, room: int, tail: Tail, *, cold: bool) -> bool:
         total = scene.total() + tail.tokens
-        held = state.note(HELD)
+        held = state.note(UNDONE_FOLD)
         if total > room:
             return True
         if total > self._threshold(room, cold=cold) and not (held and held.name):
@@ -344,9 +344,9 @@ class Renderer:
         if total > room:
             return None  # the view says so
         folded = self._jobs(plan, room)
-        held = plan.note(HELD)
+        held = plan.note(UNDONE_FOLD)
         if plan.pages and held and held.name:
-            plan.put_note(HELD)
+            plan.put_note(UNDONE_FOLD)
         try:
             engine.commit(plan, "fold")
         except Conflict:
@@ -356,7 +356,7 @@ class Renderer:
             self.summarising.offer(folded)
         if plan.pages:
             self._on_fold(fitting.done)
-        return fitting.done if plan.pages or plan.settles else None
+        return fitting.done if plan.pages or plan.applies_deferred else None
 
     def _jobs(self, plan: Plan, room: int) -> "list[Job]":
         if self.summarising is None:
@@ -368,7 +368,7 @@ class Renderer:
     def _fitted(
         self, plan: Plan, room: int, tail: Tail, better: "Sequence[Better]" = (), *, cold: bool = False
     ) -> "tuple[Fitting, int]":
-        plan.settle()
+        plan.apply_deferred()
         fitting = self._fitting(plan, room, tail)
         if better:
             fitting.improve(better)
@@ -379,7 +379,7 @@ class Renderer:
             fitting.fold_to(self._target(room))
             saved = before - fitting.total()
             if before - tail.could_free() <= room and saved < max(1, threshold * _WORTHWHILE):
-                plan.forget()
+                plan.discard_page_changes()
                 scene = before - tail.tokens
                 tail.give_way(before - room)
                 return fitting, scene + tail.tokens
@@ -394,7 +394,7 @@ class Renderer:
     def _shortened(self, room: int, tail: Tail, limit: int) -> Scene:
         """A view that is made to fit for itself alone, without a commit. Raises `IrreducibleFloor`."""
         plan = self._engine.begin(ACTOR)
-        plan.imagined = True
+        plan.is_preview = True
         _, total = self._fitted(plan, room, tail)
         scene = self._new_scene(self._maker or self._new_maker(plan.state))
         scene.draw(plan, plan.state.version)

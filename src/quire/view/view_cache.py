@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
 from operator import is_not
 
-from quire.core.reader import Reader, Slot, slot
-from quire.core.records import Anchor, Gone, PageRecord, page_key, segment_number
+from quire.core.reader import Reader, Slot, slot_of
+from quire.core.records import DeferredChange, Gone, PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.view.deferred import Steady
@@ -31,15 +31,15 @@ class Scene:
         self.overfull = False
         """Whether a segment shows more than its capacity."""
         self._fixed = 0
-        self._anchors: Mapping[int, Anchor] = {}
+        self._anchors: Mapping[int, DeferredChange] = {}
         self._quotes = False
 
     def update(self, state: State) -> None:
         """Bring everything up to date with a state."""
-        changed = state.changed_since(self._version) if self._version >= 0 else None
-        anchors = state.anchors()
+        changed = state.pages_changed_since(self._version) if self._version >= 0 else None
+        anchors = state.deferred_changes()
         reader = Steady(state, anchors) if anchors else state
-        if changed is None or state.settled_at > self._version:
+        if changed is None or state.settled_version > self._version:
             self._anchors = anchors
             self.draw(reader, state.version)
         elif changed or anchors is not self._anchors:
@@ -122,7 +122,7 @@ class Scene:
         self._places = {page.key: place for place, node in enumerate(self.nodes) for page in node.pages}
         conversation = reader.conversation()
         last = None if conversation is None else next(reader.members(page_key(conversation, 0), reverse=True), None)
-        self._last = slot(last) if last is not None else None
+        self._last = slot_of(last) if last is not None else None
 
     def _follow(self, reader: Reader, key: int, settled: int) -> bool:
         """Take over one changed page of the conversation; False if everything has to be drawn anew."""
@@ -135,9 +135,9 @@ class Scene:
             return page.is_root
         if place is not None:
             return self._replace(reader, page, place, settled)
-        if self._last is not None and slot(page) <= self._last:
+        if self._last is not None and slot_of(page) <= self._last:
             return False
-        self._last = slot(page)
+        self._last = slot_of(page)
         part = draw_leaf(reader, self._maker, page, settled)
         if part is not None:
             self._places[key] = len(self.nodes)
@@ -148,7 +148,7 @@ class Scene:
     def _replace(self, reader: Reader, page: PageRecord, place: int, settled: int) -> bool:
         node = self.nodes[place]
         old = node.pages[0]
-        if len(node.pages) != 1 or slot(old) != slot(page) or old.header.visibility is Visibility.HIDDEN:
+        if len(node.pages) != 1 or slot_of(old) != slot_of(page) or old.header.visibility is Visibility.HIDDEN:
             return False
         part = draw_leaf(reader, self._maker, page, settled)
         if part is None:

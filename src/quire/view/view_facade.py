@@ -10,7 +10,7 @@ from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex
 from quire.model.text import body_text
 from quire.providers.usage import read_usage
-from quire.system.rules import whole_number
+from quire.system.rules import check_whole_number
 from quire.view.billing_factor import Reports, Usage, check_report, is_worth_storing, to_usage
 from quire.view.explain import Stats, Why, dump, stats, why
 from quire.view.options import DEFAULT_BUDGET, CompressionConfig, RenderOptions, check_config, check_options
@@ -88,7 +88,7 @@ class Drawing:
             raise InvalidValue(f"model is {short_repr(model)}; the name of a model as text is needed.")
         _check_view(view)
         used = read_usage(usage)
-        extra = whole_number(tools, "tools")
+        extra = check_whole_number(tools, "tools")
         with self._engine.lock:
             counted = self._renderer.sent() if view is None else view.tokens
             if not counted:

@@ -3,7 +3,7 @@
 import socket
 
 from quire.errors import InvalidValue, StorageFailure, short_repr
-from quire.system.rules import whole_number
+from quire.system.rules import check_whole_number
 
 _MAX_PORT = 65_535
 
@@ -17,7 +17,7 @@ def check_host(host: object) -> str:
 
 def listening_at(host: str, port: int) -> socket.socket:
     """A socket that listens at this place. Raises `InvalidValue`, or `StorageFailure` if it is taken."""
-    if whole_number(port, "port") > _MAX_PORT:
+    if check_whole_number(port, "port") > _MAX_PORT:
         raise InvalidValue(f"port is {port}; 0 (any that is free) to {_MAX_PORT} is needed.")
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

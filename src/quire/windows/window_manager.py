@@ -6,7 +6,7 @@ from typing import Any
 from quire.core.engine import Engine
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, NoSuchWindow, QuireError, short_repr
-from quire.system.rules import attached
+from quire.system.rules import require_attached
 from quire.system.window_pages import StoredWindow
 from quire.windows.app import NAME as LAUNCHER
 from quire.windows.app import Close, Launch, Launcher, Listed, Refresh, Registered, Registry, WindowEvent
@@ -77,7 +77,7 @@ class Shop:
             window, state = self.find(window_id), self.engine.state
             if window.obsolete:
                 raise InvalidOperation(f"Window {window.id!r} is closed; open a new one of {window.meta.app!r}.")
-            attached(state, state.index(window.key), "use the window")
+            require_attached(state, state.index(window.key), "use the window")
             return window, self._live(state, window, self.registry.get(window.meta.app))
 
     def run(self, job: Job, limit: float | None = None) -> Outcome:

@@ -18,7 +18,7 @@ from quire.errors import InvalidOperation
 from quire.model.pages import Form, Lifecycle, Permission, Visibility
 from quire.model.text import MAX_DESCRIPTION, encode_meta, in_one_line
 from quire.system.lifecycle import open_chain
-from quire.system.rules import unpinned
+from quire.system.rules import check_unpinned
 from quire.system.window_pages import StoredWindow, WindowMeta, segment_of_windows, stored_window
 from quire.windows.app import App, Registered, as_saved, from_saved, settled
 from quire.windows.render import Frame, frame_line, frame_text
@@ -53,7 +53,7 @@ class Roster:
         """Bring it up to date with a state."""
         if state is self._state and state.version == self._version:
             return
-        changed = state.changed_since(self._version) if state is self._state else None
+        changed = state.pages_changed_since(self._version) if state is self._state else None
         if changed is None or any(page_number(key) == 0 for key in changed):  # a segment came, went or changed
             self._by_key.clear()
             self._ids.clear()
@@ -155,7 +155,7 @@ def close_window(plan: Plan, key: int, summary: str | None) -> bool:
     window = stored_window(plan.page(key))
     if window is None or window.obsolete or plan.cold_top(window.page) is not None:
         return False
-    unpinned(plan, window.page, "close")
+    check_unpinned(plan, window.page, "close")
     fields: dict[str, Any] = {"closed": True, "lifecycle": Lifecycle.HOT_ARCHIVED, "body": 0}
     if summary:
         line, text = _line(summary), _storable(summary)

@@ -40,7 +40,7 @@ def check_facts(ctx: quire.Context, every: int = 1) -> int:
     state = ctx.pages._engine.current()
     gate = Gate()
     for page in state.segment_pages():
-        if page.header.numbers and state.effective(page).name != "ACTIVE":
+        if page.header.numbers and state.effective_lifecycle(page).name != "ACTIVE":
             gate.read_exchange([state.message(number).message for number in page.header.numbers])
     assert gate.hidden == []
     asked = list(gate.ranks)[::every]

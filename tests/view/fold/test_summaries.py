@@ -5,7 +5,7 @@ import re
 import pytest
 
 import quire
-from quire.core.exchanges import label
+from quire.core.exchanges import exchange_name
 from quire.model.messages import Message
 from quire.model.tokens import VocabularyCounter
 from quire.view.fold.fact_check import Gate
@@ -16,9 +16,9 @@ ORDER = re.compile(r"ORD-[0-9]*")
 
 
 def test_a_name_of_chinese_text_has_whole_identifiers_only() -> None:
-    assert label(Message(role="user", content="请帮我查询订单号ORD-1026的状态和物流")) == "请帮我查询订单号…"
-    assert label(Message(role="user", content="x" * 80)) == "x" * 29 + "…"
-    assert label(Message(role="user", content="查ORD-1026")) == "查ORD-1026"
+    assert exchange_name(Message(role="user", content="请帮我查询订单号ORD-1026的状态和物流")) == "请帮我查询订单号…"
+    assert exchange_name(Message(role="user", content="x" * 80)) == "x" * 29 + "…"
+    assert exchange_name(Message(role="user", content="查ORD-1026")) == "查ORD-1026"
 
 
 @pytest.mark.parametrize("limit", range(1, 30))

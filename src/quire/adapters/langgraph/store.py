@@ -19,7 +19,7 @@ from quire.model.pages import PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, in_one_line
 from quire.search.tokenizer import terms
 from quire.system.lifecycle import hide
-from quire.system.rules import whole_number
+from quire.system.rules import check_whole_number
 from quire.system.tree import create_contents_page, create_detail_page, remove_page, set_detail, update_page
 
 with installed("langgraph"):
@@ -111,8 +111,8 @@ class QuireStore(BaseStore):
                 return self._item(place) if place in self._catalogue.items else None
             case SearchOp():
                 _labels(op.namespace_prefix)
-                whole_number(op.limit, "limit")
-                whole_number(op.offset, "offset")
+                check_whole_number(op.limit, "limit")
+                check_whole_number(op.offset, "offset")
                 return list(islice(self._search(op), op.offset, op.offset + op.limit))
             case ListNamespacesOp():
                 return self._namespaces(op)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_key
-from quire.core.stale_chapters import bring_back_last_turn
+from quire.core.stale_chapters import unfold_last_turn
 from quire.model.messages import PER_MESSAGE
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.clip import levelled
@@ -47,7 +47,7 @@ class Fitting:
         self._config = config
         self._settled = plan.state.version
         self._total: int | None = None  # until something changes
-        self._opened = _first_row(plan, (key for key, anchor in plan.state.anchors().items() if anchor.opened))
+        self._opened = _first_row(plan, (key for key, anchor in plan.state.deferred_changes().items() if anchor.opened))
 
     def total(self) -> int:
         """What the view would cost now."""
@@ -67,7 +67,7 @@ class Fitting:
         line = self._scene.ends_folded()
         if line is None:
             return total
-        bring_back_last_turn(self.plan, line)
+        unfold_last_turn(self.plan, line)
         self._total = None
         return self.total()
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from quire.core.exchanges import label
+from quire.core.exchanges import exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord
@@ -107,7 +107,7 @@ def within(text: str, limit: int, count: Count) -> str:
 def name_of(messages: Sequence[Message]) -> str:
     """What a chapter with these messages is called: what was asked first."""
     asked = next((message for message in messages if message.role == "user"), None)
-    return label(asked or messages[0]) if messages else "Folded"
+    return exchange_name(asked or messages[0]) if messages else "Folded"
 
 
 def _fitted(
@@ -234,7 +234,7 @@ def _is_folded(page: PageRecord) -> bool:
 
 
 def _was_folded(plan: Plan, key: int) -> bool:
-    before = plan.stored(key)
+    before = plan.stored_page(key)
     return isinstance(before, PageRecord) and _is_folded(before)
 
 
