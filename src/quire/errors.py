@@ -1,34 +1,38 @@
-"""Every error quire raises on purpose.
+"""Every error that quire raises on purpose.
 
     QuireError
-    ├── NoSuchPage            an index that names no page (LookupError)
-    ├── NoSuchSegment         an id that names no segment (LookupError)
-    ├── NoSuchContext         a name that names no context in this store (LookupError)
-    ├── NoSuchWindow          an id that names no window (LookupError)
-    ├── NoSuchApp             a name that names no registered app (LookupError)
-    ├── NoSuchAction          a name that names no action of a window (LookupError)
-    ├── InvalidOperation      the call is understood and refused
+    ├── NoSuchPage            no page has this index (LookupError)
+    ├── NoSuchSegment         no segment has this id (LookupError)
+    ├── NoSuchContext         no context in this store has this name (LookupError)
+    ├── NoSuchWindow          no window has this id (LookupError)
+    ├── NoSuchApp             no app is registered under this name (LookupError)
+    ├── NoSuchAction          the window has no action of this name (LookupError)
+    ├── InvalidOperation      the state of the context does not allow the call
     │   ├── InvalidValue      an argument is not acceptable (ValueError)
     │   └── NotInstalled      a package that an extra installs is missing (ImportError)
-    ├── PermissionDenied      the agent may not do this here
-    │   └── QuotaExceeded     it would be more than the agent may add
-    ├── Conflict              another writer was first: refresh() and retry
-    ├── Busy                  a lock was held too long: retry
-    ├── IrreducibleFloor      what must be shown exceeds the budget
+    ├── PermissionDenied      the agent lacks the permission
+    │   └── QuotaExceeded     the agent would add more than its quota allows
+    ├── Conflict              another writer committed first: refresh() and retry
+    ├── Busy                  another writer held a lock too long: retry
+    ├── IrreducibleFloor      the pages that must be shown exceed the budget
     ├── StorageFailure        the backend failed; nothing was changed
-    │   ├── StorageClosed     it was closed before
-    │   └── OutcomeUnknown    the backend failed and could not be asked whether it committed
+    │   ├── StorageClosed     the storage was closed before
+    │   └── OutcomeUnknown    the backend failed during a commit and did not report the outcome
     ├── Corrupt               a stored record is damaged
-    └── NewerFormat           written by a newer quire
+    └── NewerFormat           a newer version of quire wrote this
 
-`code` is stable and drives exit codes, HTTP and MCP; the wording is not. An error carries data: the argument or the
-operation that it is about, the page, and hints (`Hint`: a call that would help). `str(error)` words this for a Python
-program. The command line and a model's tools have a `Wording` of their own and call `describe` with it.
+`code` is stable: it decides exit codes, HTTP statuses and MCP errors. The text is not stable.
+
+An error carries data: a fact, the argument or the operation it is about, the page, and hints. A `Hint` is a call that
+would help. `str(error)` puts them together for a Python program. Other surfaces have other names for operations and
+arguments and other calls to suggest; each one has a `Wording` and calls `error.describe(wording)`.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 _CLIP = 80
+_MOST_KNOWN = 12
 
 
 def short_repr(value: object) -> str:
@@ -43,10 +47,11 @@ def short_repr(value: object) -> str:
 
 
 class Hint:
-    """A call that would help: `Hint("expand", "usr-3", purpose="to open it")`.
+    """A call that would help.
 
-    `call` names a method or function of the Python API. `page` is the page it takes, if any. `arguments` are its other
-    arguments as Python source. `purpose` completes the sentence.
+    `Hint("expand", "usr-3", purpose="to open it")` reads "Call expand('usr-3') to open it." in Python.
+    `call` names a method or function of the Python API. `page` is the page that it takes, if any. `arguments` are its
+    other arguments as Python source. `purpose` ends the sentence.
     """
 
     __slots__ = ("arguments", "call", "page", "purpose")
@@ -72,7 +77,10 @@ class Hint:
 
 
 class Wording:
-    """The words of one surface. This one is the Python API's; other surfaces override what differs."""
+    """The words that a surface uses in errors. This class has those of the Python API.
+
+    A surface with other names (the tools of a model, the command line) overrides the methods that differ.
+    """
 
     def operation(self, name: str) -> str:
         """Return the surface's name for an operation."""
@@ -90,16 +98,16 @@ class Wording:
 PYTHON = Wording()
 
 
-def _list_known(what: str, known: list[str], none: str) -> str:
-    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-    return f"{what}: {', '.join(known[:12]) or none}{more}."
+def _list_known(what: str, known: Sequence[str], none: str) -> str:
+    more = f" and {len(known) - _MOST_KNOWN} more" if len(known) > _MOST_KNOWN else ""
+    return f"{what}: {', '.join(known[:_MOST_KNOWN]) or none}{more}."
 
 
 class QuireError(Exception):
-    """Root of every error quire raises on purpose.
+    """Base class of every error that quire raises on purpose.
 
-    `fact` says what is wrong. With `argument`, the text starts with the argument's name; with `operation`, it starts
-    with the operation and the page. `hints` are calls that would help.
+    `fact` says what is wrong. The text starts with the `argument`, or with the `operation` and the `page`, if they are
+    given. `hints` are calls that would help. `code` is stable.
     """
 
     code: ClassVar[str] = "error"
@@ -133,76 +141,94 @@ class QuireError(Exception):
 
 
 class NoSuchPage(QuireError, LookupError):
-    """No page has this index. If the page moved to another segment, `moved_to` is its index now."""
+    """No page has this `index`.
+
+    `moved_to` is the new index of a page that moved to another segment. `suggestion` is an index that may be meant.
+    """
 
     code = "no_such_page"
 
-    def __init__(self, index: object, hint: str = "", moved_to: str | None = None) -> None:
+    def __init__(
+        self,
+        index: object,
+        reason: str = "",
+        *hints: Hint,
+        moved_to: str | None = None,
+        suggestion: str | None = None,
+    ) -> None:
         self.index = index
         self.moved_to = moved_to
+        self.suggestion = suggestion
         if moved_to is not None:
-            hint = f"It moved and is now {moved_to!r}."
-        hints = () if hint else (Hint("find", purpose="to look for it"),)
-        super().__init__(f"No page {short_repr(index)} in this context.{f' {hint}' if hint else ''}", *hints)
+            reason = f"It moved and is now {moved_to!r}."
+        elif suggestion is not None:
+            reason = f"Did you mean {suggestion!r}?"
+        if not reason and not hints:
+            hints = (Hint("find", purpose="to look for it"),)
+        super().__init__(" ".join(filter(None, [f"No page {short_repr(index)} in this context.", reason])), *hints)
 
 
 class NoSuchSegment(QuireError, LookupError):
-    """No segment has this id."""
+    """No segment has this id. `segment` is the id."""
 
     code = "no_such_segment"
 
-    def __init__(self, segment: object, known: list[str]) -> None:
+    def __init__(self, segment: object, known: Sequence[str]) -> None:
         self.segment = segment
-        listed = ", ".join(repr(name) for name in known[:12]) or "none yet"
         hints = () if known else (Hint("add_segment", purpose="to add one"),)
-        super().__init__(f"No segment {short_repr(segment)} in this context. Segments: {listed}.", *hints)
+        listed = _list_known("Segments", [repr(name) for name in known], "none yet")
+        super().__init__(f"No segment {short_repr(segment)} in this context. {listed}", *hints)
 
 
 class NoSuchContext(QuireError, LookupError):
-    """No context has this name in the store."""
+    """No context in this store has this name. `context` is the name, if it is known."""
 
     code = "no_such_context"
 
+    def __init__(self, fact: str = "", *hints: Hint, context: object = None) -> None:
+        self.context = context
+        super().__init__(fact, *hints)
+
 
 class NoSuchWindow(QuireError, LookupError):
-    """No window has this id."""
+    """No window has this id. `window` is the id."""
 
     code = "no_such_window"
 
-    def __init__(self, window: object, known: list[str]) -> None:
+    def __init__(self, window: object, known: Sequence[str]) -> None:
         self.window = window
         super().__init__(f"No window {short_repr(window)}. {_list_known('Open windows', known, 'none')}")
 
 
 class NoSuchApp(QuireError, LookupError):
-    """No app is registered under this name."""
+    """No app is registered under this name. `app` is the name."""
 
     code = "no_such_app"
 
-    def __init__(self, app: object, known: list[str]) -> None:
+    def __init__(self, app: object, known: Sequence[str]) -> None:
         self.app = app
         hints = () if known else (Hint("windows.register", purpose="to add one"),)
         super().__init__(f"No app {short_repr(app)}. {_list_known('Apps', known, 'none yet')}", *hints)
 
 
 class NoSuchAction(QuireError, LookupError):
-    """The window has no action of this name."""
+    """The window has no action of this name. `action` is the name."""
 
     code = "no_such_action"
 
-    def __init__(self, action: object, known: list[str]) -> None:
+    def __init__(self, action: object, known: Sequence[str]) -> None:
         self.action = action
         super().__init__(f"No action {short_repr(action)} here. {_list_known('Actions', known, 'none')}")
 
 
 class InvalidOperation(QuireError):
-    """The call is understood and refused; the text names what would work. Nothing changed."""
+    """The state of the context does not allow the call. The hints name calls that would work. Nothing was changed."""
 
     code = "invalid_operation"
 
 
 class InvalidValue(InvalidOperation, ValueError):
-    """An argument is not acceptable; the text quotes it and says what would be."""
+    """An argument is not acceptable. The text quotes it and says what is accepted. Nothing was changed."""
 
     code = "invalid_value"
 
@@ -216,33 +242,49 @@ class NotInstalled(InvalidOperation, ImportError):
 
 
 class PermissionDenied(QuireError):
-    """The agent may not do this here."""
+    """The agent lacks the permission for the operation on this page. `operation` and `page` name them."""
 
     code = "permission_denied"
 
 
 class QuotaExceeded(PermissionDenied):
-    """The agent would add more than it may."""
+    """The agent would add more than its quota allows."""
 
     code = "quota_exceeded"
 
 
 class Conflict(QuireError):
-    """Another writer changed the context first. Nothing was written: refresh() and retry."""
+    """Another writer changed the context first. Nothing was written. Call `refresh()` and retry."""
 
     code = "conflict"
 
 
 class Busy(QuireError):
-    """A lock was held too long by another writer. Nothing was written: retry."""
+    """Another writer held a lock too long. Nothing was written. Retry."""
 
     code = "busy"
 
 
 class IrreducibleFloor(QuireError):
-    """What must be shown does not fit the budget."""
+    """The pages that must be shown do not fit the budget.
+
+    `tokens` is what they take, `budget` what a view may take, `parts` names the largest of them with their tokens.
+    """
 
     code = "irreducible_floor"
+
+    def __init__(
+        self,
+        fact: str = "",
+        *hints: Hint,
+        tokens: int = 0,
+        budget: int = 0,
+        parts: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        self.tokens = tokens
+        self.budget = budget
+        self.parts = tuple(parts)
+        super().__init__(fact, *hints)
 
 
 class StorageFailure(QuireError):
@@ -252,24 +294,24 @@ class StorageFailure(QuireError):
 
 
 class StorageClosed(StorageFailure):
-    """The storage was closed: open it again."""
+    """The storage was closed before this call. Open it again."""
 
     code = "storage_closed"
 
 
 class OutcomeUnknown(StorageFailure):
-    """The backend failed while committing and could not be asked what happened. refresh() tells."""
+    """The backend failed during a commit and did not report the outcome. `refresh()` shows it."""
 
     code = "outcome_unknown"
 
 
 class Corrupt(QuireError):
-    """A stored record is damaged; the text names it."""
+    """A stored record is damaged. The text names it."""
 
     code = "corrupt"
 
 
 class NewerFormat(QuireError):
-    """The store was written by a newer quire; the text names the format and the one this version reads."""
+    """A newer version of quire wrote this. The text names its format and the format that this version reads."""
 
     code = "newer_format"

@@ -91,6 +91,8 @@ _UNMARKED = Mark.NONE
 class Sight(ReaderProxy):
     """A reader with an agent's eyes."""
 
+    removal_hints = ()
+
     def number_of(self, segment_id: str) -> int | None:
         number = self._reader.number_of(segment_id)
         return None if number is None or self._is_private(number) else number
@@ -119,9 +121,6 @@ class Sight(ReaderProxy):
     def _is_private(self, number: int) -> bool:
         segment = self._reader.segment(number)
         return segment is None or segment.permission is _PRIVATE
-
-    def _hint(self, index: object, *, removed: bool) -> str:
-        return "It was removed." if removed else super()._hint(index, removed=False)
 
 
 def at_hand(reader: Reader) -> Iterator[int]:

@@ -21,7 +21,7 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.errors import NoSuchPage, NoSuchSegment, QuireError
+from quire.errors import Hint, NoSuchPage, NoSuchSegment, QuireError
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, SegmentType, Visibility, format_index, parse_index
 
 _DEEPEST = 100_000
@@ -37,6 +37,8 @@ def slot_of(record: PageRecord) -> Slot:
 class Reader(ABC):
     """A view of one context's pages and segments."""
 
+    removal_hints: tuple[Hint, ...] = (Hint("undo", arguments="entry", purpose="with the entry that removed it"),)
+    """The calls that bring a removed page back."""
     is_preview = False
     """Whether some of its pages are only looked at and never made."""
 
@@ -135,7 +137,12 @@ class Reader(ABC):
             raise NoSuchPage(index, moved_to=self.index(self.current_key(found.moved_to)))
         if found is not None and found.purged:
             raise NoSuchPage(index, "It was purged: nothing of it is left.")
-        raise NoSuchPage(index, self._hint(index, removed=found is not None))
+        if found is not None:
+            raise NoSuchPage(index, "It was removed.", *self.removal_hints)
+        first, span, _ = index.partition("…") if isinstance(index, str) else ("", "", "")
+        if span and parse_index(first):
+            raise NoSuchPage(index, f"These are several pages in one line: name one of them, such as {first!r}.")
+        raise NoSuchPage(index, suggestion=self._similar_index(index))
 
     def require_referenced(self, key: int, wanted_by: int) -> PageRecord:
         """A page that another one refers to. Raises `Corrupt` (or `Conflict`) if it is not there."""
@@ -269,20 +276,15 @@ class Reader(ABC):
             key = found.moved_to
         return key
 
-    def _hint(self, index: object, *, removed: bool) -> str:
-        if removed:
-            return "It was removed; undo() of that entry brings it back."
-        if isinstance(index, str) and len(index) < 64:
-            first, span, _ = index.partition("…")
-            if span and parse_index(first):
-                return f"These are several pages in one line: name one of them, such as {first!r}."
-            plain = index.strip().lower()
-            head, dash, tail = plain.rpartition("-")
-            if tail.isdecimal():
-                plain = f"{head}{dash}{int(tail)}"
-            if plain != index and self.key_of(plain) is not None:
-                return f"Did you mean {plain!r}?"
-        return ""
+    def _similar_index(self, index: object) -> str | None:
+        """Return the canonical spelling of an index that has capitals, spaces, leading zeros or foreign digits."""
+        if not isinstance(index, str) or len(index) >= 64:
+            return None
+        plain = index.strip().lower()
+        head, dash, tail = plain.rpartition("-")
+        if tail.isdecimal():
+            plain = f"{head}{dash}{int(tail)}"
+        return plain if plain != index and self.key_of(plain) is not None else None
 
 
 class ReaderProxy(Reader):

@@ -370,4 +370,6 @@ def no_such_context(storage: Storage, name: str, where: str = "this store") -> N
     meant = f"Did you mean {' or '.join(map(short_repr, near))}? " if near else ""
     listed = ", ".join(map(short_repr, names[:_MOST_NAMES])) or "none"
     more = f" and {f'{len(names) - _MOST_NAMES:,} ' if is_all else ''}more" if len(names) > _MOST_NAMES else ""
-    return NoSuchContext(f"No context {short_repr(name)} in {where}. {meant}Contexts there: {listed}{more}.")
+    return NoSuchContext(
+        f"No context {short_repr(name)} in {where}. {meant}Contexts there: {listed}{more}.", context=name
+    )

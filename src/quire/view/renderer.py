@@ -15,7 +15,7 @@ from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import GAPS, KEY, UNDONE_FOLD, NoteRecord, PageRecord
 from quire.core.state import State
-from quire.errors import Conflict, IrreducibleFloor
+from quire.errors import Conflict, Hint, IrreducibleFloor
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import PageIndex, SegmentType
 from quire.model.tokens import VocabularyCounter
@@ -422,12 +422,16 @@ def _floor(scene: Scene, tail: Tail, total: int, room: int, limit: int) -> Irred
         *apart,
         *((sum(lines), f"{len(lines)} lines of {name}") for name, lines in lists.items()),
     ]
-    named = ", ".join(f"{name} ({tokens:,})" for tokens, name in sorted(rows, key=lambda row: -row[0]))
-    reserved = f" of {limit:,}, for {limit - room:,} are reserved" if room < limit else ""
-    hiding = "".join(f" hide('{name}-0')," for name in lists)
+    largest = [(name, tokens) for tokens, name in sorted(rows, key=lambda row: -row[0])]
+    named = ", ".join(f"{name} ({tokens:,})" for name, tokens in largest)
+    reserved = f" of {limit:,}, because {limit - room:,} are reserved" if room < limit else ""
     return IrreducibleFloor(
-        f"What must be shown takes {total:,} tokens, the budget has {room:,}{reserved}: {named}. Raise the budget,"
-        f"{' reserve less,' if reserved else ''}{hiding} shorten the system prompt, or unpin pages."
+        f"The pages that must be shown take {total:,} tokens, the budget has {room:,}{reserved}: {named}. Raise the"
+        f" budget,{' reserve less,' if reserved else ''} shorten the system prompt, or unpin pages.",
+        *(Hint("hide", f"{name}-0", purpose="to show fewer lines") for name in lists),
+        tokens=total,
+        budget=room,
+        parts=largest,
     )
 
 

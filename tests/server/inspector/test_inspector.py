@@ -68,7 +68,7 @@ def test_a_budget_below_what_must_be_shown_is_answered_in_words(visit: Opener) -
     expect(visitor.find(".cell").first).to_be_visible()
     visitor.page.fill(".budget-number", "50")
     visitor.page.keyboard.press("Enter")
-    expect(visitor.find(".screen-window .problem")).to_contain_text("What must be shown takes")
+    expect(visitor.find(".screen-window .problem")).to_contain_text("The pages that must be shown take")
     visitor.page.keyboard.press("Escape")
     visitor.find(".budget .button").click()
     expect(visitor.find(".screen-window .problem")).to_have_count(0)
