@@ -14,7 +14,7 @@ from playwright.sync_api import Error, Page, sync_playwright
 import quire
 from bench.figures import Figure
 from bench.measure import prose
-from quire.server.running import start
+from quire.server.http_server import start
 
 BUDGET = 16_000
 NAME = "bench"

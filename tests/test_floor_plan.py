@@ -26,7 +26,6 @@ FLOORS = (
     "aio",
     "",
     "adapters",
-    "web",
     "server",
     "mcp_server",
     "cli",

@@ -127,7 +127,7 @@ def test_without_the_extra_the_way_to_install_it_is_told(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.setitem(sys.modules, "starlette", None)
     if "quire.server" in sys.modules:
-        monkeypatch.delattr("quire.server.running", raising=False)
+        monkeypatch.delattr("quire.server.http_server", raising=False)
     ended = run("serve", store, "--port", 0)
     assert (ended.code, ended.out) == (2, "")
     assert "pip install 'quire[server]'" in ended.err

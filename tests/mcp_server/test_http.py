@@ -14,8 +14,8 @@ from mcp import Client
 from starlette.types import Message, Receive, Scope, Send
 
 import quire
-from quire.mcp_server.http import Doors, Gate
-from quire.web.visitors import Names, Token
+from quire.mcp_server.http import Access, McpMiddleware
+from quire.server.access import HostCheck, TokenCheck
 from tests.mcp_server.clients import read, run, served, text_of
 from tests.mcp_server.conftest import NAME, URI, fill
 
@@ -144,7 +144,7 @@ def httpx_client(headers: dict[str, str]) -> Any:
     return create_mcp_http_client(headers=headers)
 
 
-# The gate by itself
+# The middleware by itself
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,9 +154,9 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"hello"})
 
 
-def asked(doors: Doors, headers: dict[str, str]) -> int:
+def status(access: Access, headers: dict[str, str]) -> int:
     async def main() -> int:
-        transport = httpx.ASGITransport(app=Gate(hello, doors))
+        transport = httpx.ASGITransport(app=McpMiddleware(hello, access))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return (await client.post("/mcp", headers=headers)).status_code
 
@@ -165,13 +165,13 @@ def asked(doors: Doors, headers: dict[str, str]) -> int:
 
 @pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0", "::", "quire.example"])
 def test_the_rules_hold_wherever_it_listens(bound: str) -> None:
-    doors = Doors(Names(bound, ["me.example"]), Token(TOKEN))
+    access = Access(HostCheck(bound, ["me.example"]), TokenCheck(TOKEN))
     bearer = {"Authorization": f"Bearer {TOKEN}"}
-    assert asked(doors, bearer) == 200
-    assert asked(doors, {**bearer, "Host": "ME.example:8378"}) == 200
-    assert asked(doors, {**bearer, "Host": "evil.example"}) == 403
-    assert asked(doors, {**bearer, "Host": "127.0.0.1", "Origin": "http://evil.example"}) == 403
-    assert asked(doors, {**bearer, "Host": "10.0.0.1"}) == (403 if bound == "127.0.0.1" else 200)
-    assert asked(doors, {}) == 401
-    assert asked(doors, {"Authorization": f"Basic {TOKEN}"}) == 401
-    assert asked(doors._replace(token=None), {}) == 200
+    assert status(access, bearer) == 200
+    assert status(access, {**bearer, "Host": "ME.example:8378"}) == 200
+    assert status(access, {**bearer, "Host": "evil.example"}) == 403
+    assert status(access, {**bearer, "Host": "127.0.0.1", "Origin": "http://evil.example"}) == 403
+    assert status(access, {**bearer, "Host": "10.0.0.1"}) == (403 if bound == "127.0.0.1" else 200)
+    assert status(access, {}) == 401
+    assert status(access, {"Authorization": f"Basic {TOKEN}"}) == 401
+    assert status(access._replace(token=None), {}) == 200

@@ -12,7 +12,8 @@ from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, Tool
 
 import quire
 from quire import Context, MemoryStorage, Permission
-from quire.mcp_server import changes, listeners, server
+from quire.mcp_server import server, subscriptions
+from quire.mcp_server.subscriptions import ChangeDetector, Changes
 from quire.windows.apps import Todo
 from tests.mcp_server.clients import run, until
 from tests.mcp_server.conftest import NAME, URI, fill
@@ -142,45 +143,45 @@ def test_who_unsubscribes_hears_no_more_and_what_cannot_be_read_cannot_be_subscr
                 with pytest.raises(MCPError) as caught:
                     await client.subscribe_resource(URI + name)
                 assert caught.value.code == -32002
-        assert not made.listeners._subscribers  # whoever has gone is forgotten
+        assert not made.subscriptions._subscribers  # a client that disconnects is removed
 
     run(main)
 
 
 def test_there_is_a_limit_to_what_one_client_subscribes_to(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "_MOST", 2)
+    monkeypatch.setattr(subscriptions, "_MAX_SUBSCRIPTIONS", 2)
 
     async def main() -> None:
         async with Client(server(ctx), mode="legacy") as client:
             for name in ("mem-0", "mem-1", "mem-1"):
                 await client.subscribe_resource(URI + name)
-            with pytest.raises(MCPError, match="2 subscriptions are the limit"):
+            with pytest.raises(MCPError, match="limit of 2 subscriptions"):
                 await client.subscribe_resource(f"{URI}usr-0")
 
     run(main)
 
 
-def test_after_very_many_entries_the_list_is_said_to_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_many_entries_the_list_is_reported_as_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx, other = two_handles()
-    monkeypatch.setattr(changes, "_MOST", 3)
-    seen = changes.Changes(server(ctx)._book)
+    monkeypatch.setattr(subscriptions, "_MAX_ENTRIES", 3)
+    detector = ChangeDetector(server(ctx)._served)
     for _ in range(3):
         other.pages.set_detail("mem-1", f"{other.seq}")
-    assert seen.look(()) == changes.Found()
+    assert detector.find_changes(()) == Changes()
     for _ in range(4):
         other.pages.set_detail("mem-1", f"{other.seq}")
-    assert seen.look(()) == changes.Found(resources=True)
+    assert detector.find_changes(()) == Changes(resources=True)
 
 
-def test_nobody_is_asked_for_changes_while_nobody_listens(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_are_not_read_while_there_are_no_subscriptions(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[object] = []
-    look = changes.Changes.look
+    find_changes = ChangeDetector.find_changes
 
-    def noted(self: changes.Changes, uris: Collection[str]) -> changes.Found:
+    def noted(self: ChangeDetector, uris: Collection[str]) -> Changes:
         looks.append(uris)
-        return look(self, uris)
+        return find_changes(self, uris)
 
-    monkeypatch.setattr(changes.Changes, "look", noted)
+    monkeypatch.setattr(ChangeDetector, "find_changes", noted)
 
     async def main() -> None:
         async with Client(server(ctx, poll=QUICK)) as client:
@@ -214,23 +215,23 @@ def test_a_client_over_http_hears_what_another_process_wrote(http: tuple[Path, s
     run(main)
 
 
-def test_a_look_while_somebody_subscribes_makes_nobody_miss_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_during_a_subscribe_loses_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx, other = two_handles()
     made = server(ctx, poll=60)
-    told, watching = made.listeners, made.listeners._changes
-    begin = watching.begin
+    subscribed, detector = made.subscriptions, made.subscriptions._detector
+    watch_uris = detector.watch_uris
 
-    def begin_and_look(uris: Collection[str], *, anew: bool) -> None:
-        begin(uris, anew=anew)
-        watching.look(told._wanted())
+    def watch_and_check(uris: Collection[str], *, reset: bool) -> None:
+        watch_uris(uris, reset=reset)
+        detector.find_changes(subscribed._all_uris())
 
     class Client:
-        """As much of a session as is looked at."""
+        """The part of a session that is used."""
 
         def __init__(self) -> None:
             self._connection, self.exit_stack = self, ExitStack()
 
-    monkeypatch.setattr(watching, "begin", begin_and_look)
-    asyncio.run(told.subscribe(cast(Any, Client()), f"{URI}mem-1"))
+    monkeypatch.setattr(detector, "watch_uris", watch_and_check)
+    asyncio.run(subscribed.subscribe(cast(Any, Client()), f"{URI}mem-1"))
     other.pages.set_detail("mem-1", "An aisle seat now.")
-    assert watching.look(told._wanted()).uris == (f"{URI}mem-1",)
+    assert detector.find_changes(subscribed._all_uris()).uris == (f"{URI}mem-1",)

@@ -54,7 +54,7 @@ def test_what_is_refused_is_an_error_of_the_tool_in_words_a_model_can_act_on(ctx
                 refused = await client.call_tool(name, arguments)
                 assert refused.is_error, name
                 assert words in text_of(refused)
-            with pytest.raises(MCPError, match="no tool 'fly'"):
+            with pytest.raises(MCPError, match="'fly'"):
                 await client.call_tool("fly", {})
 
     run(main)
@@ -76,7 +76,7 @@ def test_tools_can_be_narrowed_and_named_otherwise(ctx: Context) -> None:
     for wrong in ({"tools": ["fly"]}, {"tools": ["write_page"], "read_only": True}, {"prefix": "a b"}, {"poll": 0}):
         with pytest.raises(InvalidValue):
             server(ctx, **wrong)
-    with pytest.raises(InvalidValue, match="a context that is open"):
+    with pytest.raises(InvalidValue, match="^context is"):
         server("agent.db")  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import quire
 import quire.server
-from quire.server.running import Running
+from quire.server.http_server import RunningServer
 from tests.books import WordCounter
 
 TOKEN = "the-token-of-the-tests-0123456789"
@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def running(store: Path) -> Iterator[Running]:
+def running(store: Path) -> Iterator[RunningServer]:
     logging.getLogger("quire.server").setLevel(logging.INFO)
     settings: dict[str, Any] = {"poll": 0.02, "heartbeat": 0.2, "max_body": 200_000, "patience": 0.5, "grace": 5}
     with quire.server.start(store, port=0, token=TOKEN, budget=4_000, **settings) as server:
@@ -75,14 +75,14 @@ def running(store: Path) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="session")
-def api(running: Running) -> Iterator[Api]:
+def api(running: RunningServer) -> Iterator[Api]:
     api = Api(running.address)
     yield api
     api.client.close()
 
 
 @pytest.fixture(scope="session")
-def library(store: Path, running: Running) -> Iterator[quire.Library]:
+def library(store: Path, running: RunningServer) -> Iterator[quire.Library]:
     """Another handle on the same file, as another process has one."""
     with quire.Library(store) as library:
         yield library

@@ -7,10 +7,9 @@ import pytest
 
 import quire
 from quire.core.plan import Plan
-from quire.server.desk import Asked, Desk
-from quire.server.handlers import contexts, history, messages, pages
+from quire.server.context_pool import ContextPool
+from quire.server.handlers import history
 from quire.server.routes import ROUTES
-from quire.server.shelf import Shelf
 from quire.storage.base import Family, Head, Record
 from quire.system.tree import create_detail_page
 from tests.books import WordCounter
@@ -42,8 +41,8 @@ class Counting(quire.MemoryStorage):
             yield record
 
 
-def shelved(size: int) -> tuple[Counting, Desk]:
-    """A context with so many notes, messages and entries."""
+def pool_of(size: int) -> tuple[Counting, ContextPool]:
+    """Return a pool with a context of `size` notes and messages, and the storage below it."""
     storage = Counting()
     library = quire.Library(storage)
     context = library.open("book", counter=WordCounter())
@@ -56,40 +55,42 @@ def shelved(size: int) -> tuple[Counting, Desk]:
     context.import_messages({"role": ("user", "assistant")[n % 2], "content": f"said {n}"} for n in range(size))
     for n in range(size // 10):
         context.pages.pin("mem-1") if n % 2 else context.pages.unpin("mem-1")
-    return storage, Desk(library, Shelf(library, budget=4_000, apps=()))
+    return storage, ContextPool(library, budget=4_000, apps=())
 
 
-def asked(path: str, **query: Any) -> Asked:
+def call(pool: ContextPool, path: str, **query: Any) -> Any:
+    """Return the answer of a GET route."""
     route = next(route for route in ROUTES if (route.method, route.path) == ("GET", path))
-    return Asked({"c": "book", "p": "mem-7"}, route.query(**query), None)
+    names = {"c": "book", "p": "mem-7"}
+    return route.call(pool, {name: names[name] for name in names if f"{{{name}}}" in path}, route.query(**query))
 
 
 C = "/api/contexts/{c}"
-PARTS = {
-    "contexts": (contexts.list_contexts, asked("/api/contexts")),
-    "context": (contexts.show, asked(C)),
-    "roots": (pages.list_pages, asked(f"{C}/pages")),
-    "children": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", limit=20)),
-    "children further on": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", limit=20, after="mem-600")),
-    "children that pass": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", limit=20, lifecycle="hot")),
-    "cold children": (pages.list_pages, asked(f"{C}/pages", parent="mem-0", lifecycle="cold")),
-    "a page": (pages.show, asked(f"{C}/pages/{{p}}")),
-    "messages": (messages.list_messages, asked(f"{C}/messages", limit=20)),
-    "messages further on": (messages.list_messages, asked(f"{C}/messages", limit=20, after=600)),
-    "all messages": (messages.list_messages, asked(f"{C}/messages", limit=20, all=True, after=600)),
-    "entries": (history.list_entries, asked(f"{C}/history", limit=20, order="desc")),
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "contexts": ("/api/contexts", {}),
+    "context": (C, {}),
+    "roots": (f"{C}/pages", {}),
+    "children": (f"{C}/pages", {"parent": "mem-0", "limit": 20}),
+    "children further on": (f"{C}/pages", {"parent": "mem-0", "limit": 20, "after": "mem-600"}),
+    "children that pass": (f"{C}/pages", {"parent": "mem-0", "limit": 20, "lifecycle": "hot"}),
+    "cold children": (f"{C}/pages", {"parent": "mem-0", "lifecycle": "cold"}),
+    "a page": (f"{C}/pages/{{p}}", {}),
+    "messages": (f"{C}/messages", {"limit": 20}),
+    "messages further on": (f"{C}/messages", {"limit": 20, "after": 600}),
+    "all messages": (f"{C}/messages", {"limit": 20, "all": True, "after": 600}),
+    "entries": (f"{C}/history", {"limit": 20, "order": "desc"}),
 }
 
 
 def test_a_part_of_a_long_list_costs_what_one_of_a_short_list_costs() -> None:
     figures: dict[str, list[int]] = {name: [] for name in PARTS}
     for size in (700, 2_100):
-        storage, desk = shelved(size)
-        for name, (handler, request) in PARTS.items():
-            handler(desk, request)  # what is looked up once
-            desk.shelf.close()
+        storage, pool = pool_of(size)
+        for name, (path, query) in PARTS.items():
+            call(pool, path, **query)  # fills the caches
+            pool.close()
             storage.reads = 0
-            handler(desk, request)
+            call(pool, path, **query)
             figures[name].append(storage.reads)
     for name, (short, long) in figures.items():
         assert long <= short + 5, name
@@ -134,13 +135,13 @@ def test_pages_are_chosen_by_what_they_are(api: Api, talk: Talk) -> None:
 
 
 def test_a_filtered_list_goes_on_behind_an_empty_part() -> None:
-    _, desk = shelved(300)
-    with desk.shelf.use("book") as opened:
+    _, pool = pool_of(300)
+    with pool.use("book") as opened:
         opened.context.pages.archive("mem-290")
     query: dict[str, Any] = {"parent": "mem-0", "limit": 5, "lifecycle": "hot"}
     parts, found = 0, list[Any]()
     while True:
-        part = pages.list_pages(desk, asked(f"{C}/pages", **query))
+        part = call(pool, f"{C}/pages", **query)
         parts, found = parts + 1, found + [page.index for page in part.pages]
         if part.next is None:
             break
@@ -172,12 +173,12 @@ def test_the_parts_of_the_journal_are_the_journal(order: str, api: Api, talk: Ta
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_a_journal_in_which_little_is_looked_for_is_given_in_parts(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_LOOKED_AT", 10)
-    _, desk = shelved(300)
+    monkeypatch.setattr(history, "_SEARCHED_ENTRIES", 10)
+    _, pool = pool_of(300)
     query: dict[str, Any] = {"order": order, "operation": "fill"}
     parts, found = 0, list[Any]()
     while True:
-        part = history.list_entries(desk, asked(f"{C}/history", **query))
+        part = call(pool, f"{C}/history", **query)
         parts, found = parts + 1, found + [entry.seq for entry in part.entries]
         if part.next is None:
             break
@@ -217,11 +218,11 @@ def test_contexts_are_listed_by_prefix_and_in_parts(api: Api, library: quire.Lib
 
 
 def test_a_large_context_is_counted_only_when_asked_for() -> None:
-    _, desk = shelved(2_010)
-    assert contexts.show(desk, asked(C)).stats is None
-    counted = contexts.stats(desk, asked(f"{C}/stats"))
+    _, pool = pool_of(2_010)
+    assert call(pool, C).stats is None
+    counted = call(pool, f"{C}/stats")
     assert counted.total_items == 2_010
-    shown = contexts.show(desk, asked(C))
+    shown = call(pool, C)
     assert shown.stats == counted
     assert shown.segments[2].tokens == counted.segments["usr"]
-    assert contexts.list_contexts(desk, asked("/api/contexts")).contexts[0].tokens == counted.estimated_tokens
+    assert call(pool, "/api/contexts").contexts[0].tokens == counted.estimated_tokens

@@ -17,11 +17,10 @@ from schemathesis.generation import GenerationMode
 from schemathesis.python.asgi import HOST
 
 import quire
-from quire.server import asked
-from quire.server.app import Service
-from quire.server.openapi import description
-from quire.server.options import Options
-from quire.server.routes import ROUTES, Route
+from quire.server import requests
+from quire.server.app import Options, Service
+from quire.server.openapi import describe_api
+from quire.server.routes import ROUTES, Empty, Route
 from tests.server.conftest import TOKEN, talk_in
 
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
@@ -42,7 +41,7 @@ def schema() -> Iterator[Any]:
 
 
 def test_the_description_has_every_route_and_every_word_of_it_is_said() -> None:
-    document = description("1")
+    document = describe_api("1")
     paths = document["paths"]
     assert {(path, method.upper()) for path, ways in paths.items() for method in ways} == {
         (route.path, route.method) for route in ROUTES
@@ -120,9 +119,9 @@ def ask_for(schema: Any, route: Route, how: str, *, examples: int, derandomize: 
 
 
 FREE = {
-    asked.OneOrMore: "a message, or a list of them",
-    asked.SomeHistory: "**`messages`**, or the list itself",
-    asked.Arguments: "the action's arguments by name",
+    requests.MessageOrList: "a message, or a list of them",
+    requests.HistoryOrList: "**`messages`**, or the list itself",
+    requests.ActionArguments: "the action's arguments by name",
 }
 
 
@@ -130,7 +129,7 @@ def takes(route: Route) -> str:
     """The parameters and fields of a route as the docs name them: what must be given is bold."""
     if route.body in FREE:
         return FREE[route.body]
-    taken = [field for kind in (route.query, route.body or asked.Nothing) for field in msgspec.structs.fields(kind)]
+    taken = [field for kind in (route.query, route.body or Empty) for field in msgspec.structs.fields(kind)]
     return " ".join(f"**`{field.name}`**" if field.required else f"`{field.name}`" for field in taken)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from quire.server.routes import ROUTES, Route
 from tests.server.conftest import Api, Talk
-from tests.server.test_live import events
+from tests.server.test_change_stream import events
 
 JSON = "application/json"
 _NONE: Mapping[str, Any] = MappingProxyType({})

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from quire.cli.out import Out
 
 if TYPE_CHECKING:
-    from quire.server.running import Running
+    from quire.server.http_server import RunningServer
 
 
 def can_serve() -> bool:
@@ -24,7 +24,7 @@ def serve_here(where: str, out: Out, *, context: str | None = None, browse: bool
     """
     from quire.server import serve
 
-    def ready(running: "Running") -> None:
+    def ready(running: "RunningServer") -> None:
         begin = f"&context={quote(context, safe='')}" if context is not None else ""
         link = f"{running.url}{begin}" if running.token_is_new else running.address
         if out.json:

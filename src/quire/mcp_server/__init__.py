@@ -1,7 +1,7 @@
-"""The MCP server: a context for any client of the Model Context Protocol, over stdio or streamable HTTP.
+"""The MCP server: serves a context to any client of the Model Context Protocol, over stdio or streamable HTTP.
 
-Thin over `ctx.tools` and `ctx.agent`: no rule lives here. It needs `pip install 'quire[mcp]'`, which is loaded when it
-is used. `quire mcp` is its command.
+A thin layer over `ctx.tools` and `ctx.agent`; it adds no rules. It needs `pip install 'quire[mcp]'`, which is imported
+on use. The command is `quire mcp`.
 """
 
 import os
@@ -9,25 +9,25 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from quire.context import Context
-from quire.errors import InvalidValue, short_repr
+from quire.errors import InvalidValue, NotInstalled, short_repr
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from quire.mcp_server.protocol import BookServer
+    from quire.mcp_server.protocol import ContextServer
 
-__all__ = ["Place", "Settings", "serve_http", "serve_stdio", "server"]
+__all__ = ["ServerAddress", "Settings", "serve_http", "serve_stdio", "server"]
 
-_CALLS = 1 << 62
-"""No server knows where a turn of its client's begins, so calls are not counted by turns here."""
+_UNLIMITED_CALLS = 1 << 62
+"""The quota of calls per turn. The server does not know where a client's turn begins, so it does not count calls."""
 
 
 class Settings(TypedDict, total=False):
-    """What can be said of a server.
+    """The settings of a server.
 
-    `actor` is the name of the agent in the journal. `tools` are the names of those that are served, `read_only` leaves
-    out those that change anything, `prefix` stands before their names. `poll` is how often, in seconds, the store is
-    asked for changes of others while anybody subscribes.
+    `actor` is the agent's name in the journal. `tools` are the names of the tools to serve (by default all),
+    `read_only` omits tools that write, `prefix` is put before their names. `poll` is the interval in seconds between
+    checks for changes by other processes while there are subscriptions.
     """
 
     actor: str
@@ -37,25 +37,25 @@ class Settings(TypedDict, total=False):
     poll: float
 
 
-class Place(NamedTuple):
-    """Where a server listens, and its token if that was made just now."""
+class ServerAddress(NamedTuple):
+    """The URL of a server, and its token if it is new."""
 
     url: str
     new_token: str | None
 
 
-def server(context: Context, **settings: "Unpack[Settings]") -> "BookServer":
-    """A server for a context that is open: the SDK's own kind, for any transport of its, or to mount somewhere."""
-    made: BookServer = _made(context, **settings)
-    return made
+def server(context: Context, **settings: "Unpack[Settings]") -> "ContextServer":
+    """Return a server for an open context. It is a server of the SDK, for any of its transports or to mount."""
+    created: ContextServer = _create(context, **settings)
+    return created
 
 
 def serve_stdio(context: Context, **settings: "Unpack[Settings]") -> None:
     """Serve a context over standard input and output until the input is closed, or Ctrl-C."""
-    made = _made(context, **settings)
+    created = _create(context, **settings)
     from quire.mcp_server.stdio import run_stdio
 
-    run_stdio(made)
+    run_stdio(created)
 
 
 def serve_http(
@@ -66,29 +66,29 @@ def serve_http(
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     hosts: Sequence[str] = (),
-    ready: Callable[[Place], None] | None = None,
+    ready: Callable[[ServerAddress], None] | None = None,
     **settings: "Unpack[Settings]",
 ) -> None:
-    """Serve a context over streamable HTTP until SIGINT or SIGTERM; `ready` is told where (port 0: any that is free).
+    """Serve a context over streamable HTTP until SIGINT or SIGTERM. Calls `ready` with the address.
 
-    Clients have to bring the `token`, or that of `token_file`, which is made at the first start. Without either none is
-    needed on this machine, and one is made where others can reach it. `hosts` are further names it may be asked by.
+    Port 0 means any free port. Clients need the `token`, or the one in `token_file`, which is created at the first
+    start. If neither is given, a loopback address needs no token, and any other address gets a new one. `hosts` are
+    further accepted Host names.
     """
-    made = _made(context, **settings)
-    from quire.mcp_server.http import PATH, Doors, run_http
-    from quire.web.keys import key_for
-    from quire.web.listening import address_of, check_host, listening_at
-    from quire.web.visitors import Names, Token, is_loopback
+    created = _create(context, **settings)
+    from quire.mcp_server.http import PATH, Access, run_http
+    from quire.server.access import HostCheck, TokenCheck, bind, check_host, is_loopback, load_token, url_of
 
     is_open = token is None and token_file is None and is_loopback(check_host(host))
-    key = None if is_open else key_for(token, token_file)
-    listening = listening_at(host, port)
-    url = address_of(*listening.getsockname()[:2]).rstrip("/") + PATH
-    (ready or (lambda _: None))(Place(url, key.token if key and key.is_new else None))
-    run_http(made, listening, Doors(Names(host, hosts), Token(key.token) if key else None))
+    key = None if is_open else load_token(token, token_file)
+    listening = bind(host, port)
+    url = url_of(*listening.getsockname()[:2]).rstrip("/") + PATH
+    if ready is not None:
+        ready(ServerAddress(url, key.text if key and key.is_new else None))
+    run_http(created, listening, Access(HostCheck(host, hosts), TokenCheck(key.text) if key else None))
 
 
-def _made(
+def _create(
     context: Context,
     *,
     actor: str = "agent",
@@ -98,23 +98,19 @@ def _made(
     poll: float = 0.5,
 ) -> Any:
     try:
-        from quire.mcp_server.protocol import BookServer
+        from quire.mcp_server.protocol import ContextServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "quire":
             raise
-        from quire.errors import NotInstalled
-
-        package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK has its types apart
+        package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK ships its types separately
         raise NotInstalled(f"The MCP server needs {package}: pip install 'quire[mcp]'.", name=package) from None
     from quire.agent.gate import Quota
-    from quire.mcp_server.book import Book, chosen
+    from quire.mcp_server.resources import ServedContext, select_tools
 
     if not isinstance(context, Context):
-        raise InvalidValue(
-            f"context is {short_repr(context)}; a context that is open is needed, such as quire.open(…)."
-        )
+        raise InvalidValue(f"is {short_repr(context)}; an open context is needed.", argument="context")
     if isinstance(poll, bool) or not isinstance(poll, int | float) or not 0 < poll < float("inf"):
-        raise InvalidValue(f"poll is {short_repr(poll)}; a number of seconds above 0 is needed.")
-    agent = context.acting(actor, quota=Quota(calls=_CALLS))
-    served = chosen(context.tools_of(agent, beside=True), tools, prefix, read_only=read_only)
-    return BookServer(Book(context, agent, served, prefix=prefix), poll)
+        raise InvalidValue(f"is {short_repr(poll)}; a number of seconds above 0 is needed.", argument="poll")
+    agent = context.acting(actor, quota=Quota(calls=_UNLIMITED_CALLS))
+    selected = select_tools(context.tools_of(agent, beside=True), tools, prefix, read_only=read_only)
+    return ContextServer(ServedContext(context, agent, selected, prefix=prefix), poll)

@@ -1,4 +1,4 @@
-"""Serving over streamable HTTP, behind the same rules as our other servers: our own names, our own pages, the token."""
+"""The server over streamable HTTP, with the access checks of `quire.server.access`."""
 
 import asyncio
 import logging
@@ -14,64 +14,63 @@ from mcp_types import INVALID_REQUEST
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.mcp_server.protocol import BookServer
-from quire.web.visitors import Names, Refusal, Token
+from quire.mcp_server.protocol import ContextServer
+from quire.server.access import HostCheck, Refusal, TokenCheck
 
 PATH = "/mcp"
-_MOST = 16 << 20
-"""Bytes of a request."""
-_SESSIONS = 1_000
+_MAX_BODY = 16 << 20
+_MAX_SESSIONS = 1_000
 _GRACE = 5
 _log = logging.getLogger("quire.mcp")
 
 
-class Doors(NamedTuple):
-    """Who may come in: by these names, and with the token if there is one."""
+class Access(NamedTuple):
+    """The access checks of a server. Without `token` no token is needed."""
 
-    names: Names
-    token: Token | None
+    host: HostCheck
+    token: TokenCheck | None
 
     def refusal(self, headers: Headers) -> tuple[HTTPStatus, Refusal] | None:
-        """Why a request may not come in; None if it may."""
-        refused = self.names.refusal(headers.getlist("host"), headers.getlist("origin"))
+        """Return the status and reason to refuse a request with these headers, or None."""
+        refused = self.host.refusal(headers.getlist("host"), headers.getlist("origin"))
         if refused is not None:
             return HTTPStatus.FORBIDDEN, refused
         refused = self.token.refusal(headers.getlist("authorization")) if self.token else None
         return None if refused is None else (HTTPStatus.UNAUTHORIZED, refused)
 
 
-class Gate:
-    """Lets requests in, and at the end tells those who still listen that nothing more comes."""
+class McpMiddleware:
+    """Checks access, and ends open streams when the server stops."""
 
-    def __init__(self, app: ASGIApp, doors: Doors) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
-        self._doors = doors
+        self._access = access
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """Let everybody go who listens."""
+        """End all open streams."""
         self._closing.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        elif scope["type"] != "http":  # no websockets here
+        elif scope["type"] != "http":  # websockets are not supported
             await send({"type": "websocket.close", "code": 1008})
-        elif (refused := self._doors.refusal(Headers(scope=scope))) is not None:
+        elif (refused := self._access.refusal(Headers(scope=scope))) is not None:
             _log.info("%s %s: %s", scope["method"], refused[0].value, refused[1].code)
-            await _refuse(*refused, send)
+            await _send_refusal(*refused, send)
         else:
             await self._app(scope, self._until_closed(receive), send)
 
     def _until_closed(self, receive: Receive) -> Receive:
-        """What the client sends; once we close it has gone, as far as a stream to it can tell."""
-        whole = False
+        """Return a `receive` that reports a disconnect when the server stops, which ends the stream to the client."""
+        is_complete = False
 
         async def until_closed() -> Message:
-            nonlocal whole
-            if not whole:
+            nonlocal is_complete
+            if not is_complete:
                 message = await receive()
-                whole = not message.get("more_body", False)
+                is_complete = not message.get("more_body", False)
                 return message
             closing = asyncio.ensure_future(self._closing.wait())
             receiving = asyncio.ensure_future(receive())
@@ -85,7 +84,7 @@ class Gate:
         return until_closed
 
 
-async def _refuse(status: HTTPStatus, refused: Refusal, send: Send) -> None:
+async def _send_refusal(status: HTTPStatus, refused: Refusal, send: Send) -> None:
     error = {"code": INVALID_REQUEST, "message": refused.message, "data": {"code": refused.code}}
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -96,25 +95,26 @@ async def _refuse(status: HTTPStatus, refused: Refusal, send: Send) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with streams ended before it waits for connections."""
+    """A uvicorn server that ends streams before it waits for connections."""
 
-    def __init__(self, server: BookServer, doors: Doors) -> None:
+    def __init__(self, server: ContextServer, access: Access) -> None:
         app = server.streamable_http_app(
             streamable_http_path=PATH,
-            max_request_body_size=_MOST,
-            max_sessions=_SESSIONS,
-            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the gate's work
+            max_request_body_size=_MAX_BODY,
+            max_sessions=_MAX_SESSIONS,
+            # McpMiddleware checks the Host
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
-        self._gate = Gate(app, doors)
-        self._listeners = server.listeners
+        self._middleware = McpMiddleware(app, access)
+        self._subscriptions = server.subscriptions
         super().__init__(
             uvicorn.Config(
-                self._gate,
+                self._middleware,
                 loop="asyncio",
                 http="h11",
                 ws="none",
                 lifespan="on",
-                log_config=None,  # logging is the program's own to set up
+                log_config=None,  # the program configures logging
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
@@ -125,13 +125,13 @@ class _Server(uvicorn.Server):
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._listeners.close()
-        await asyncio.sleep(0)  # streams say that they end
-        self._gate.close()
+        self._subscriptions.close()
+        await asyncio.sleep(0)  # lets the streams send their last message
+        self._middleware.close()
         await super().shutdown(sockets)
 
 
-def run_http(server: BookServer, listening: socket.socket, doors: Doors) -> None:
-    """Serve whoever comes, until SIGINT or SIGTERM."""
+def run_http(server: ContextServer, listening: socket.socket, access: Access) -> None:
+    """Serve over a bound socket until SIGINT or SIGTERM."""
     with suppress(KeyboardInterrupt):
-        _Server(server, doors).run(sockets=[listening])
+        _Server(server, access).run(sockets=[listening])

@@ -1,6 +1,6 @@
-"""Serving over standard input and output, until the client closes the input or Ctrl-C.
+"""The server over standard input and output, until the client closes the input or Ctrl-C.
 
-Nothing but the protocol goes out: while it is served, whatever else is printed goes to standard error.
+Only protocol messages go to standard output: while the server runs, all other output goes to standard error.
 """
 
 import asyncio
@@ -12,28 +12,28 @@ from typing import Any
 
 from mcp.server.stdio import stdio_server
 
-from quire.mcp_server.protocol import BookServer
+from quire.mcp_server.protocol import ContextServer
 
 _CHUNK = 1 << 16
 
 
-def run_stdio(server: BookServer) -> None:
-    """Serve the one client at the other end of the pipes."""
+def run_stdio(server: ContextServer) -> None:
+    """Serve the client at the other end of the pipes."""
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(server))
 
 
-async def _serve(server: BookServer) -> None:
-    lines: Any = _Lines(_taken(0))
+async def _serve(server: ContextServer) -> None:
+    lines: Any = _Lines(_replace_descriptor(0))
     try:
         async with stdio_server(stdin=lines) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
-    except* ConnectionError:  # the client is gone, and its pipe with it
+    except* ConnectionError:  # the client closed its pipe
         pass
 
 
-def _taken(number: int) -> int:
-    """A descriptor of our own for the input; who else reads from it finds it empty."""
+def _replace_descriptor(number: int) -> int:
+    """Return a private copy of a descriptor, and make the original empty, so that no other code reads the input."""
     own = os.dup(number)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, number)
@@ -42,7 +42,7 @@ def _taken(number: int) -> int:
 
 
 class _Lines:
-    """The lines of a descriptor, read by a thread that no one has to wait for: a read cannot be interrupted."""
+    """The lines of a descriptor, read in a daemon thread, because a blocking read cannot be interrupted."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -70,10 +70,10 @@ class _Lines:
     def _chunk(self) -> bytes:
         try:
             return os.read(self._descriptor, _CHUNK)
-        except OSError:  # a terminal that is gone
+        except OSError:  # the terminal was closed
             return b""
 
     def _put(self, line: bytes | None) -> None:
         text = None if line is None else line.decode("utf-8", "replace")
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the event loop has ended
             asyncio.run_coroutine_threadsafe(self._queue.put(text), self._loop).result()

@@ -1,33 +1,33 @@
-"""The HTTP server: a JSON API over the contexts of one store, live changes, and the inspector's page.
+"""The HTTP server: a JSON API over the contexts of one store, live changes, and the inspector.
 
-Thin over `quire.Library`: no rule lives here. It needs `pip install 'quire[server]'`, which is loaded when it is used.
+A thin layer over `quire.Library`; it adds no rules. It needs `pip install 'quire[server]'`, which is imported on use.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from quire.errors import InvalidOperation
+from quire.errors import NotInstalled
 from quire.storage.base import Storage
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from quire.server.running import Running
+    from quire.server.http_server import RunningServer
     from quire.windows.app import App
 
 __all__ = ["serve", "start"]
 
-Where = str | os.PathLike[str] | Storage
+StoreLocation = str | os.PathLike[str] | Storage
 
 
 class Settings(TypedDict, total=False):
-    """What can be said of a server.
+    """The settings of a server.
 
-    `host` and `port` are where it listens (port 0: any that is free), `hosts` further names it may be asked by.
-    `token` is what every request has to bring; without it one is read from `token_file`, or made and kept there.
-    `budget` is that of views that ask for none, `apps` are the windows' apps it knows, `create` whether a store that is
-    not there is made. `ready` is told when it listens. The others are limits: see `quire.server.options`.
+    `host` and `port` are the address to listen on (port 0: any free port), `hosts` further accepted Host names.
+    `token` is required from every request; by default it is read from `token_file`, or generated and written there.
+    `budget` is the default budget of views, `apps` are the apps of windows. `create` is False to refuse a store that
+    does not exist. `ready` is called when the server listens. The others are limits: see docs/server.md.
     """
 
     host: str
@@ -38,7 +38,7 @@ class Settings(TypedDict, total=False):
     hosts: Sequence[str]
     apps: "Sequence[type[App]] | None"
     create: bool
-    ready: "Callable[[Running], None] | None"
+    ready: "Callable[[RunningServer], None] | None"
     contexts: int
     threads: int
     listeners: int
@@ -50,25 +50,26 @@ class Settings(TypedDict, total=False):
     grace: int
 
 
-def serve(where: Where, **settings: "Unpack[Settings]") -> None:
+def serve(where: StoreLocation, **settings: "Unpack[Settings]") -> None:
     """Serve the contexts of a store until SIGINT or SIGTERM.
 
-    Where it listens is printed, with the token if that was made just now, unless `ready` does something else.
+    Prints the address, with the token if it is new, unless `ready` is given.
     """
-    _running().run(where, **settings)
+    _http_server().run(where, **settings)
 
 
-def start(where: Where, **settings: "Unpack[Settings]") -> "Running":
-    """Serve the contexts of a store in a thread of its own; what is returned tells the address and stops it."""
-    running: Running = _running().start(where, **settings)
+def start(where: StoreLocation, **settings: "Unpack[Settings]") -> "RunningServer":
+    """Serve the contexts of a store in a new thread. The returned object has the address and stops the server."""
+    running: RunningServer = _http_server().start(where, **settings)
     return running
 
 
-def _running() -> Any:
+def _http_server() -> Any:
     try:
-        from quire.server import running
+        from quire.server import http_server
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "quire":
+        package = (error.name or "").partition(".")[0]
+        if package == "quire":
             raise
-        raise InvalidOperation(f"The server needs {error.name}: pip install 'quire[server]'.") from None
-    return running
+        raise NotInstalled(f"The server needs {package}: pip install 'quire[server]'.", name=package) from None
+    return http_server

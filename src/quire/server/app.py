@@ -1,9 +1,11 @@
-"""The service as an ASGI application: from the table of routes to answers."""
+"""The ASGI application: dispatches requests to the routes and returns their answers."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,41 +20,65 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount
-from starlette.routing import Route as Path_
+from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
 
 import quire
 from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.library import Library
-from quire.server import told
-from quire.server.asked import EventsQuery
-from quire.server.desk import Asked, Desk
-from quire.server.failures import Refused, refusal
-from quire.server.gate import Gate
-from quire.server.live import Hub
-from quire.server.metrics import Metrics
-from quire.server.openapi import LAST_HEARD, description, is_optional
-from quire.server.options import Options
+from quire.server.change_stream import ChangeStream
+from quire.server.context_pool import ContextPool
+from quire.server.middleware import AccessMiddleware, Metrics
+from quire.server.openapi import LAST_EVENT_ID, describe_api, is_optional
+from quire.server.requests import EventsQuery
+from quire.server.responses import Health, HttpError, to_http_error
 from quire.server.routes import ROUTES, Route
-from quire.server.shelf import Shelf
+from quire.view.options import DEFAULT_BUDGET
+from quire.windows.app import App
 
-PAGE = Path(__file__).parent / "inspector"
-_log = logging.getLogger("quire.server")
+_INSPECTOR = Path(__file__).parent / "inspector"
 _JSON = "application/json"
+_log = logging.getLogger("quire.server")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The settings of one server. Times are in seconds, sizes in bytes.
+
+    `hosts` are further accepted Host names. `patience` limits the time to receive a body, `timeout` the time to answer.
+    `poll` is the interval between checks for changes by other processes, `heartbeat` the interval between comments on
+    an idle stream.
+    """
+
+    host: str = "127.0.0.1"
+    hosts: tuple[str, ...] = ()
+    budget: int = DEFAULT_BUDGET
+    apps: tuple[type[App], ...] = ()
+    contexts: int = 32
+    threads: int = 16
+    listeners: int = 100
+    max_body: int = 16 << 20
+    patience: float = 30.0
+    timeout: float = 60.0
+    poll: float = 0.25
+    heartbeat: float = 15.0
+    grace: int = 10
 
 
 class Service:
-    """One store over HTTP. `app` is the ASGI application; closing it leaves the library open."""
+    """One store over HTTP. `app` is the ASGI application. Closing it leaves the library open."""
 
     def __init__(self, library: Library, token: str, options: Options) -> None:
         self.options = options
         self.metrics = Metrics()
-        self.desk = Desk(library, Shelf(library, budget=options.budget, apps=options.apps, most=options.contexts))
-        self.hub = Hub(library, poll=options.poll, heartbeat=options.heartbeat, most=options.listeners)
+        self.pool = ContextPool(library, budget=options.budget, apps=options.apps, limit=options.contexts)
+        self.changes = ChangeStream(
+            library, poll=options.poll, heartbeat=options.heartbeat, max_listeners=options.listeners
+        )
         self._limiter: CapacityLimiter | None = None
-        self._description: bytes | None = None
-        gate = Middleware(
-            Gate,
+        self._document: bytes | None = None
+        access = Middleware(
+            AccessMiddleware,
             token=token,
             bound=options.host,
             hosts=options.hosts,
@@ -62,8 +88,8 @@ class Service:
         )
         self.app = Starlette(
             routes=self._routes(),
-            middleware=[gate],
-            exception_handlers={HTTPException: _not_here, Exception: _failed},
+            middleware=[access],
+            exception_handlers={HTTPException: _no_route, Exception: _unexpected_error},
             lifespan=self._lifespan,
         )
 
@@ -71,169 +97,157 @@ class Service:
         by_path: dict[str, list[Route]] = {}
         for route in ROUTES:
             by_path.setdefault(route.path, []).append(route)
-        found: list[BaseRoute] = [
-            Path_(path, self._endpoint(routes), methods=[route.method for route in routes])
-            for path, routes in by_path.items()
+        return [
+            *(
+                StarletteRoute(path, self._endpoint(routes), methods=[route.method for route in routes])
+                for path, routes in by_path.items()
+            ),
+            StarletteRoute("/", _inspector_page, methods=["GET"]),
+            Mount("/static", StaticFiles(directory=_INSPECTOR, check_dir=False)),
         ]
-        found.append(Path_("/", _page, methods=["GET"]))
-        found.append(Mount("/static", StaticFiles(directory=PAGE, check_dir=False)))
-        return found
 
     def _endpoint(self, routes: list[Route]) -> Callable[[Request], Awaitable[Response]]:
-        by_method = {route.method: route for route in routes}
+        by_method: dict[str, Route] = {route.method: route for route in routes}
 
         async def endpoint(request: Request) -> Response:
-            route = by_method["GET" if request.method == "HEAD" else request.method]  # type: ignore[index]
+            route = by_method["GET" if request.method == "HEAD" else request.method]
             request.scope["quire.route"] = route.path
             try:
                 async with asyncio.timeout(self.options.timeout):
-                    return await self._answered(route, request)
+                    return await self._answer(route, request)
             except TimeoutError:
-                return _refused(
-                    Refused(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", "It took too long; it may still be done: look.")
-                )
-            except (QuireError, Refused) as error:
-                return _refused(refusal(error))
+                text = "Timed out; the change may have been applied. Check the history."
+                return _error_response(HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", text))
+            except (QuireError, HttpError) as error:
+                return _error_response(error)
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:
                 _log.exception("%s %s failed", route.method, route.path)
-                return _refused(refusal(error))
+                return _error_response(error)
 
         return endpoint
 
-    async def _answered(self, route: Route, request: Request) -> Response:
-        asked = Asked(
-            {name: _decoded(value) for name, value in request.path_params.items()},
-            _query(route, request),
-            await _body(route, request),
-        )
+    async def _answer(self, route: Route, request: Request) -> Response:
+        path = {name: _decode_path(value) for name, value in request.path_params.items()}
+        query, body = _parse_query(route, request), await _parse_body(route, request)
         if isinstance(route.handler, str):
-            answer: Response = await getattr(self, route.handler)(asked)
-            return answer
+            response: Response = await getattr(self, f"_get_{route.handler}")(path, query)
+            return response
         if self._limiter is None:
             self._limiter = CapacityLimiter(self.options.threads)
-        body = await anyio.to_thread.run_sync(self._called, route, asked, abandon_on_cancel=True, limiter=self._limiter)
+        call = partial(self._call, route, path, query if route.body is None else body)
+        answer = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._limiter)
         if route.method != "GET":
-            self.hub.nudge()
-        return Response(body, status_code=route.status, media_type=_JSON)
+            self.changes.nudge()
+        return Response(answer, status_code=route.status, media_type=_JSON)
 
-    def _called(self, route: Route, asked: Asked) -> bytes:
-        """Run a handler in a thread; what another writer came in between is done once more."""
-        handler: Any = route.handler
+    def _call(self, route: Route, path: dict[str, str], given: Any) -> bytes:
+        """Run a handler in a thread; run it once more after a conflict with another writer."""
         try:
-            return msgspec.json.encode(handler(self.desk, asked))
+            return msgspec.json.encode(route.call(self.pool, path, given))
         except Conflict:
-            if not route.retried:
+            if not route.retries:
                 raise
             self.metrics.retried += 1
-            return msgspec.json.encode(handler(self.desk, asked))
+            return msgspec.json.encode(route.call(self.pool, path, given))
 
-    # What answers by itself
+    # Routes whose handler is the name of a method
 
-    async def health(self, asked: Asked) -> Response:
-        """Whether the server is there."""
-        answer = told.Health(status="ok", version=quire.__version__)
-        return Response(msgspec.json.encode(answer), media_type=_JSON)
+    async def _get_health(self, path: dict[str, str], query: Any) -> Response:
+        return Response(msgspec.json.encode(Health("ok", quire.__version__)), media_type=_JSON)
 
-    async def describe(self, asked: Asked) -> Response:
-        """The OpenAPI description."""
-        if self._description is None:
-            self._description = msgspec.json.encode(description(quire.__version__))
-        return Response(self._description, media_type=_JSON)
+    async def _get_openapi(self, path: dict[str, str], query: Any) -> Response:
+        if self._document is None:
+            self._document = msgspec.json.encode(describe_api(quire.__version__))
+        return Response(self._document, media_type=_JSON)
 
-    async def figures(self, asked: Asked) -> Response:
-        """The metrics."""
-        text = self.metrics.text(listeners=len(self.hub), contexts_open=len(self.desk.shelf))
+    async def _get_metrics(self, path: dict[str, str], query: Any) -> Response:
+        text = self.metrics.text(listeners=len(self.changes), contexts_open=len(self.pool))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def follow(self, asked: Asked) -> Response:
-        """Live changes."""
-        listener = await self.hub.listen(asked.path.get("c"), getattr(asked.query, "after", None))
-        return StreamingResponse(self.hub.stream(listener), media_type="text/event-stream")
+    async def _get_events(self, path: dict[str, str], query: Any) -> Response:
+        listener = await self.changes.listen(path.get("c"), getattr(query, "after", None))
+        return StreamingResponse(self.changes.stream(listener), media_type="text/event-stream")
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            await self.hub.close()
-            await anyio.to_thread.run_sync(self.desk.shelf.close)
+            await self.changes.close()
+            await anyio.to_thread.run_sync(self.pool.close)
 
 
-def _query(route: Route, request: Request) -> Any:
-    """The parameters of a request, each given once. Raises `InvalidValue`."""
+def _parse_query(route: Route, request: Request) -> Any:
+    """Return the validated query of a request. Raise `InvalidValue`."""
     try:
         pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="strict")
     except ValueError:
-        raise InvalidValue("The parameters are no UTF-8, percent-encoded.") from None
+        raise InvalidValue("The query string is not valid percent-encoded UTF-8.") from None
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise InvalidValue("A parameter is given twice; give each once.")
-    last = request.headers.get(LAST_HEARD)
-    if last and route.query is EventsQuery:  # what a browser says when it comes again
+        raise InvalidValue("The query string has a parameter twice; each is accepted once.")
+    last = request.headers.get(LAST_EVENT_ID)
+    if last and route.query is EventsQuery:  # a browser sends it when it reconnects
         given.setdefault("after", last)
     try:
         return msgspec.convert(given, route.query, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidValue(f"{_worded(error)} Parameters: {_accepted(route.query)}.") from None
+        accepted = ", ".join(route.query.__struct_fields__) or "none"
+        raise InvalidValue(f"{_sentence(error)} Parameters: {accepted}.") from None
 
 
-async def _body(route: Route, request: Request) -> Any:
-    """The body of a request. Raises `InvalidValue`, or refuses what is no JSON."""
+async def _parse_body(route: Route, request: Request) -> Any:
+    """Return the validated body of a request. Raise `InvalidValue`, or `HttpError` if the type is not JSON."""
     if route.body is None:
         return None
     data = await request.body()
     if not data and is_optional(route.body):
         return route.body() if isinstance(route.body, type) else {}
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", f"Send a body as {_JSON}.")
+        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", f"Send the body as {_JSON}.")
     try:
         return msgspec.json.decode(data, type=route.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidValue(f"The body is not as it should be: {_worded(error)}") from None
+    except RecursionError:
+        raise InvalidValue("The body is nested too deeply.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidValue(f"The body is invalid: {_sentence(error)}") from None
 
 
-def _worded(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply."
-    text = str(error)
-    return text if text.endswith(".") else f"{text}."
+def _sentence(error: Exception) -> str:
+    return f"{str(error).removesuffix('.')}."
 
 
-def _accepted(query: Any) -> str:
-    return ", ".join(query.__struct_fields__) or "none"
-
-
-def _decoded(value: str) -> str:
-    """A piece of a path as it was meant. Raises `InvalidValue`."""
+def _decode_path(value: str) -> str:
+    """Return a percent-decoded part of a path. Raise `InvalidValue`."""
     try:
         return unquote_to_bytes(value).decode()
     except UnicodeDecodeError:
-        raise InvalidValue(f"{short_repr(value)} in the path is no UTF-8, percent-encoded.") from None
+        raise InvalidValue(f"The path has {short_repr(value)}, which is not valid percent-encoded UTF-8.") from None
 
 
-def _refused(refused: Refused) -> Response:
-    failed = told.Failed(error=told.Failure(code=refused.code, message=str(refused)))
-    return Response(msgspec.json.encode(failed), status_code=refused.status, media_type=_JSON)
+def _error_response(error: Exception) -> Response:
+    found = to_http_error(error)
+    return Response(found.body, status_code=found.status, media_type=_JSON)
 
 
-async def _not_here(request: Request, error: Exception) -> Response:
-    """Answer where there is no route, or not for this method."""
+async def _no_route(request: Request, error: Exception) -> Response:
+    """Answer a request that matches no route, or no method of a route."""
     status = HTTPStatus(error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND)
     code = {HTTPStatus.NOT_FOUND: "no_such_route", HTTPStatus.METHOD_NOT_ALLOWED: "no_such_method"}
-    found = _refused(Refused(status, code.get(status, "refused"), f"{status.phrase}; GET /openapi.json lists routes."))
-    found.headers.update(getattr(error, "headers", None) or {})
-    return found
+    text = f"{status.phrase}; GET /openapi.json lists the routes."
+    response = _error_response(HttpError(status, code.get(status, "refused"), text))
+    response.headers.update(getattr(error, "headers", None) or {})
+    return response
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    """Answer what failed before a handler was reached."""
-    return _refused(refusal(error))
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    """Answer a request that failed before it reached a handler."""
+    return _error_response(error)
 
 
-async def _page(request: Request) -> Response:
-    """The inspector."""
-    if not (PAGE / "index.html").is_file():
-        return _refused(Refused(HTTPStatus.NOT_FOUND, "no_page", "The inspector's page is not installed."))
-    return FileResponse(PAGE / "index.html", media_type="text/html; charset=utf-8")
+async def _inspector_page(request: Request) -> Response:
+    if not (_INSPECTOR / "index.html").is_file():
+        return _error_response(HttpError(HTTPStatus.NOT_FOUND, "no_page", "The inspector is not installed."))
+    return FileResponse(_INSPECTOR / "index.html", media_type="text/html; charset=utf-8")

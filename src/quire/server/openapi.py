@@ -1,4 +1,4 @@
-"""The OpenAPI description of the table of routes."""
+"""The OpenAPI document, derived from the table of routes."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -6,20 +6,37 @@ from typing import Any
 
 import msgspec
 
-from quire.server import told
-from quire.server.asked import EventsQuery, Nothing
-from quire.server.routes import ROUTES, Route
+from quire.server.requests import EventsQuery
+from quire.server.responses import ErrorBody
+from quire.server.routes import ROUTES, Empty, Route
 
-LAST_HEARD = "Last-Event-ID"
-"""The header with which a client of server-sent events comes again."""
-_REF = "#/components/schemas/{name}"
+LAST_EVENT_ID = "Last-Event-ID"
+"""The header with which a client resumes a stream of server-sent events."""
+_REF = "#/components/schemas/"
+_SCHEMA_NAMES = {
+    "ActionResult": "Acted",
+    "AddResult": "Added",
+    "CommitResult": "Done",
+    "ContextStats": "Counted",
+    "Empty": "Nothing",
+    "ErrorBody": "Failed",
+    "ErrorDetail": "Failure",
+    "ImportResult": "Imported",
+    "PageResult": "Changed",
+    "PageRollback": "Turned",
+    "RemoveResult": "Removed",
+    "ToolResult": "Called",
+    "ViewBody": "ViewOf",
+    "ViewItem": "Shown",
+}
+"""Schemas whose names in the document differ from their classes. Generated clients rely on the document's names."""
 _PARAMETERS = {
     "c": "The name of a context.",
     "p": "A page index, such as usr-7.",
     "w": "The id of a window.",
     "action": "The name of an action.",
 }
-_REFUSALS = (
+_ERROR_STATUSES = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,
@@ -28,41 +45,54 @@ _REFUSALS = (
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-_BODY_REFUSALS = (
+_BODY_STATUSES = (
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
 )
 
 
-def description(version: str) -> dict[str, Any]:
-    """All routes, with what they take and answer."""
+def describe_api(version: str) -> dict[str, Any]:
+    """Return the OpenAPI document of all routes."""
     bodies = [route.body for route in ROUTES if route.body is not None]
     answers = [route.answer for route in ROUTES if route.media == "application/json"]
     queries = [route.query for route in ROUTES]
-    types: list[Any] = [*bodies, *answers, *queries, told.Failed]
-    written, components = msgspec.json.schema_components(types, ref_template=_REF)
-    schemas = {_key(kind): schema for kind, schema in zip(types, written, strict=True)}
+    types: list[Any] = [*bodies, *answers, *queries, ErrorBody]
+    written, components = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
+    schemas = {repr(kind): schema for kind, schema in zip(types, written, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, components)
-    for name in {query.__name__ for query in queries}:  # each stands as the parameters of its route
+    for name in {query.__name__ for query in queries}:  # described as the parameters of its route
         components.pop(name, None)
-    components.setdefault("Nothing", {"type": "object", "additionalProperties": False, "properties": {}})
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "quire", "version": version, "description": "Contexts of agents: pages under a budget."},
-        "security": [{"token": []}],
-        "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }
+    components["Empty"] = {"type": "object", "additionalProperties": False, "properties": {}}
+    document: dict[str, Any] = _with_schema_names(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "quire", "version": version, "description": "Contexts of agents: pages under a budget."},
+            "security": [{"token": []}],
+            "paths": paths,
+            "components": {
+                "schemas": {_SCHEMA_NAMES.get(name, name): schema for name, schema in components.items()},
+                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            },
+        }
+    )
+    return document
 
 
-def _key(kind: Any) -> str:
-    return repr(kind)
+def _with_schema_names(value: Any) -> Any:
+    """Return the document with the schema names of `_SCHEMA_NAMES` in its titles and references."""
+    if isinstance(value, list):
+        return [_with_schema_names(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    named = {key: _with_schema_names(one) for key, one in value.items()}
+    for key, prefix in (("$ref", _REF), ("title", "")):
+        if isinstance(named.get(key), str):
+            name = named[key].removeprefix(prefix)
+            named[key] = prefix + _SCHEMA_NAMES.get(name, name)
+    return named
 
 
 def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
@@ -75,13 +105,13 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
     if route.public:
         found["security"] = []
     if route.body is not None:
-        content = {"application/json": {"schema": schemas[_key(route.body)]}}
+        content = {"application/json": {"schema": schemas[repr(route.body)]}}
         found["requestBody"] = {"required": not is_optional(route.body), "content": content}
     return found
 
 
 def is_optional(body: Any) -> bool:
-    """Whether a body may be left out: everything in it may."""
+    """Return whether a body may be omitted because all its fields may."""
     if not (isinstance(body, type) and issubclass(body, msgspec.Struct)):
         return bool(body == dict[str, Any])
     return all(not field.required for field in msgspec.structs.fields(body))
@@ -101,7 +131,7 @@ def _path_parameters(route: Route) -> Iterable[dict[str, Any]]:
 
 
 def _query_parameters(route: Route, components: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    if route.query is Nothing:
+    if route.query is Empty:
         return
     schema = components[route.query.__name__]
     for name, field in schema["properties"].items():
@@ -112,12 +142,12 @@ def _query_parameters(route: Route, components: dict[str, Any]) -> Iterable[dict
             "schema": _without_null(field),
         }
     if route.query is EventsQuery:
-        schema = {"type": "string"}
-        yield {"name": LAST_HEARD, "in": "header", "required": False, "description": "As `after`.", "schema": schema}
+        header = {"name": LAST_EVENT_ID, "in": "header", "required": False, "description": "Same as `after`."}
+        yield {**header, "schema": {"type": "string"}}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a parameter may be: it is left out instead of being null."""
+    """Return the schema of a parameter, which is omitted instead of null."""
     kept = {key: value for key, value in schema.items() if not (key == "default" and value is None)}
     if "anyOf" in kept:
         choices = [choice for choice in kept.pop("anyOf") if choice != {"type": "null"}]
@@ -128,11 +158,11 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    schema = schemas[_key(route.answer)] if route.media == "application/json" else {"type": "string"}
+    schema = schemas[repr(route.answer)] if route.media == "application/json" else {"type": "string"}
     found = {str(route.status.value): _response(route.status, route.media, schema)}
-    failed = schemas[_key(told.Failed)]
-    refusals = (HTTPStatus.FORBIDDEN, HTTPStatus.BAD_REQUEST) if route.public else _REFUSALS
-    for status in (*refusals, *(_BODY_REFUSALS if route.body is not None else ())):
+    failed = schemas[repr(ErrorBody)]
+    statuses = (HTTPStatus.FORBIDDEN, HTTPStatus.BAD_REQUEST) if route.public else _ERROR_STATUSES
+    for status in (*statuses, *(_BODY_STATUSES if route.body is not None else ())):
         found[str(status.value)] = _response(status, "application/json", failed)
     return found
 

@@ -1,128 +1,152 @@
-"""The one table of routes: from it come the dispatcher, the checks of every request, and the OpenAPI description."""
+"""The table of routes. The dispatcher, the validation of requests and the OpenAPI document are derived from it.
 
-from collections.abc import Callable
+A handler is a plain function. Its first argument is the open context that the path names, or the pool of contexts if
+the path names none; the other parameters of the path follow. Its keyword-only arguments are the query of a GET or
+DELETE request and the JSON body of a POST or PATCH request; an argument `body` is the whole body. Its return type is
+the type of the answer, and the first line of its docstring is the summary.
+"""
+
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from inspect import Parameter, signature
 from typing import Any, Literal, NamedTuple
 
-from quire.server import asked, told
-from quire.server.desk import Asked, Desk
-from quire.server.handlers import contexts, history, messages, pages, search, views, windows
+from msgspec import Struct, defstruct
 
-Handler = Callable[[Desk, Asked], Any]
+from quire.server.context_pool import ContextPool
+from quire.server.handlers import contexts, history, pages, views, windows
+from quire.server.requests import EventsQuery
+from quire.server.responses import Health
+
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
 
-class Route(NamedTuple):
-    """A route: where it is, what it takes, what does it, and what it answers with.
+def _struct(name: str, fields: Sequence[Any] = ()) -> type[Struct]:
+    return defstruct(name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
-    `retried`: a change that met another writer is made once more. `public`: no token is needed.
+
+Empty = _struct("Empty")
+"""No parameters, or an empty object."""
+
+
+class Route(NamedTuple):
+    """A route. `query` and `body` are types. A handler given as a name is a method of the service.
+
+    `retries`: after a `Conflict` with another writer the handler runs once more. `public`: no token is needed.
     """
 
     method: Method
     path: str
-    handler: Handler | str
+    handler: Callable[..., Any] | str
     answer: Any
-    query: Any = asked.Nothing
+    about: str
+    query: Any = Empty
     body: Any = None
     status: HTTPStatus = HTTPStatus.OK
-    retried: bool = True
+    retries: bool = True
     public: bool = False
     media: str = "application/json"
-    summary: str = ""
-
-    @property
-    def about(self) -> str:
-        """What it does, in a sentence: that of its handler, unless it has its own."""
-        doc = "" if isinstance(self.handler, str) else self.handler.__doc__ or ""
-        return self.summary or doc.partition("\n")[0]
 
     @property
     def name(self) -> str:
-        """A name that no other route has."""
+        """The unique name of the route."""
         words = [part.strip("{}") for part in self.path.split("/") if part and part != "api"]
         return "_".join([self.method.lower(), *words]).replace(".", "_")
+
+    def call(self, pool: ContextPool, path: dict[str, str], given: Any) -> Any:
+        """Run the handler with the parameters of the path and the query or body of a request."""
+        handler: Any = self.handler
+        named = isinstance(given, Struct) and type(given) in (self.query, self.body)
+        arguments = {name: getattr(given, name) for name in given.__struct_fields__} if named else {"body": given}
+        if "c" not in path:
+            return handler(pool, *path.values(), **arguments)
+        with pool.use(path["c"]) as opened:
+            return handler(opened, *(value for name, value in path.items() if name != "c"), **arguments)
+
+
+def _route(method: Method, path: str, handler: Callable[..., Any], schema: str = "", **options: Any) -> Route:
+    """Return a route whose types come from the handler's signature. `schema` is the name of the type of its body."""
+    found = signature(handler)
+    given = [one for one in found.parameters.values() if one.kind is Parameter.KEYWORD_ONLY]
+    if given and given[0].name == "body":
+        kind = given[0].annotation
+    else:
+        fields = [
+            (one.name, one.annotation) if one.default is Parameter.empty else (one.name, one.annotation, one.default)
+            for one in given
+        ]
+        kind = _struct(schema or f"{handler.__name__}_query", fields) if fields else Empty
+    options["body" if method in ("POST", "PATCH") else "query"] = kind
+    about = options.pop("about", None) or (handler.__doc__ or "").partition("\n")[0]
+    return Route(method, path, handler, found.return_annotation, about, **options)
+
+
+def _operation(name: str, about: str) -> Route:
+    return _route("POST", f"{PAGE}/{name}", pages.page_operation(name), about=about)
 
 
 CONTEXT = "/api/contexts/{c}"
 PAGE = f"{CONTEXT}/pages/{{p}}"
 _CREATED = HTTPStatus.CREATED
-
-
-def _operation(name: str, summary: str) -> Route:
-    handler = pages.operating(name)
-    return Route("POST", f"{PAGE}/{name}", handler, told.Changed, body=asked.Nothing, summary=summary)
-
+_EVENTS = "text/event-stream"
 
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/health", "health", told.Health, public=True, summary="Whether the server is there."),
-    Route("GET", "/metrics", "figures", str, media="text/plain", summary="Figures for Prometheus."),
-    Route("GET", "/openapi.json", "describe", dict[str, Any], summary="This description."),
+    Route("GET", "/health", "health", Health, "Report that the server runs.", public=True),
+    Route("GET", "/metrics", "metrics", str, "Return metrics in Prometheus format.", media="text/plain"),
+    Route("GET", "/openapi.json", "openapi", dict[str, Any], "Return this document."),
     # Contexts
-    Route("GET", "/api/contexts", contexts.list_contexts, told.Contexts, asked.ContextsQuery),
-    Route("POST", "/api/contexts", contexts.create, told.OneContext, body=asked.NewContext, status=_CREATED),
-    Route("GET", CONTEXT, contexts.show, told.OneContext),
-    Route("DELETE", CONTEXT, contexts.delete, told.Done),
-    Route("POST", f"{CONTEXT}/fork", contexts.fork, told.OneContext, body=asked.NewFork, status=_CREATED),
-    Route("GET", f"{CONTEXT}/stats", contexts.stats, told.Counted),
+    _route("GET", "/api/contexts", contexts.list_contexts),
+    _route("POST", "/api/contexts", contexts.create_context, "NewContext", status=_CREATED),
+    _route("GET", CONTEXT, contexts.show_context),
+    _route("DELETE", CONTEXT, contexts.delete_context),
+    _route("POST", f"{CONTEXT}/fork", contexts.fork_context, "NewFork", status=_CREATED),
+    _route("GET", f"{CONTEXT}/stats", contexts.count_context),
     # Pages
-    Route("GET", f"{CONTEXT}/pages", pages.list_pages, told.Pages, asked.PagesQuery),
-    Route("POST", f"{CONTEXT}/pages", pages.create, told.Changed, body=asked.NewPage, status=_CREATED),
-    Route("GET", PAGE, pages.show, told.WholePage, asked.PageQuery),
-    Route("PATCH", PAGE, pages.change, told.Changed, body=asked.PageChange),
-    Route("DELETE", PAGE, pages.remove, told.Removed),
-    _operation("expand", "Open a page and the whole chain above it."),
+    _route("GET", f"{CONTEXT}/pages", pages.list_pages),
+    _route("POST", f"{CONTEXT}/pages", pages.create_page, "NewPage", status=_CREATED),
+    _route("GET", PAGE, pages.show_page),
+    _route("PATCH", PAGE, pages.change_page, "PageChange"),
+    _route("DELETE", PAGE, pages.remove_page),
+    _operation("expand", "Expand a page and all folders above it."),
     _operation("hide", "Show only the page's summary line."),
-    _operation("pin", "Show a page whole, always."),
-    _operation("unpin", "Lift a pin."),
-    _operation("restore", "Bring a hot page back into the window."),
+    _operation("pin", "Pin a page: it is always shown whole."),
+    _operation("unpin", "Remove a pin."),
+    _operation("restore", "Restore a hot-archived page to the view."),
     _operation("recall", "Bring a page back from the cold archive."),
-    Route("POST", f"{PAGE}/archive", pages.archive, told.Changed, body=asked.Archiving),
-    Route("POST", f"{PAGE}/move", pages.move, told.Changed, body=asked.Moving),
+    _route("POST", f"{PAGE}/archive", pages.archive_page, "Archiving"),
+    _route("POST", f"{PAGE}/move", pages.move_page, "Moving"),
     # Messages
-    Route("GET", f"{CONTEXT}/messages", messages.list_messages, told.Messages, asked.MessagesQuery),
-    Route("POST", f"{CONTEXT}/messages", messages.add, told.Added, body=asked.OneOrMore, status=_CREATED),
-    Route("POST", f"{CONTEXT}/import", messages.take_in, told.Imported, body=asked.SomeHistory, retried=False),
+    _route("GET", f"{CONTEXT}/messages", pages.list_messages),
+    _route("POST", f"{CONTEXT}/messages", pages.add_messages, status=_CREATED),
+    _route("POST", f"{CONTEXT}/import", pages.import_messages, retries=False),
     # Views
-    Route("GET", f"{CONTEXT}/view", views.view, told.ViewOf, asked.ViewQuery),
-    Route("POST", f"{CONTEXT}/render", views.render, told.ViewOf, body=asked.Rendering),
-    Route("GET", f"{CONTEXT}/diff", views.diff, told.Diff, asked.DiffQuery),
-    Route("GET", f"{CONTEXT}/why/{{p}}", views.why, told.Reason, asked.WhyQuery),
+    _route("GET", f"{CONTEXT}/view", views.show_view),
+    _route("POST", f"{CONTEXT}/render", views.render_view, "Rendering"),
+    _route("GET", f"{CONTEXT}/diff", views.compare_views),
+    _route("GET", f"{CONTEXT}/why/{{p}}", views.explain_page),
     # History
-    Route("GET", f"{CONTEXT}/history", history.list_entries, told.Entries, asked.HistoryQuery),
-    Route("POST", f"{CONTEXT}/undo", history.undo, told.Done, body=asked.Undoing),
-    Route("GET", f"{CONTEXT}/rollback", history.preview, told.Preview, asked.RollbackQuery),
-    Route("POST", f"{CONTEXT}/rollback", history.rollback, told.Done, body=asked.RollingBack),
-    Route("POST", f"{CONTEXT}/checkpoint", history.checkpoint, told.Done, body=asked.Checkpoint),
-    # Search, windows, tools
-    Route("GET", f"{CONTEXT}/search", search.find, told.Hits, asked.SearchQuery),
-    Route("GET", f"{CONTEXT}/windows", windows.list_windows, told.Windows, asked.WindowsQuery),
-    Route(
-        "POST",
-        f"{CONTEXT}/windows/{{w}}/{{action}}",
-        windows.act,
-        told.Acted,
-        body=asked.Arguments,
-        retried=False,  # what an app did may be done in the world
-    ),
-    Route("GET", f"{CONTEXT}/tools", windows.list_tools, told.ToolList, asked.ToolsQuery),
-    Route("POST", f"{CONTEXT}/tools/call", windows.call_tool, told.Called, body=asked.ToolCalling, retried=False),
+    _route("GET", f"{CONTEXT}/history", history.list_entries),
+    _route("POST", f"{CONTEXT}/undo", history.undo, "Undoing"),
+    _route("GET", f"{CONTEXT}/rollback", history.preview_rollback),
+    _route("POST", f"{CONTEXT}/rollback", history.rollback, "RollingBack"),
+    _route("POST", f"{CONTEXT}/checkpoint", history.checkpoint, "Checkpoint"),
+    # Search, windows, tools. An action or a tool may have effects outside the store, so it is not retried.
+    _route("GET", f"{CONTEXT}/search", pages.find_pages),
+    _route("GET", f"{CONTEXT}/windows", windows.list_windows),
+    _route("POST", f"{CONTEXT}/windows/{{w}}/{{action}}", windows.act, retries=False),
+    _route("GET", f"{CONTEXT}/tools", windows.list_tools),
+    _route("POST", f"{CONTEXT}/tools/call", windows.call_tool, "ToolCalling", retries=False),
     # Live changes
     Route(
         "GET",
         f"{CONTEXT}/events",
-        "follow",
+        "events",
         str,
-        asked.EventsQuery,
-        media="text/event-stream",
-        summary="Changes of one context as they happen, as server-sent events.",
+        "Stream the changes of one context as server-sent events.",
+        EventsQuery,
+        media=_EVENTS,
     ),
     Route(
-        "GET",
-        "/api/events",
-        "follow",
-        str,
-        media="text/event-stream",
-        summary="Changes of all contexts as they happen, as server-sent events.",
+        "GET", "/api/events", "events", str, "Stream the changes of all contexts as server-sent events.", media=_EVENTS
     ),
 )
-"""Every route, once. A handler given as a name is a method of the service: it answers by itself."""

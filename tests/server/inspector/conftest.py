@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import quire
-from quire.server.running import Running, start
+from quire.server.http_server import RunningServer, start
 from tests.server.inspector.visitor import Visitor
 from tests.server.shown import BUDGET, NAME, fill_library
 
@@ -65,7 +65,7 @@ class Stand:
         with quire.Library(self.path) as library:
             library.export(NAME, self._exported)
         token = "inspector-" + "0123456789abcdef" * 2
-        self.server: Running = start(self.path, port=0, token=token, budget=BUDGET, poll=0.05, grace=1)
+        self.server: RunningServer = start(self.path, port=0, token=token, budget=BUDGET, poll=0.05, grace=1)
         self._shared: Visitor | None = None
 
     def copy(self) -> str:
@@ -81,7 +81,9 @@ class Stand:
         self._shared.begin()
         return self._shared
 
-    def page(self, *, width: int = 1280, height: int = 800, server: Running | None = None, **options: Any) -> Visitor:
+    def page(
+        self, *, width: int = 1280, height: int = 800, server: RunningServer | None = None, **options: Any
+    ) -> Visitor:
         """A page in a browser profile of its own, at our server or another."""
         made = self.browser.new_context(viewport={"width": width, "height": height}, **options)
         made.set_default_timeout(15_000)

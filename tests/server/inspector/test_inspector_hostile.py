@@ -8,7 +8,7 @@ import pytest
 
 import quire
 from quire import App, Segment, action
-from quire.server.running import Running, start
+from quire.server.http_server import RunningServer, start
 from tests.server.inspector.conftest import Stand
 from tests.server.inspector.visitor import Visitor, expect
 from tests.server.payloads import PAYLOADS
@@ -63,7 +63,7 @@ def _fill(path: Path, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(stand: Stand, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
+def served(stand: Stand, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServer, str]]:
     """A server with that context, and its name."""
     path = tmp_path_factory.mktemp("hostile") / "library.db"
     name = "\"'><img src=x onerror=window.__hit=1>"
@@ -73,7 +73,7 @@ def served(stand: Stand, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 @pytest.fixture(scope="module")
-def page_there(stand: Stand, served: tuple[Running, str]) -> Iterator[Visitor]:
+def page_there(stand: Stand, served: tuple[RunningServer, str]) -> Iterator[Visitor]:
     """A page at that server."""
     made = stand.page(server=served[0])
     made.enter()
@@ -82,7 +82,7 @@ def page_there(stand: Stand, served: tuple[Running, str]) -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def visitor(page_there: Visitor, served: tuple[Running, str]) -> Iterator[Visitor]:
+def visitor(page_there: Visitor, served: tuple[RunningServer, str]) -> Iterator[Visitor]:
     """The page at the beginning; what happened on it that must not is said at the end."""
     page_there.begin()
     page_there.context = served[1]

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, Request, expect
 
-from quire.server.running import Running
+from quire.server.http_server import RunningServer
 from tests.server.shown import NAME
 
 __all__ = ["Visitor", "expect"]
@@ -18,7 +18,7 @@ expect.set_options(timeout=15_000)
 class Visitor:
     """A page, with the few things that tests do on it."""
 
-    def __init__(self, page: Page, server: Running) -> None:
+    def __init__(self, page: Page, server: RunningServer) -> None:
         self.page = page
         self.server = server
         self.context = NAME

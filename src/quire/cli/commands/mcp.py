@@ -13,7 +13,7 @@ from quire.cli.opening import add_budget, add_context, known, named
 from quire.cli.out import Out
 
 if TYPE_CHECKING:
-    from quire.mcp_server import Place, Settings
+    from quire.mcp_server import ServerAddress, Settings
 
 _TOKEN = "QUIRE_TOKEN"
 _HOST = "127.0.0.1"
@@ -62,7 +62,7 @@ def _serve(options: argparse.Namespace, out: Out) -> None:
             token=os.environ.get(_TOKEN) or None,
             token_file=options.token_file,
             hosts=options.allow_host,
-            ready=lambda place: _tell(place, out),
+            ready=lambda address: _tell(address, out),
             **settings,
         )
 
@@ -112,14 +112,14 @@ def _name(library: quire.Library, options: argparse.Namespace) -> str:
         raise quire.NoSuchContext(f"{error} Say with -c NAME which one is served.") from None
 
 
-def _tell(place: "Place", out: Out) -> None:
+def _tell(address: "ServerAddress", out: Out) -> None:
     """Say where it is; the token only if it was made just now."""
     if out.json:
-        out.value({"url": place.url, **({"token": place.new_token} if place.new_token else {})})
+        out.value({"url": address.url, **({"token": address.new_token} if address.new_token else {})})
     else:
-        out.line(f"serving MCP at {out.paint.cyan(place.url)}")
-        if place.new_token:
-            out.line(f"clients have to send: Authorization: Bearer {place.new_token}")
+        out.line(f"serving MCP at {out.paint.cyan(address.url)}")
+        if address.new_token:
+            out.line(f"clients have to send: Authorization: Bearer {address.new_token}")
         out.line(out.paint.dim("Ctrl-C ends it"))
     sys.stdout.flush()
 

@@ -1,1 +1,1 @@
-"""What each route does: parse, one library call, tell."""
+"""The handlers of the routes: each makes a few library calls and fills a response. `quire.server.routes` calls them."""

@@ -1,121 +1,102 @@
-"""History: entries, undo, rollback and what it would do, checkpoints."""
+"""Handlers for the journal: entries, undo, rollback with its preview, checkpoints."""
 
 from itertools import islice
+from typing import Literal
 
 from quire.context import Context
 from quire.errors import NoSuchPage
 from quire.model.page_json import STATES
-from quire.model.pages import Page, PageIndex
-from quire.server import asked, told
-from quire.server.desk import Asked, Desk
-from quire.system import Entry
+from quire.model.pages import PageIndex
+from quire.server import responses
+from quire.server.context_pool import OpenContext
+from quire.server.requests import Index, Limit, Name, Seq
+from quire.server.responses import CommitResult, fill
 
-_LOOKED_AT = 20_000
-"""Entries that a filtered list looks at before it leaves the rest to the next."""
-_LISTED = 1_000
-_DIGITS = 15
-
-
-def list_entries(desk: Desk, request: Asked) -> told.Entries:
-    """The journal, in parts."""
-    query: asked.HistoryQuery = request.query
-    with desk.shelf.use(request.path["c"]) as opened:
-        context = opened.context
-        newest_first = query.order == "desc"
-        end = context.seq + 1 if query.before is None else min(query.before, context.seq + 1)
-        first, last = query.after, end
-        if newest_first:
-            first = max(query.after, end - 1 - _LOOKED_AT)
-        else:
-            last = min(end, query.after + 1 + _LOOKED_AT)
-        filters = {"actor": query.actor, "operation": query.operation, "page": query.page}
-        entries = context.history(first, before=last, reverse=newest_first, **filters)  # type: ignore[arg-type]
-        found = list(islice(entries, query.limit + 1))
-        listed = found[: query.limit]
-        following: int | None = None
-        if len(found) > query.limit:
-            following = listed[-1].seq
-        elif newest_first and first > query.after:
-            following = first + 1
-        elif not newest_first and last < end:
-            following = last - 1
-        if listed:
-            opened.undone.know(context, min(entry.seq for entry in listed))
-        undone = opened.undone.among()
-        names = {seq: name for name, seq in context.pages.checkpoints().items()} if listed else {}
-        lines = [_line(entry, undone, names) for entry in listed]
-        return told.Entries(entries=lines, next=following, seq=context.seq)
+_SEARCHED_ENTRIES = 20_000
+"""The number of entries that one filtered request reads at most; the next request continues."""
+_MAX_PREVIEW_PAGES = 1_000
+_MAX_DIGITS = 15
 
 
-def undo(desk: Desk, request: Asked) -> told.Done:
-    """Undo one operation and keep what came after."""
-    with desk.shelf.use(request.path["c"]) as opened:
-        return told.Done(seq=opened.context.undo(request.body.seq))
+def list_entries(
+    opened: OpenContext,
+    *,
+    after: Seq = 0,
+    before: Seq | None = None,
+    limit: Limit = 100,
+    order: Literal["asc", "desc"] = "asc",
+    actor: str | None = None,
+    operation: str | None = None,
+    page: Index | None = None,
+) -> responses.Entries:
+    """List journal entries above `after` and below `before` that pass every filter."""
+    context = opened.context
+    newest_first = order == "desc"
+    end = context.seq + 1 if before is None else min(before, context.seq + 1)
+    first, last = after, end
+    if newest_first:
+        first = max(after, end - 1 - _SEARCHED_ENTRIES)
+    else:
+        last = min(end, after + 1 + _SEARCHED_ENTRIES)
+    entries = context.history(first, before=last, reverse=newest_first, actor=actor, operation=operation, page=page)
+    found = list(islice(entries, limit + 1))
+    listed = found[:limit]
+    following: int | None = None
+    if len(found) > limit:
+        following = listed[-1].seq
+    elif newest_first and first > after:
+        following = first + 1
+    elif not newest_first and last < end:
+        following = last - 1
+    undone = opened.undone.since(context, min(entry.seq for entry in listed)) if listed else set()
+    names = {seq: name for name, seq in context.pages.checkpoints().items()} if listed else {}
+    lines = [
+        fill(responses.EntryLine, entry, undone=entry.seq in undone, checkpoint=names.get(entry.seq))
+        for entry in listed
+    ]
+    return responses.Entries(lines, following, context.seq)
 
 
-def rollback(desk: Desk, request: Asked) -> told.Done:
-    """Bring the whole context back to a checkpoint or an entry."""
-    with desk.shelf.use(request.path["c"]) as opened:
-        return told.Done(seq=opened.context.rollback(request.body.to))
+def undo(opened: OpenContext, *, seq: Seq) -> CommitResult:
+    """Undo one operation and keep later changes."""
+    return CommitResult(opened.context.undo(seq))
 
 
-def checkpoint(desk: Desk, request: Asked) -> told.Done:
-    """Name the state of the context."""
-    with desk.shelf.use(request.path["c"]) as opened:
-        return told.Done(seq=opened.context.checkpoint(request.body.name))
+def rollback(opened: OpenContext, *, to: Seq | str) -> CommitResult:
+    """Roll the whole context back to a checkpoint or an entry."""
+    return CommitResult(opened.context.rollback(to))
 
 
-def preview(desk: Desk, request: Asked) -> told.Preview:
-    """What a rollback would do. Nothing is written."""
-    query: asked.RollbackQuery = request.query
-    to = int(query.to) if query.to.isascii() and query.to.isdigit() and len(query.to) <= _DIGITS else query.to
-    with desk.shelf.use(request.path["c"]) as opened:
-        context = opened.context
-        past = context.as_of(to)
-        seq = to if isinstance(to, int) else context.pages.checkpoints()[to]
-        entries, touched = 0, dict[PageIndex, None]()
-        for entry in context.history(seq):
-            entries += 1
-            touched.update(dict.fromkeys(entry.pages))
-        pages = [_turned(context, past, index) for index in touched]
-        differing = [page for page in pages if page.now != page.then]
-        return told.Preview(
-            seq=seq,
-            entries=entries,
-            pages=differing[:_LISTED],
-            more=max(0, len(differing) - _LISTED),
-            messages_before=len(context.messages()),
-            messages_after=len(past.messages()),
-        )
+def checkpoint(opened: OpenContext, *, name: Name) -> CommitResult:
+    """Name the current state of the context."""
+    return CommitResult(opened.context.checkpoint(name))
 
 
-def _line(entry: Entry, undone: set[int], checkpoints: dict[int, str]) -> told.EntryLine:
-    return told.EntryLine(
-        seq=entry.seq,
-        time=entry.time,
-        actor=entry.actor,
-        operation=entry.operation,
-        pages=list(entry.pages),
-        segments=list(entry.segments),
-        undone=entry.seq in undone,
-        undoes=entry.undoes,
-        checkpoint=checkpoints.get(entry.seq),
+def preview_rollback(opened: OpenContext, *, to: str) -> responses.Preview:
+    """Preview a rollback to a checkpoint or an entry without writing."""
+    target = int(to) if to.isascii() and to.isdigit() and len(to) <= _MAX_DIGITS else to
+    context = opened.context
+    past = context.as_of(target)
+    seq = target if isinstance(target, int) else context.pages.checkpoints()[target]
+    entries, touched = 0, dict[PageIndex, None]()
+    for entry in context.history(seq):
+        entries += 1
+        touched.update(dict.fromkeys(entry.pages))
+    pages = [responses.PageRollback(index, _brief(context, index), _brief(past, index)) for index in touched]
+    changed = [page for page in pages if page.now != page.then]
+    return responses.Preview(
+        seq=seq,
+        entries=entries,
+        pages=changed[:_MAX_PREVIEW_PAGES],
+        more=max(0, len(changed) - _MAX_PREVIEW_PAGES),
+        messages_before=len(context.messages()),
+        messages_after=len(past.messages()),
     )
 
 
-def _turned(context: Context, past: Context, index: PageIndex) -> told.Turned:
-    return told.Turned(index=index, now=_brief(context, index), then=_brief(past, index))
-
-
-def _brief(context: Context, index: PageIndex) -> told.Brief | None:
+def _brief(context: Context, index: PageIndex) -> responses.Brief | None:
     try:
-        page: Page = context.pages.get_page(index)
+        page = context.pages.get_page(index)
     except NoSuchPage:
         return None
-    return told.Brief(
-        name=page.name,
-        parent=page.parent,
-        lifecycle=STATES[page.effective],
-        visibility="hidden" if page.visibility.name == "HIDDEN" else "expanded",
-        tokens=page.tokens,
-    )
+    return fill(responses.Brief, page, lifecycle=STATES[page.effective], visibility=page.visibility.name.lower())

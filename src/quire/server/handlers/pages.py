@@ -1,9 +1,10 @@
-"""Pages: listing, reading, making, changing."""
+"""Handlers for pages and messages: list, read, search, create, change."""
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta, UnsetType, to_builtins
 
 from quire.context import Context
 from quire.core.plan import Plan
@@ -11,184 +12,231 @@ from quire.errors import InvalidValue
 from quire.model.messages import Message
 from quire.model.page_json import STATES, page_values
 from quire.model.pages import ContentsPage, Page, PageIndex, Segment, parse_index
-from quire.server import asked, told
-from quire.server.desk import Asked, Desk
+from quire.search.find import Hit
+from quire.search.snippets import CLOSE, OPEN
+from quire.server import responses
+from quire.server.context_pool import OpenContext
+from quire.server.requests import History, HistoryOrList, Index, Limit, MessageOrList, Seq, State
+from quire.server.responses import PageResult, fill
 from quire.system.tree import set_detail, update_page
 
-_LOOKED_AT = 10
-"""How many times as many pages as it may give a filtered list looks at, before it leaves the rest to the next."""
+_SEARCHED_PARTS = 10
+"""A filtered list reads at most this many times its limit; the next request continues."""
+_LIFECYCLES = {state: lifecycle for lifecycle, state in STATES.items()}
+_MARKED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
+
+# Reading pages
 
 
-def list_pages(desk: Desk, request: Asked) -> told.Pages:
-    """The children of a folder, or the roots of all segments."""
-    query: asked.PagesQuery = request.query
-    with desk.shelf.use(request.path["c"]) as opened:
-        context = opened.context
-        if query.parent is None:
-            return _roots(context, query)
-        return _children(context, query, query.parent)
+def list_pages(
+    opened: OpenContext,
+    *,
+    parent: Index | None = None,
+    after: Index | None = None,
+    limit: Limit = 100,
+    lifecycle: State | None = None,
+) -> responses.Pages:
+    """List the children of a folder, or the roots of all segments."""
+    if parent is None:
+        return _list_roots(opened.context, after, limit, lifecycle)
+    return _list_children(opened.context, parent, after, limit, lifecycle)
 
 
-def _roots(context: Context, query: asked.PagesQuery) -> told.Pages:
+def _list_roots(context: Context, after: Index | None, limit: int, lifecycle: State | None) -> responses.Pages:
     roots = [context.pages.get_page(segment.root_index) for segment in context.pages.list_segments()]
     indices = [page.index for page in roots]
-    if query.after is not None and query.after not in indices:
-        raise InvalidValue(f"after={query.after!r} is the root of no segment; roots are {', '.join(indices)}.")
-    start = 0 if query.after is None else indices.index(query.after) + 1
-    found = roots[start : start + query.limit]
-    more = start + query.limit < len(roots)
-    return _pages(context, _passing(found, query), found[-1].index if more and found else None)
+    if after is not None and after not in indices:
+        raise InvalidValue(f"is {after!r}; the root of a segment is needed: {', '.join(indices)}.", argument="after")
+    start = 0 if after is None else indices.index(after) + 1
+    found = roots[start : start + limit]
+    more = start + limit < len(roots)
+    chosen = [page for page in found if lifecycle in (None, STATES[page.effective])]
+    return _pages(context, chosen, found[-1].index if more and found else None)
 
 
-def _children(context: Context, query: asked.PagesQuery, parent: PageIndex) -> told.Pages:
-    cold = query.lifecycle == "cold"
+def _list_children(
+    context: Context, parent: Index, after: Index | None, limit: int, lifecycle: State | None
+) -> responses.Pages:
     chosen: list[Page] = []
-    after, looked = query.after, 0
+    seen = 0
     while True:
-        found = context.pages.children(parent, after=after, limit=query.limit + 1, cold=cold)
-        part = found[: query.limit]
-        for page in part:
-            after, looked = page.index, looked + 1
-            chosen += _passing([page], query)
-            if len(chosen) == query.limit:
-                more = page is not found[-1]
-                return _pages(context, chosen, page.index if more else None)
-        if len(found) <= query.limit:
+        found = context.pages.children(parent, after=after, limit=limit + 1, cold=lifecycle == "cold")
+        for page in found[:limit]:
+            after, seen = page.index, seen + 1
+            if lifecycle in (None, STATES[page.effective]):
+                chosen.append(page)
+            if len(chosen) == limit:
+                return _pages(context, chosen, page.index if page is not found[-1] else None)
+        if len(found) <= limit:
             return _pages(context, chosen, None)
-        if looked >= _LOOKED_AT * query.limit:
+        if seen >= _SEARCHED_PARTS * limit:
             return _pages(context, chosen, after)
 
 
-def _passing(pages: list[Page], query: asked.PagesQuery) -> list[Page]:
-    return [page for page in pages if query.lifecycle in (None, STATES[page.effective])]
-
-
-def _pages(context: Context, pages: list[Page], after: PageIndex | None) -> told.Pages:
+def _pages(context: Context, pages: list[Page], after: PageIndex | None) -> responses.Pages:
     segments = {segment.id: segment for segment in context.pages.list_segments()}
-    return told.Pages(pages=[line(page, segments) for page in pages], next=after, seq=context.seq)
+    lines = [responses.PageLine(**_page_fields(page, segments[_segment_id(page.index)])) for page in pages]
+    return responses.Pages(lines, after, context.seq)
 
 
-def show(desk: Desk, request: Asked) -> told.WholePage:
-    """A page with its text."""
-    query: asked.PageQuery = request.query
-    with desk.shelf.use(request.path["c"]) as opened:
-        context, index = opened.context, request.path["p"]
-        page = context.pages.get_page(index)
-        text = "" if isinstance(page, ContentsPage) else context.pages.detail(index)
-        above = [folder.index for folder in context.pages.ancestors(index)]
-        return told.WholePage(
-            **fields(page, _segment(context, index)),
-            detail=text[query.offset : query.offset + query.max_chars],
-            detail_chars=len(text),
-            path=above[::-1],
-            messages=[message_line(message) for message in context.conversation.messages_on(index)],
-            seq=context.seq,
-        )
+def _page_fields(page: Page, segment: Segment) -> dict[str, Any]:
+    return {**page_values(page), "segment": segment.id, "permission": segment.permission.name}
 
 
-def create(desk: Desk, request: Asked) -> told.Changed:
-    """Add a page at the end of a folder."""
-    body: asked.NewPage = request.body
-    with desk.shelf.use(request.path["c"]) as opened:
-        pages = opened.context.pages
-        if body.kind == "detail":
-            index = pages.create_detail_page(body.name, body.description, body.detail, body.parent)
-        elif body.detail:
-            raise InvalidValue("A contents page has no detail; give it to a detail page below it.")
-        else:
-            index = pages.create_contents_page(body.name, body.description, body.parent)
-        return changed(opened.context, index)
-
-
-def change(desk: Desk, request: Asked) -> told.Changed:
-    """Change a page's name, description or text, in one commit."""
-    body: asked.PageChange = request.body
-    index = request.path["p"]
-
-    def plan_all(plan: Plan) -> None:
-        named = {
-            field: value
-            for field in ("name", "description")
-            if (value := getattr(body, field)) is not UNSET  # what is not given stays
-        }
-        update_page(plan, index, **named)
-        if body.detail is not UNSET:
-            set_detail(plan, index, body.detail)
-
-    with desk.shelf.use(request.path["c"]) as opened:
-        pages = opened.context.pages
-        pages._engine.run(pages.actor, "update_page", plan_all)
-        return changed(opened.context, index)
-
-
-def remove(desk: Desk, request: Asked) -> told.Removed:
-    """Remove a page with everything below it."""
-    with desk.shelf.use(request.path["c"]) as opened:
-        removed = opened.context.pages.remove_page(request.path["p"])
-        return told.Removed(seq=opened.context.seq, removed=removed)
-
-
-def operating(operation: str) -> Callable[[Desk, Asked], told.Changed]:
-    """The handler of an operation that takes a page and nothing else."""
-
-    def operate(desk: Desk, request: Asked) -> told.Changed:
-        with desk.shelf.use(request.path["c"]) as opened:
-            index = request.path["p"]
-            getattr(opened.context.pages, operation)(index)
-            return changed(opened.context, index)
-
-    return operate
-
-
-def archive(desk: Desk, request: Asked) -> told.Changed:
-    """Take a page out of the window."""
-    with desk.shelf.use(request.path["c"]) as opened:
-        opened.context.pages.archive(request.path["p"], cold=request.body.cold)
-        return changed(opened.context, request.path["p"])
-
-
-def move(desk: Desk, request: Asked) -> told.Changed:
-    """Move a page with all below it."""
-    body: asked.Moving = request.body
-    with desk.shelf.use(request.path["c"]) as opened:
-        index = request.path["p"]
-        moved = opened.context.pages.move_page(index, body.target, body.before)
-        return changed(opened.context, moved.get(index, index), moved)
-
-
-def changed(context: Context, index: PageIndex, moved: dict[PageIndex, PageIndex] | None = None) -> told.Changed:
-    """A page as it is after a change."""
-    page = line(context.pages.get_page(index), {"": _segment(context, index)}, "")
-    return told.Changed(seq=context.seq, page=page, moved=moved or UNSET)
-
-
-def line(page: Page, segments: dict[str, Segment], segment: str | None = None) -> told.PageLine:
-    """A page as a list has it."""
-    return told.PageLine(**fields(page, segments[segment_of(page.index) if segment is None else segment]))
-
-
-def segment_of(index: PageIndex) -> str:
-    """The id of the segment that an index names."""
+def _segment_id(index: PageIndex) -> str:
     parts = parse_index(index)
     return parts.segment if parts else ""
 
 
-def fields(page: Page, segment: Segment) -> dict[str, Any]:
-    """The fields that all forms of a page have."""
-    return {**page_values(page), "segment": segment.id, "permission": segment.permission.name}
-
-
-def message_line(message: Message) -> told.MessageLine:
-    """A message as it is kept."""
-    return told.MessageLine(
-        index=message.index,
-        role=message.role,
-        content=message.content,
-        tool_calls=[told.CallLine(id=call.id, name=call.name, arguments=call.arguments) for call in message.tool_calls],
-        tool_call_id=message.tool_call_id,
-        name=message.name,
+def show_page(
+    opened: OpenContext,
+    index: PageIndex,
+    *,
+    max_chars: Annotated[int, Meta(ge=0, le=10_000_000)] = 20_000,
+    offset: Annotated[int, Meta(ge=0, le=2**40)] = 0,
+) -> responses.WholePage:
+    """Show a page with its text."""
+    context = opened.context
+    page = context.pages.get_page(index)
+    text = "" if isinstance(page, ContentsPage) else context.pages.detail(index)
+    above = [folder.index for folder in context.pages.ancestors(index)]
+    return responses.WholePage(
+        **_page_fields(page, context.pages.segment_of(index)),
+        detail=text[offset : offset + max_chars],
+        detail_chars=len(text),
+        path=above[::-1],
+        messages=[_message_line(message) for message in context.conversation.messages_on(index)],
+        seq=context.seq,
     )
 
 
-def _segment(context: Context, index: PageIndex) -> Segment:
-    return context.pages.segment_of(index)
+def find_pages(
+    opened: OpenContext,
+    *,
+    q: Annotated[str, Meta(max_length=10_000)],
+    limit: Annotated[int, Meta(ge=1, le=100)] = 10,
+    segment: str | None = None,
+    lifecycle: State | None = None,
+    role: Literal["user", "assistant", "system", "tool"] | None = None,
+    kind: Literal["folder", "leaf", "exchange", "chapter", "summary", "text"] | None = None,
+) -> responses.Hits:
+    """Search pages, best first."""
+    state = None if lifecycle is None else _LIFECYCLES[lifecycle]
+    hits = opened.context.find(q, limit, segment=segment, role=role, kind=kind, lifecycle=state)
+    return responses.Hits([_hit_line(hit) for hit in hits], opened.context.seq)
+
+
+def _hit_line(hit: Hit) -> responses.HitLine:
+    pieces = [responses.Piece(text, n % 2 == 1) for n, text in enumerate(_MARKED.split(hit.snippet)) if text]
+    segment = _segment_id(hit.index)
+    return fill(responses.HitLine, hit, snippet=pieces, lifecycle=STATES[hit.lifecycle], segment=segment)
+
+
+# Changing pages
+
+
+def create_page(
+    opened: OpenContext,
+    *,
+    name: str,
+    parent: Index,
+    kind: Literal["detail", "contents"] = "detail",
+    description: str = "",
+    detail: str = "",
+) -> PageResult:
+    """Create a page at the end of a folder."""
+    pages = opened.context.pages
+    if kind == "detail":
+        index = pages.create_detail_page(name, description, detail, parent)
+    elif detail:
+        raise InvalidValue("must be empty for a folder; create a page in the folder for the text.", argument="detail")
+    else:
+        index = pages.create_contents_page(name, description, parent)
+    return _page_result(opened.context, index)
+
+
+def change_page(
+    opened: OpenContext,
+    index: PageIndex,
+    *,
+    name: str | UnsetType = UNSET,
+    description: str | UnsetType = UNSET,
+    detail: str | UnsetType = UNSET,
+) -> PageResult:
+    """Change a page's name, description or text in one commit."""
+    given: dict[str, Any] = {"name": name, "description": description}
+
+    def plan_change(plan: Plan) -> None:
+        update_page(plan, index, **{field: value for field, value in given.items() if value is not UNSET})
+        if detail is not UNSET:
+            set_detail(plan, index, detail)
+
+    pages = opened.context.pages
+    pages._engine.run(pages.actor, "update_page", plan_change)
+    return _page_result(opened.context, index)
+
+
+def remove_page(opened: OpenContext, index: PageIndex) -> responses.RemoveResult:
+    """Remove a page with everything below it."""
+    removed = opened.context.pages.remove_page(index)
+    return responses.RemoveResult(opened.context.seq, removed)
+
+
+def page_operation(operation: str) -> Callable[[OpenContext, PageIndex], PageResult]:
+    """Return the handler of an operation that takes only a page."""
+
+    def operate(opened: OpenContext, index: PageIndex) -> PageResult:
+        getattr(opened.context.pages, operation)(index)
+        return _page_result(opened.context, index)
+
+    return operate
+
+
+def archive_page(opened: OpenContext, index: PageIndex, *, cold: bool = False) -> PageResult:
+    """Archive a page: it leaves the view; with `cold`, also the tree."""
+    opened.context.pages.archive(index, cold=cold)
+    return _page_result(opened.context, index)
+
+
+def move_page(opened: OpenContext, index: PageIndex, *, target: Index, before: Index | None = None) -> PageResult:
+    """Move a page with everything below it to the end of a folder, or before one of its children."""
+    moved = opened.context.pages.move_page(index, target, before)
+    return _page_result(opened.context, moved.get(index, index), moved)
+
+
+def _page_result(context: Context, index: PageIndex, moved: dict[PageIndex, PageIndex] | None = None) -> PageResult:
+    fields = _page_fields(context.pages.get_page(index), context.pages.segment_of(index))
+    return PageResult(context.seq, responses.PageLine(**fields), moved or UNSET)
+
+
+# Messages
+
+
+def list_messages(
+    opened: OpenContext, *, after: Seq | None = None, limit: Limit = 100, all: bool = False
+) -> responses.Messages:
+    """List messages in the order of the conversation, or all by index."""
+    context = opened.context
+    if all:
+        start = 0 if after is None else after + 1
+        found = context.messages(all=True)[start : start + limit + 1]
+    else:
+        found = context.conversation.messages_after(after, limit + 1)
+    lines = [_message_line(message) for message in found[:limit]]
+    return responses.Messages(lines, lines[-1].index if len(found) > limit else None, context.seq)
+
+
+def add_messages(opened: OpenContext, *, body: MessageOrList) -> responses.AddResult:
+    """Add a message, or several together, in any provider's format."""
+    return responses.AddResult(opened.context.add(body), opened.context.seq)
+
+
+def import_messages(opened: OpenContext, *, body: HistoryOrList) -> responses.ImportResult:
+    """Import a whole history, even a damaged one."""
+    report = opened.context.import_messages(body.messages if isinstance(body, History) else body)
+    return fill(responses.ImportResult, report, seq=opened.context.seq, findings=to_builtins(report.findings))
+
+
+def _message_line(message: Message) -> responses.MessageLine:
+    calls = [fill(responses.CallLine, call) for call in message.tool_calls]
+    return fill(responses.MessageLine, message, tool_calls=calls)

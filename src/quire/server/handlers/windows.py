@@ -1,75 +1,52 @@
-"""Windows and tools: what an agent could do here."""
+"""Handlers for windows and the agent's tools."""
 
-from typing import Any
+from typing import Any, Literal
 
 from quire.context import Context
-from quire.server import asked, told
-from quire.server.desk import Asked, Desk
-from quire.windows.actions import Action
+from quire.server import responses
+from quire.server.context_pool import OpenContext
+from quire.server.requests import ActionArguments
+from quire.server.responses import fill
 from quire.windows.app import Window
 
 
-def list_windows(desk: Desk, request: Asked) -> told.Windows:
-    """The windows as they are now."""
-    query: asked.WindowsQuery = request.query
-    with desk.shelf.use(request.path["c"]) as opened:
-        context = opened.context
-        windows = context.windows.list(include_obsolete=query.obsolete)
-        return told.Windows(
-            windows=[_window(context, window) for window in windows],
-            apps=list(context.windows.apps()),
-            seq=context.seq,
-        )
+def list_windows(opened: OpenContext, *, obsolete: bool = False) -> responses.Windows:
+    """List the windows; with `obsolete`, closed ones too."""
+    context = opened.context
+    lines = [_window_line(context, window) for window in context.windows.list(include_obsolete=obsolete)]
+    return responses.Windows(lines, list(context.windows.apps()), context.seq)
 
 
-def act(desk: Desk, request: Asked) -> told.Acted:
-    """Do something in a window."""
-    with desk.shelf.use(request.path["c"]) as opened:
-        result = opened.context.windows.act(request.path["w"], request.path["action"], request.body or {})
-        return told.Acted(seq=opened.context.seq, result=result)
+def act(opened: OpenContext, window: str, action: str, *, body: ActionArguments) -> responses.ActionResult:
+    """Run an action of a window."""
+    result = opened.context.windows.act(window, action, body or {})
+    return responses.ActionResult(opened.context.seq, result)
 
 
-def list_tools(desk: Desk, request: Asked) -> told.ToolList:
-    """The tools of the agent, in a provider's form."""
-    query: asked.ToolsQuery = request.query
-    with desk.shelf.use(request.path["c"]) as opened:
-        tools: list[Any] = getattr(opened.context.tools, query.format)()
-        return told.ToolList(format=query.format, tools=tools)
+def list_tools(
+    opened: OpenContext, *, format: Literal["openai", "anthropic", "responses", "mcp"] = "openai"
+) -> responses.ToolList:
+    """List the agent's tools in a provider's format."""
+    tools: list[Any] = getattr(opened.context.tools, format)()
+    return responses.ToolList(format, tools)
 
 
-def call_tool(desk: Desk, request: Asked) -> told.Called:
-    """Run a tool as the agent."""
-    body: asked.ToolCalling = request.body
-    with desk.shelf.use(request.path["c"]) as opened:
-        result = opened.context.tools.call(body.name, {} if body.arguments is None else body.arguments)
-        return told.Called(result=result, seq=opened.context.seq)
+def call_tool(opened: OpenContext, *, name: str, arguments: dict[str, Any] | str | None = None) -> responses.ToolResult:
+    """Call a tool as the agent. The arguments are an object, or JSON text as a model wrote it."""
+    result = opened.context.tools.call(name, {} if arguments is None else arguments)
+    return responses.ToolResult(result, opened.context.seq)
 
 
-def _window(context: Context, window: Window) -> told.WindowLine:
+def _window_line(context: Context, window: Window) -> responses.WindowLine:
     content = window.content
-    items = [] if isinstance(content, str) else [told.WindowItem(id=one, text=text) for one, text in content]
+    items = [] if isinstance(content, str) else [responses.WindowItem(*item) for item in content]
     text = content if isinstance(content, str) else "\n".join(item.text for item in items)
-    return told.WindowLine(
-        id=window.id,
-        app=window.app,
+    return fill(
+        responses.WindowLine,
+        window,
         title=window.description,
-        page=window.page,
         content=text,
         items=items,
-        error=window.error,
-        summary=window.summary,
         tokens=context.pages.counter.count(text),
-        pinned=window.pinned,
-        important=window.important,
-        obsolete=window.obsolete,
-        actions=[_action(action) for action in window.actions],
-    )
-
-
-def _action(action: Action) -> told.ActionLine:
-    return told.ActionLine(
-        name=action.name,
-        description=action.description,
-        params=action.params,
-        parameters=action.schema(),
+        actions=[fill(responses.ActionLine, action, parameters=action.schema()) for action in window.actions],
     )

@@ -1,4 +1,4 @@
-"""The gate: one token, our own names, our own page; bounded bodies; and no secret in any log."""
+"""The middleware: the token, accepted hosts and origins, limits on bodies, and no secret in any log."""
 
 import asyncio
 import http.client
@@ -13,9 +13,8 @@ import httpx
 import pytest
 
 import quire.server
-from quire.server.gate import Gate
-from quire.server.metrics import Metrics
-from quire.server.running import Running
+from quire.server.http_server import RunningServer
+from quire.server.middleware import AccessMiddleware, Metrics
 from tests.server.conftest import TOKEN, Api, check_headers
 
 RIGHT, WRONG = "right", "wrong"
@@ -60,7 +59,7 @@ ORIGINS = {
 }
 
 
-def status(running: Running, path: str, headers: list[tuple[str, str]], method: str = "GET") -> int:
+def status(running: RunningServer, path: str, headers: list[tuple[str, str]], method: str = "GET") -> int:
     connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     for name, value in headers:
@@ -90,8 +89,8 @@ def expected(good: tuple[str, str, str]) -> int:
     return 200 if good == (RIGHT, RIGHT, RIGHT) else 401 if good == (WRONG, RIGHT, RIGHT) else 403
 
 
-async def through(gate: Gate, headers: Headers) -> int:
-    """The status of a request that goes through a gate."""
+async def send_through(middleware: AccessMiddleware, headers: Headers) -> int:
+    """Return the status of a request that goes through the middleware."""
     sent: list[Any] = []
     encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
     scope = {"type": "http", "method": "GET", "path": "/api/contexts", "headers": encoded}
@@ -102,7 +101,7 @@ async def through(gate: Gate, headers: Headers) -> int:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await gate(scope, receive, send)
+    await middleware(scope, receive, send)
     found: int = sent[0]["status"]
     return found
 
@@ -111,12 +110,14 @@ def test_only_the_right_token_host_and_origin_enter() -> None:
     async def inside(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    gate = Gate(inside, token=TOKEN, bound="127.0.0.1", hosts=(), metrics=Metrics(), max_body=9, patience=1)
+    middleware = AccessMiddleware(
+        inside, token=TOKEN, bound="127.0.0.1", hosts=(), metrics=Metrics(), max_body=9, patience=1
+    )
 
     async def all_of_them() -> int:
         entered = 0
         for headers, good in matrix(8377):
-            found = await through(gate, headers)
+            found = await send_through(middleware, headers)
             assert found == expected(good), headers
             entered += found == 200
         return entered
@@ -124,7 +125,7 @@ def test_only_the_right_token_host_and_origin_enter() -> None:
     assert asyncio.run(all_of_them()) == 2 * 4 * 3
 
 
-def test_over_a_socket_one_wrong_thing_is_enough_to_stay_out(running: Running) -> None:
+def test_over_a_socket_one_wrong_thing_is_enough_to_stay_out(running: RunningServer) -> None:
     for headers, good in matrix(running.port):
         if good.count(WRONG) < 2 and headers[0][1] in (f"localhost:{running.port}", "evil.example", "10.0.0.1", "[::1"):
             found = status(running, "/api/contexts?limit=1", headers)
@@ -132,20 +133,20 @@ def test_over_a_socket_one_wrong_thing_is_enough_to_stay_out(running: Running) -
 
 
 @pytest.mark.parametrize("path", ["/health", "/", "/static/app.js"])
-def test_what_needs_no_token_needs_the_host_all_the_same(path: str, running: Running) -> None:
+def test_what_needs_no_token_needs_the_host_all_the_same(path: str, running: RunningServer) -> None:
     assert status(running, path, [("Host", "localhost")]) in (200, 404)
     assert status(running, path, [("Host", "evil.example")]) == 403
     assert status(running, path, [("Host", "localhost"), ("Origin", "http://evil.example")]) == 403
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/api/contexts", "/api/events", "/api/nothing", "/x"])
-def test_everything_else_needs_the_token(path: str, running: Running) -> None:
+def test_everything_else_needs_the_token(path: str, running: RunningServer) -> None:
     for method in ("GET", "HEAD", "POST", "OPTIONS", "DELETE"):
         assert status(running, path, [("Host", "localhost")], method) == 401
     assert status(running, "/health", [("Host", "localhost")], "POST") == 401
 
 
-def test_two_hosts_or_two_tokens_are_none(running: Running) -> None:
+def test_two_hosts_or_two_tokens_are_none(running: RunningServer) -> None:
     token = ("Authorization", f"Bearer {TOKEN}")
     assert status(running, "/api/contexts", [("Host", "localhost"), token, token]) == 401
     assert status(running, "/api/contexts", [("Host", "localhost"), ("Host", "localhost"), token]) in (400, 403)
@@ -160,7 +161,7 @@ def test_a_server_on_all_addresses_takes_addresses_and_the_names_it_was_given() 
             assert status(running, "/health", [("Host", host)]) == wanted
 
 
-def test_a_refusal_says_what_was_wrong(running: Running) -> None:
+def test_a_refusal_says_what_was_wrong(running: RunningServer) -> None:
     def words(**headers: str) -> str:
         answer = httpx.get(f"{running.address}api/contexts", headers=headers)
         return str(answer.json()["error"]["message"])
@@ -173,7 +174,7 @@ def test_a_refusal_says_what_was_wrong(running: Running) -> None:
     assert "--allow-host" in words(Host="books.example")
 
 
-def test_refusals_have_the_headers_too_and_tell_nothing(running: Running) -> None:
+def test_refusals_have_the_headers_too_and_tell_nothing(running: RunningServer) -> None:
     stranger = Api(running.address, "not-the-token-of-the-tests")
     for path in ("/api/contexts", "/api/contexts/%E4%B8%AD", "/metrics", "/nothing"):
         response = stranger.client.get(path)
@@ -188,7 +189,7 @@ def test_refusals_have_the_headers_too_and_tell_nothing(running: Running) -> Non
 # Bodies
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(running: Running, api: Api) -> None:
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(running: RunningServer, api: Api) -> None:
     said = api.refused("POST", "/api/contexts", 413, "too_large", content=b"x" * 200_001)
     assert "200,000" in said
     connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
@@ -203,7 +204,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(running: Running,
     connection.close()
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(running: Running) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(running: RunningServer) -> None:
     with socket.create_connection(("127.0.0.1", running.port), timeout=30) as one:
         one.sendall(
             f"POST /api/contexts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -212,7 +213,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(running: Running) -> None:
         assert b"408 Request Timeout" in one.recv(4_096)
 
 
-def test_what_is_no_http_is_answered_and_the_server_lives(running: Running, api: Api) -> None:
+def test_what_is_no_http_is_answered_and_the_server_lives(running: RunningServer, api: Api) -> None:
     for raw in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"A" * 100_000):
         with socket.create_connection(("127.0.0.1", running.port), timeout=30) as one:
             one.sendall(raw + b"\r\n\r\n")
@@ -224,7 +225,7 @@ def test_what_is_no_http_is_answered_and_the_server_lives(running: Running, api:
 # Logs
 
 
-def test_the_token_is_in_no_log(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_token_is_in_no_log(running: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("uvicorn.access").propagate = True  # as a program may have it
     for token in (TOKEN, f"{TOKEN}x"):

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import quire
-from quire.server.running import Running
+from quire.server.http_server import RunningServer
 from tests.server.conftest import Api, Talk, check_headers
 
 _WRITE = """
@@ -119,8 +119,8 @@ def test_a_silent_stream_shows_that_it_lives(api: Api, talk: Talk) -> None:
         assert stream.comment() == ": still here"
 
 
-def test_a_listener_who_goes_is_forgotten(api: Api, talk: Talk, running: Running) -> None:
-    hub = running.service.hub
+def test_a_listener_who_goes_is_forgotten(api: Api, talk: Talk, running: RunningServer) -> None:
+    hub = running.service.changes
     assert eventually(lambda: len(hub) == 0)
     with events(api, f"{talk.path}/events") as one, events(api, "/api/events") as other:
         assert len(hub) == 2
@@ -135,17 +135,17 @@ def test_not_more_may_listen_than_are_let_in(talk: Talk, store: Path) -> None:
         with events(api, f"{talk.path}/events") as stream:
             api.refused("GET", f"{talk.path}/events", 503, "busy")
             assert stream.first == ": listening"
-        assert eventually(lambda: len(running.service.hub) == 0)
+        assert eventually(lambda: len(running.service.changes) == 0)
         with events(api, f"{talk.path}/events") as stream:
             assert stream.first == ": listening"
         api.client.close()
 
 
 def test_a_listener_that_does_not_read_is_let_go(talk: Talk) -> None:
-    from quire.server.live import Change, Listener
+    from quire.server.change_stream import Change, Listener
 
     listener = Listener(talk.context.name, {})
-    listener.tell(Change("c", n, "user", "x") for n in range(2_000))
+    listener.send(Change("c", n, "user", "x") for n in range(2_000))
     heard = [listener.queue.get_nowait() for _ in range(listener.queue.qsize())]
     assert len(heard) == 1_001
     assert heard[-1] is None

@@ -16,13 +16,11 @@ import pytest
 import quire
 import quire.server
 from quire import Conflict, InvalidOperation, InvalidValue, StorageFailure
-from quire.server.desk import Asked
-from quire.server.handlers import pages
-from quire.server.running import Running, announce
+from quire.server.access import load_token
+from quire.server.http_server import RunningServer, announce
 from quire.storage.base import Commit
-from quire.web.keys import key_for
 from tests.server.conftest import TOKEN, Api, Talk, talk_in
-from tests.server.test_live import events
+from tests.server.test_change_stream import events
 
 # The token
 
@@ -49,34 +47,34 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file.write_text(TOKEN)
     file.chmod(0o644)
     with pytest.raises(InvalidOperation, match="chmod 600"):
-        key_for(None, file)
+        load_token(None, file)
     file.chmod(0o600)
-    assert key_for(None, file) == (TOKEN, False)
+    assert load_token(None, file) == (TOKEN, False)
 
 
 @pytest.mark.parametrize("token", ["", "short", "with a blank in it, and long", "漢字" * 10, "x" * 20 + "\n", 7])
 def test_a_token_that_cannot_be_sent_is_refused_and_not_quoted(token: Any) -> None:
     with pytest.raises(InvalidValue) as caught:
-        key_for(token, None)
+        load_token(token, None)
     assert not token or str(token) not in str(caught.value)
 
 
 def test_a_token_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StorageFailure, match="Cannot read the token"):
-        key_for(None, tmp_path / "folder")
+        load_token(None, tmp_path / "folder")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageFailure, match="Cannot keep the token"):
-        key_for(None, tmp_path / "file" / "token")
-    assert key_for(None, None).is_new
-    assert key_for(None, None) != key_for(None, None)
+    with pytest.raises(StorageFailure, match="Cannot write the token"):
+        load_token(None, tmp_path / "file" / "token")
+    assert load_token(None, None).is_new
+    assert load_token(None, None) != load_token(None, None)
 
 
 # The place
 
 
-def test_a_port_that_is_taken_says_so(running: Running) -> None:
-    with pytest.raises(StorageFailure, match=f"Cannot listen at 127.0.0.1:{running.port}"):
+def test_a_port_that_is_taken_says_so(running: RunningServer) -> None:
+    with pytest.raises(StorageFailure, match=f"Cannot listen on 127.0.0.1:{running.port}"):
         quire.server.start("memory:", port=running.port)
 
 
@@ -86,9 +84,9 @@ def test_a_port_that_is_taken_says_so(running: Running) -> None:
         ({"port": 70_000}, "port is 70000"),
         ({"port": -1}, "port is -1"),
         ({"host": ""}, "host is ''"),
-        ({"host": "no.such.host.invalid"}, "cannot be bound to"),
+        ({"host": "no.such.host.invalid"}, "cannot be bound"),
         ({"budget": -1}, "budget is -1"),
-        ({"prot": 1}, "no option 'prot'"),
+        ({"prot": 1}, "Unknown option 'prot'"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_once(settings: dict[str, Any], said: str) -> None:
@@ -103,8 +101,8 @@ def test_a_store_that_is_not_there_is_not_made_unless_wanted(tmp_path: Path) -> 
 
 
 def test_without_the_extra_the_error_is_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "quire.server.running")
-    monkeypatch.delattr(quire.server, "running")
+    monkeypatch.delitem(sys.modules, "quire.server.http_server")
+    monkeypatch.delattr(quire.server, "http_server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(InvalidOperation, match=r"pip install 'quire\[server\]'"):
         quire.server.start("memory:", port=0)
@@ -113,7 +111,7 @@ def test_without_the_extra_the_error_is_the_install_line(monkeypatch: pytest.Mon
 # Several servers on one store
 
 
-def test_two_servers_on_one_file_see_each_other(running: Running, api: Api, talk: Talk, store: Path) -> None:
+def test_two_servers_on_one_file_see_each_other(running: RunningServer, api: Api, talk: Talk, store: Path) -> None:
     with quire.server.start(store, port=0, token=TOKEN, budget=4_000) as second:
         other = Api(second.address)
         for turn in range(5):
@@ -132,7 +130,7 @@ def test_two_servers_on_one_file_see_each_other(running: Running, api: Api, talk
         other.client.close()
 
 
-def test_writers_at_once_all_get_through(running: Running, api: Api, talk: Talk, store: Path) -> None:
+def test_writers_at_once_all_get_through(running: RunningServer, api: Api, talk: Talk, store: Path) -> None:
     before = talk.context.seq
     with quire.server.start(store, port=0, token=TOKEN) as second:
         addresses = [running.address, second.address] * 2
@@ -182,29 +180,30 @@ def test_a_change_that_met_another_writer_is_made_once_more() -> None:
         api.client.close()
 
 
-def test_the_shelf_holds_so_many_contexts_and_no_more(library: quire.Library, running: Running) -> None:
-    names = [f"shelf {n}" for n in range(4)]
+def test_the_pool_holds_at_most_its_limit_of_contexts(library: quire.Library, running: RunningServer) -> None:
+    names = [f"pool {n}" for n in range(4)]
     for name in names:
         library.open(name)
     with quire.server.start(library.storage, port=0, token=TOKEN, contexts=2) as small:
         api = Api(small.address)
         for name in names * 2:
             assert api.get(f"/api/contexts/{name}")["seq"] == 1
-            assert len(small.service.desk.shelf) <= 2
+            assert len(small.service.pool) <= 2
         api.client.close()
 
 
 def test_a_context_in_use_is_waited_for_and_not_for_ever(
-    library: quire.Library, running: Running, talk: Talk, monkeypatch: pytest.MonkeyPatch
+    library: quire.Library, running: RunningServer, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quire.server.shelf._PATIENCE", 0.05)
-    desk = running.service.desk
-    with desk.shelf.use(talk.context.name):
+    monkeypatch.setattr("quire.server.context_pool._LOCK_TIMEOUT", 0.05)
+    pool = running.service.pool
+    with pool.use(talk.context.name):
         failures: list[Exception] = []
 
         def look() -> None:
             try:
-                pages.show(desk, Asked({"c": talk.context.name, "p": "mem-1"}, None, None))
+                with pool.use(talk.context.name):
+                    pass
             except Exception as error:
                 failures.append(error)
 
@@ -220,7 +219,7 @@ def test_what_takes_too_long_is_answered_and_the_server_goes_on(monkeypatch: pyt
     held = threading.Event()
     with quire.server.start(storage, port=0, token=TOKEN, timeout=0.2) as running:
         api = Api(running.address)
-        monkeypatch.setattr(type(running.service.desk.shelf.library), "info", lambda *_: held.wait(20))
+        monkeypatch.setattr(type(running.service.pool.library), "info", lambda *_: held.wait(20))
         api.refused("GET", talk.path, 503, "timeout")
         assert api.get("/health")["status"] == "ok"
         held.set()
@@ -228,12 +227,12 @@ def test_what_takes_too_long_is_answered_and_the_server_goes_on(monkeypatch: pyt
 
 
 def test_a_failure_that_nobody_expected_is_logged_and_not_told(
-    running: Running, api: Api, talk: Talk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    running: RunningServer, api: Api, talk: Talk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a secret of ours")
 
-    monkeypatch.setattr(type(running.service.desk.library), "info", fail)
+    monkeypatch.setattr(type(running.service.pool.library), "info", fail)
     said = api.refused("GET", talk.path, 500, "internal")
     assert "secret" not in said
     assert "a secret of ours" in caplog.text
@@ -254,7 +253,7 @@ def test_the_end_waits_for_answers_and_lets_listeners_go() -> None:
             return super().info(name)
 
     running = quire.server.start(storage, port=0, token=TOKEN)
-    running.service.desk.library = Slow(storage)
+    running.service.pool.library = Slow(storage)
     api, answers = Api(running.address), []
     slow = threading.Thread(target=lambda: answers.append(api.ask("GET", talk.path)))
     listening = Api(running.address)

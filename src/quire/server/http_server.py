@@ -1,4 +1,4 @@
-"""Running a service: binding, starting in a thread or in the foreground, and stopping without cutting anybody off."""
+"""The running server: starts uvicorn in a thread or in the foreground, and stops it gracefully."""
 
 import os
 import signal
@@ -15,90 +15,88 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.errors import InvalidValue, QuireError, StorageFailure, short_repr
 from quire.library import Library
-from quire.server.app import Service
-from quire.server.options import Options
+from quire.server.access import bind, check_host, load_token, url_of
+from quire.server.app import Options, Service
 from quire.storage.base import Storage
 from quire.system.rules import check_whole_number
 from quire.view.options import DEFAULT_BUDGET
-from quire.web.keys import key_for
-from quire.web.listening import address_of, check_host, listening_at
 from quire.windows.app import App
 from quire.windows.apps import Scratch, Todo
 
-Where = str | os.PathLike[str] | Storage
-_START = 30.0
-USUAL_APPS: tuple[type[App], ...] = (Todo, Scratch)
-"""Apps that need nothing but their own saved state: their windows show here without being asked for."""
+StoreLocation = str | os.PathLike[str] | Storage
+DEFAULT_APPS: tuple[type[App], ...] = (Todo, Scratch)
+"""Apps that need only their own saved state, so that their windows can be shown here."""
+_START_TIMEOUT = 30.0
 
 
-class Running:
-    """A server that runs. It is a context manager that stops it."""
+class RunningServer:
+    """A running server. As a context manager it stops the server at the end."""
 
-    def __init__(self, library: Library, service: Service, sockets: list[socket.socket], token: str) -> None:
+    def __init__(self, library: Library, service: Service, listening: socket.socket, token: str) -> None:
         self.token = token
         self.token_is_new = False
         self.service = service
-        self.host, self.port = sockets[0].getsockname()[:2]
+        self.host, self.port = listening.getsockname()[:2]
         self._library = library
-        self._sockets = sockets
+        self._socket = listening
         self._server = _Server(service)
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
     @property
     def address(self) -> str:
-        """Where it is, without the token."""
-        return address_of(self.host, self.port)
+        """The URL of the server, without the token."""
+        return url_of(self.host, self.port)
 
     @property
     def url(self) -> str:
-        """The inspector's address with the token, which stays in the browser: a fragment is sent to nobody."""
+        """The URL of the inspector with the token as fragment, which a browser never sends."""
         return f"{self.address}#token={self.token}"
 
-    def begin(self) -> Self:
-        """Serve in a thread of its own; back when requests are answered."""
-        self._thread = threading.Thread(target=self._run, name="quire-server", daemon=True)
+    def start(self) -> Self:
+        """Serve in a new thread; return when the server answers requests."""
+        self._thread = threading.Thread(target=self._run_in_thread, name="quire-server", daemon=True)
         self._thread.start()
-        self._server.began.wait(_START)
+        self._server.ready.wait(_START_TIMEOUT)
         if self._failure is not None:
             raise StorageFailure(f"The server did not start: {self._failure}.") from self._failure
         return self
 
     def run(self) -> None:
-        """Serve here until it is stopped by a signal."""
+        """Serve in this thread until a signal stops the server."""
         try:
-            self._server.run(sockets=self._sockets)
+            self._server.run(sockets=[self._socket])
         finally:
             self._library.close()
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C end the server also in the moment before it listens to signals itself."""
+        """Let Ctrl-C stop the server even before uvicorn handles signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGINT, self._end)
+        before = signal.signal(signal.SIGINT, self._request_exit)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def _end(self, number: int, frame: object) -> None:
-        self._server.should_exit = True
-
     def stop(self) -> None:
-        """Answer what was asked, let listeners go, and end. Stopping twice is fine."""
-        self._server.should_exit = True
+        """Finish running requests, end streams, and stop. Stopping twice is allowed."""
+        self._request_exit()
         if self._thread is not None:
-            self._thread.join(self.service.options.grace + _START)
+            self._thread.join(self.service.options.grace + _START_TIMEOUT)
 
-    def _run(self) -> None:
+    def _request_exit(self, *_: object) -> None:
+        self._server.should_exit = True
+
+    def _run_in_thread(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # the thread that waits has to know
+        except BaseException as error:  # raised by start() in the caller's thread
             self._failure = error
         finally:
-            self._server.began.set()
+            self._server.ready.set()
 
     def __enter__(self) -> Self:
         return self
@@ -109,16 +107,19 @@ class Running:
         self.stop()
 
 
+Ready = Callable[[RunningServer], None]
+
+
 class _Protocol(H11Protocol):
-    """HTTP without uvicorn's own access log, whatever a program's logging says: addresses may hold secrets."""
+    """HTTP without uvicorn's access log, whatever logging is configured: URLs may contain secrets."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.access_log = False  # the gate logs, by route
+        self.access_log = False  # the middleware logs requests by route
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with live streams ended before it waits for connections."""
+    """A uvicorn server that ends live streams before it waits for connections."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(
@@ -128,7 +129,7 @@ class _Server(uvicorn.Server):
                 http=_Protocol,
                 ws="none",
                 lifespan="on",
-                log_config=None,  # logging is the program's own to set up
+                log_config=None,  # the program configures logging
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=30,
@@ -138,42 +139,41 @@ class _Server(uvicorn.Server):
             )
         )
         self._service = service
-        self.began = threading.Event()
+        self.ready = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.began.set()
+        self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._service.hub.close()
+        await self._service.changes.close()
         await super().shutdown(sockets)
 
 
-def start(where: Where, *, ready: Callable[[Running], None] | None = None, **options: Any) -> Running:
+def start(where: StoreLocation, *, ready: Ready | None = None, **options: Any) -> RunningServer:
     """Serve in a thread; see `quire.server.start`."""
-    running = _prepared(where, **options)
-    running.begin()
-    (ready or (lambda _: None))(running)
+    running = _prepare(where, **options).start()
+    if ready is not None:
+        ready(running)
     return running
 
 
-def run(where: Where, *, ready: Callable[[Running], None] | None = None, **options: Any) -> None:
+def run(where: StoreLocation, *, ready: Ready | None = None, **options: Any) -> None:
     """Serve in the foreground; see `quire.server.serve`."""
-    running = _prepared(where, **options)
+    running = _prepare(where, **options)
     with suppress(KeyboardInterrupt), running.interruptible():
         (ready or announce)(running)
         running.run()
 
 
-def announce(running: Running) -> None:
-    """Print where the server is; the token only if it was made just now."""
-    told = running.url if running.token_is_new else running.address
-    sys.stdout.write(f"quire serves at {told}\n")
+def announce(running: RunningServer) -> None:
+    """Print the address of the server, with the token only if it is new."""
+    sys.stdout.write(f"quire serves at {running.url if running.token_is_new else running.address}\n")
     sys.stdout.flush()
 
 
-def _prepared(
-    where: Where,
+def _prepare(
+    where: StoreLocation,
     *,
     host: str = "127.0.0.1",
     port: int = 8377,
@@ -184,28 +184,26 @@ def _prepared(
     apps: Sequence[type[App]] | None = None,
     create: bool = True,
     **limits: Any,
-) -> Running:
-    unknown = limits.keys() - Options.__dataclass_fields__.keys()
+) -> RunningServer:
+    known = Options.__dataclass_fields__
+    unknown = limits.keys() - known.keys()
     if unknown:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise InvalidValue(
-            f"There is no option {short_repr(min(unknown))}; options are port, token, token_file, {known}."
-        )
+        accepted = ", ".join(["port", "token", "token_file", *known])
+        raise InvalidValue(f"Unknown option {short_repr(min(unknown))}; options are {accepted}.")
     options = Options(
         host=check_host(host),
         hosts=tuple(hosts),
         budget=DEFAULT_BUDGET if budget is None else check_whole_number(budget, "budget"),
-        apps=USUAL_APPS if apps is None else tuple(apps),
+        apps=DEFAULT_APPS if apps is None else tuple(apps),
         **limits,
     )
-    key = key_for(token, token_file)
-    sockets = [listening_at(options.host, port)]
+    key = load_token(token, token_file)
+    listening = bind(options.host, port)
     try:
         library = Library(where, create=create)
-        running = Running(library, Service(library, key.token, options), sockets, key.token)
+        running = RunningServer(library, Service(library, key.text, options), listening, key.text)
     except QuireError:
-        for one in sockets:
-            one.close()
+        listening.close()
         raise
     running.token_is_new = key.is_new
     return running

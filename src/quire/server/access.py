@@ -1,0 +1,214 @@
+"""Access to a server over HTTP: the socket it listens on, the token, and the checks of Host, Origin and Authorization.
+
+Shared by `quire.server` and `quire.mcp_server`. Imports no web framework.
+"""
+
+import hmac
+import os
+import re
+import secrets
+import socket
+import stat
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from quire.errors import InvalidOperation, InvalidValue, StorageFailure, short_repr
+from quire.storage.base import check_path
+from quire.system.rules import check_whole_number
+
+_MAX_PORT = 65_535
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_TOKEN_BYTES = 32
+_MIN_TOKEN_LENGTH = 16
+_TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)
+_OWNER_ONLY = 0o600
+
+# The socket
+
+
+def check_host(host: object) -> str:
+    """Return `host` if a server can listen on it. Raise `InvalidValue` otherwise."""
+    if isinstance(host, str) and host and host.isprintable() and "/" not in host:
+        return host
+    raise InvalidValue(f"is {short_repr(host)}; a name or an address is needed, such as 127.0.0.1.", argument="host")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on `host` and `port`.
+
+    Raise `InvalidValue` for a wrong host or port, and `StorageFailure` if the port is in use.
+    """
+    if check_whole_number(port, "port") > _MAX_PORT:
+        raise InvalidValue(f"is {port}; 0 (any free port) to {_MAX_PORT} is needed.", argument="port")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidValue(f"is {short_repr(host)}, which cannot be bound: {error}.", argument="host") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(256)
+    except OSError as error:
+        bound.close()
+        raise StorageFailure(f"Cannot listen on {host}:{port}: {error}. Try another port.") from None
+    bound.setblocking(False)
+    return bound
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL at which this machine reaches a server bound to `host` and `port`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    return f"http://{_bracketed(host)}:{port}/"
+
+
+# The token
+
+
+class Token(NamedTuple):
+    """A token. `is_new` is set if it was generated just now, so that the user has to be shown it."""
+
+    text: str
+    is_new: bool
+
+
+def load_token(token: str | None, file: str | os.PathLike[str] | None) -> Token:
+    """Return the given token, else the one in `file`, else a new one that is written to `file`.
+
+    Raise `InvalidValue` for an unusable token, `InvalidOperation` if other users can read the file, and
+    `StorageFailure` if the file cannot be read or written.
+    """
+    if token is not None:
+        return Token(_check_token(token), False)
+    fresh = secrets.token_urlsafe(_TOKEN_BYTES)
+    if file is None:
+        return Token(fresh, True)
+    path = check_path(file)
+    created = _create_token_file(path, fresh)
+    return Token(fresh if created else _check_token(_read_token(path)), created)
+
+
+def _check_token(token: str) -> str:
+    """Return the token if it is usable. Raise `InvalidValue` otherwise, without quoting it."""
+    if isinstance(token, str) and _TOKEN.fullmatch(token) and len(token) >= _MIN_TOKEN_LENGTH:
+        return token
+    raise InvalidValue(
+        f"is unusable; {_MIN_TOKEN_LENGTH} or more visible ASCII characters are needed.", argument="token"
+    )
+
+
+def _create_token_file(path: Path, token: str) -> bool:
+    """Write the token to a new file. Return False if the file exists."""
+    try:
+        if path.exists():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "w") as file:
+            file.write(token + "\n")
+    except OSError as error:
+        if path.exists():  # another server created it first
+            return False
+        raise StorageFailure(f"Cannot write the token to {str(path)!r}: {error}.") from error
+    return True
+
+
+def _read_token(path: Path) -> str:
+    try:
+        with path.open() as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise InvalidOperation(f"Other users can read the token in {str(path)!r}: chmod 600 it, or remove it.")
+            return file.read(4_096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageFailure(f"Cannot read the token in {str(path)!r}: {error}.") from error
+
+
+# The checks of a request
+
+
+class Refusal(NamedTuple):
+    """The reason to refuse a request: a stable code, and a message with the next step."""
+
+    code: str
+    message: str
+
+
+FOREIGN_HOST = Refusal(
+    "forbidden_host",
+    "The Host header names another server; allow the name with --allow-host NAME, in Python hosts=[NAME].",
+)
+FOREIGN_ORIGIN = Refusal("forbidden_origin", "Web pages of another origin may not call this server.")
+_NO_TOKEN = Refusal("unauthorized", "Send the token: 'Authorization: Bearer TOKEN'.")
+_WRONG_TOKEN = Refusal("unauthorized", "This is not the token of this server.")
+
+
+class HostCheck:
+    """Checks the Host and Origin headers, which prevents DNS rebinding and requests from foreign web pages.
+
+    Accepts the loopback names, the bound host and `hosts`. A server that other machines can reach also accepts every
+    IP address as its name.
+    """
+
+    def __init__(self, bound: str, hosts: Iterable[str] = ()) -> None:
+        self._names = {host.lower() for host in (*_LOOPBACK, _bracketed(bound), *hosts)}
+        self._any_address = not is_loopback(bound)
+
+    def refusal(self, hosts: Sequence[str], origins: Sequence[str]) -> Refusal | None:
+        """Return the reason to refuse a request with these Host and Origin headers, or None."""
+        name = _host_name(hosts[0]) if len(hosts) == 1 else None
+        if name is None or not (name in self._names or (self._any_address and _is_address(name))):
+            return FOREIGN_HOST
+        return None if _is_same_origin(origins, hosts[0]) else FOREIGN_ORIGIN
+
+
+class TokenCheck:
+    """Checks the Authorization header. Stores a digest of the token and compares in constant time."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = sha256(token.encode()).digest()
+
+    def refusal(self, authorizations: Sequence[str]) -> Refusal | None:
+        """Return the reason to refuse a request with these Authorization headers, or None. Never quotes the token."""
+        scheme, _, given = authorizations[0].partition(" ") if len(authorizations) == 1 else ("", "", "")
+        digest = sha256(given.strip().encode("latin-1", "replace")).digest()
+        if hmac.compare_digest(digest, self._digest) and scheme.lower() == "bearer":
+            return None
+        return _WRONG_TOKEN if scheme.lower() == "bearer" and given.strip() else _NO_TOKEN
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server bound to `host`."""
+    return host == "localhost" or (_is_address(host) and ip_address(host.strip("[]")).is_loopback)
+
+
+def _is_same_origin(origins: Sequence[str], host: str) -> bool:
+    if not origins:
+        return True  # not a browser, or a GET of the same origin
+    return len(origins) == 1 and origins[0].lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+
+
+def _host_name(host: str) -> str | None:
+    """Return the name in a Host header in lower case, without the port; None if the header is malformed."""
+    name, bracket, port = host.rpartition("]") if host.startswith("[") else ("", "", host)
+    if bracket:
+        name, port = name + bracket, port.removeprefix(":")
+    elif ":" in port:
+        name, _, port = host.partition(":")
+    else:
+        name, port = host, ""
+    return name.lower() if name and (not port or (port.isascii() and port.isdigit())) else None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name.strip("[]")))
+    except ValueError:
+        return False
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,1 +1,0 @@
-"""What every server of ours shares: where it listens, the token, and who may come in."""
