@@ -306,9 +306,17 @@ class OutcomeUnknown(StorageFailure):
 
 
 class Corrupt(QuireError):
-    """A stored record is damaged. The text names it."""
+    """A stored record is damaged. `record` names the record if there is one, such as "page record 5"."""
 
     code = "corrupt"
+
+    def __init__(self, fact: str = "", *hints: Hint, record: str = "") -> None:
+        self.record = record
+        super().__init__(fact, *hints)
+
+    def describe(self, wording: Wording) -> str:
+        """Return the text of this error in the words of a surface."""
+        return f"{self.record} {super().describe(wording)}".lstrip()
 
 
 class NewerFormat(QuireError):

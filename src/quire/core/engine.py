@@ -1,7 +1,7 @@
-"""The one place that writes: turns a plan into a commit, and the commit into the new state.
+"""Engine: plans, commits and applies the changes of one context. It is the only module that writes to the storage.
 
-Plan → commit → apply. The storage commits everything or nothing, and memory moves last: were the storage to fail,
-memory must still say what the disk says.
+Plan → commit → apply: a plan collects changes, the storage commits all of them or none, and the state in memory
+changes last. If the storage fails, memory still matches the disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,33 +14,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from quire.core.deferred_changes import place_of, plan_deferred_changes
+from quire.core.chapters import clear_stale_chapters
+from quire.core.commit import Changes
 from quire.core.plan import Plan
-from quire.core.records import (
-    BATCHES,
-    CHECKPOINTS,
-    NOTE_CODE,
-    PAGE_CODE,
-    SEGMENT_CODE,
-    DeferredChange,
-    EntryRecord,
-    Gone,
-    HeadRecord,
-    MessageRecord,
-    NoteRecord,
-    PageRecord,
-    SegmentRecord,
-    Touched,
-    decode_entry,
-    encode_body,
-    encode_record,
-    is_undone,
-)
-from quire.core.stale_chapters import clear_stale_chapters
-from quire.core.state import Folder, State
+from quire.core.records import BATCHES, CHECKPOINTS, EntryRecord, Touched, decode_entry, encode_record
+from quire.core.state import State
 from quire.errors import (
     Busy,
     Conflict,
+    Hint,
     InvalidOperation,
     InvalidValue,
     OutcomeUnknown,
@@ -51,26 +33,7 @@ from quire.errors import (
 )
 from quire.model.clock import Clock
 from quire.model.tokens import TokenCounter
-from quire.storage.base import (
-    ANCHOR,
-    BODY,
-    CALL,
-    JOURNAL,
-    MESSAGE,
-    NOTE,
-    PAGE,
-    PIN,
-    SEGMENT,
-    TALLY,
-    VECTOR,
-    Commit,
-    Delete,
-    Family,
-    Patch,
-    Put,
-    Storage,
-    Write,
-)
+from quire.storage.base import JOURNAL, MESSAGE, NOTE, VECTOR, Commit, Delete, Family, Put, Storage, Write
 from quire.storage.overlay import OverlayStorage
 
 P = ParamSpec("P")
@@ -80,9 +43,9 @@ _CHUNK = 256
 
 
 class Engine:
-    """One handle on one context: its state, its lock, and the way from a plan to a commit.
+    """One open context: its state in memory, its lock, and its commits.
 
-    Several `ContextSystem` faces with different actors share one engine, and so one lock and one cache.
+    `ContextSystem`, `Conversation` and the other faces of a context share one engine, so one lock and one cache.
     """
 
     def __init__(
@@ -104,16 +67,16 @@ class Engine:
         self._attempts = 0
         self._stale = False
         self.epoch = 0
-        """Bumped when the context goes back to an earlier state; invalidates caches keyed by seq."""
+        """Bumped when the context returns to an earlier state; invalidates caches keyed by seq."""
         self.embedder = embedder
         self.transactions: list[Transaction] = []
-        """Work that is held back, outermost first."""
+        """The open transactions, outermost first."""
 
     def begin(self, actor: str) -> Plan:
-        """An empty plan over the current state. Hold the lock until it is committed or dropped."""
+        """Return an empty plan over the current state. Hold the lock until it is committed or dropped."""
         now = self.clock()
         if type(now) is not int:
-            raise InvalidValue(f"The clock gave {short_repr(now)}; whole milliseconds since 1970 are needed.")
+            raise InvalidValue(f"The clock returned {short_repr(now)}; whole milliseconds since 1970 are needed.")
         return Plan(self.current(), actor=actor, now=now, counter=self.counter)
 
     def run(
@@ -145,13 +108,13 @@ class Engine:
                 return
 
     def current(self) -> State:
-        """The state, read anew first if the outcome of the last commit is not known."""
+        """Return the state. It is loaded again first if the outcome of the last commit is unknown."""
         if self._stale:
             self.refresh()
         return self.state
 
     def refresh(self) -> bool:
-        """Take over what other writers committed; whether there was anything. `NoSuchContext` if it was deleted."""
+        """Load what other writers committed; return True if there was anything. `NoSuchContext` if it was deleted."""
         with self.lock:
             head = self.state.storage.head(self.state.context)
             before = (self.state.version, self.state.head_value)
@@ -159,7 +122,7 @@ class Engine:
             if self._stale or not self.state.is_at(head):
                 self.state.load()
             if self.state.version < before[0] or identity not in (b"", self.state.head.identity):
-                self.epoch += 1  # it was deleted and made again
+                self.epoch += 1  # the context was deleted and created again
             self._stale = False
             return (self.state.version, self.state.head_value) != before
 
@@ -177,41 +140,41 @@ class Engine:
         )
 
     def reload(self) -> None:
-        """Drop everything that is in memory: some of it is no more."""
+        """Load the state again: records that it caches were erased."""
         with self.lock:
             self.state.load()
             self.epoch += 1
 
     def switch_storage(self, storage: Storage) -> None:
-        """Go on with the same context in another storage, which must hold this very state of it."""
+        """Continue with the same context in another storage, which must hold this version of it."""
         with self.lock:
             state = self.current()
             if isinstance(state.storage, OverlayStorage):
-                raise InvalidOperation("Work is held back here: leave temporary() first, then change the storage.")
+                raise InvalidOperation("Changes are held in memory here: leave temporary() first.")
             head = storage.head(state.context)
             if (head.version if head else 0) != state.version or not self._same_last_entry(storage):
-                found = f"is at version {head.version}" if head else "is not there"
+                found = f"has version {head.version}" if head else "does not exist"
                 raise InvalidOperation(
-                    f"The target does not hold this context: {state.context!r} {found}, here it is at version"
-                    f" {state.version}. Use set_storage(target, migrate=True)."
+                    f"Context {state.context!r} {found} in the target; here it has version {state.version}.",
+                    Hint("set_storage", arguments="target, migrate=True", purpose="to copy it there"),
                 )
             self.state = state.reopen(storage)
 
     def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
-        """Commit a plan as one journal entry and apply it; a plan without changes is no entry."""
+        """Commit a plan as one journal entry and apply it to the state. A plan without changes writes nothing."""
         if not (plan.pages or plan.segments or plan.notes or plan.applies_deferred or plan.opened_pages):
             return
         if plan.pages and operation != "fold":
             clear_stale_chapters(plan)
         state = self.state
-        changes = _Changes(plan)
+        changes = Changes(plan)
         entry = self._entry(plan, operation, tuple(changes.touched), undoes)
-        head = _head(plan, changes, state.head.identity or entry.commit)
+        head = changes.head(state.head.identity or entry.commit)
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
-        self.write(state.storage, commit, entry)
-        self._stale = True  # until memory has moved too: were that interrupted, the next call must look again
+        self._write(state.storage, commit, entry)
+        self._stale = True  # until `apply` returns: if it is interrupted, the next call loads the state again
         state.apply(
             version=plan.seq,
             head=head,
@@ -221,7 +184,7 @@ class Engine:
             folders=changes.folders,
             pins=changes.pins,
             notes=plan.notes,
-            anchors=changes.anchors,
+            deferred=changes.deferred,
             messages=changes.messages,
             destroyed=plan.destroyed_messages,
             moved=changes.moved,
@@ -229,24 +192,25 @@ class Engine:
         self._stale = False
 
     def fork(self, plan: Plan, target: str, messages: int) -> None:
-        """Make another context of this one as the plan would leave it, with the first so many messages.
+        """Create another context from this one as the plan would leave it, with the first `messages` messages.
 
-        Its journal starts with this entry, and so does what can be undone there. Here nothing changes.
+        The journal of the fork starts with this entry; nothing before it can be undone there. This context does not
+        change.
         """
         state = self.state
-        changes = _Changes(plan)
+        changes = Changes(plan)
         entry = self._entry(plan, "fork", (), 0)
-        head = _head(plan, changes, entry.commit)
+        head = changes.head(entry.commit)
         family = state.head.family or state.head.identity
         head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
-        ended: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
-        commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *ended], state.head_value)
+        extra: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
+        commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *extra], state.head_value)
         below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0}
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 
     def begin_transaction(self) -> "Transaction":
-        """Keep what is committed from now on in memory, until it is released as one commit or dropped."""
+        """Hold further commits in memory until the transaction commits them as one or discards them."""
         with self.lock:
             return Transaction(self)
 
@@ -261,234 +225,93 @@ class Engine:
             undoes=undoes,
         )
 
-    def write(self, storage: Storage, commit: Commit, entry: EntryRecord) -> None:
-        """Commit exactly once; `entry` is the last one of the commit."""
+    def _write(self, storage: Storage, commit: Commit, entry: EntryRecord) -> None:
+        """Commit exactly once. `entry` is the last entry of the commit."""
         context = self.state.context
         self._once(storage, context, commit.version, entry, lambda: storage.commit(context, commit))
 
     def _once(
         self, storage: Storage, context: str, version: int, entry: EntryRecord, write: Callable[[], None]
     ) -> None:
-        """Write; if the storage fails without an answer, ask it what happened."""
+        """Call `write`. If it fails without an answer, look in the storage whether `entry` was committed."""
         try:
             write()
         except Conflict:
             deleted = None
-            with suppress(Exception):  # who came second hears that, even if the reason cannot be looked for
+            with suppress(Exception):  # the conflict is raised even if its reason cannot be read
                 deleted = self.state.deletion_error()
             if deleted:
                 raise deleted from None
             raise
         except (Busy, StorageClosed):
             raise
-        except Exception as error:  # whatever a backend raises, the question is the same: did it land?
+        except Exception as error:  # a backend may raise anything after it committed
             try:
-                storage.head(context)  # look again, past what the backend may remember
+                storage.head(context)  # makes the backend read again instead of using its cache
                 found = storage.get(context, JOURNAL, version)
                 landed = found is not None and decode_entry(found.key, found.value).commit == entry.commit
             except Exception:
                 self._stale = True
                 raise OutcomeUnknown(
-                    f"The storage failed ({error}) and cannot be asked whether {entry.operation!r} was committed;"
-                    " the next call will look again."
+                    f"The storage failed ({error}). It is unknown whether {entry.operation!r} was committed; the next"
+                    " call reads it again."
                 ) from error
             if not landed:
                 if isinstance(error, QuireError):
                     raise
                 raise StorageFailure(f"The storage failed ({error}); nothing was changed.") from error
-        except BaseException:  # interrupted: look again before the next call
+        except BaseException:  # interrupted: the next call loads the state again
             self._stale = True
             raise
 
     def _same_last_entry(self, storage: Storage) -> bool:
         state = self.state
-        ours, theirs = (place.get(state.context, JOURNAL, state.version) for place in (state.storage, storage))
-        return ours == theirs
+        here, there = (each.get(state.context, JOURNAL, state.version) for each in (state.storage, storage))
+        return here == there
 
 
 class Transaction:
-    """Work that is held back in memory over a state, seen only through this engine."""
+    """Commits that are held in memory and visible only through this engine, until they are committed as one."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._outer = engine.current()
         self._overlay = OverlayStorage(self._outer.storage, self._outer.context)
         if not self._outer.is_at(self._overlay.head(self._outer.context)):
-            raise self._outer.outdated_error() or Conflict("Another writer changed the context: refresh() and retry.")
+            raise self._outer.outdated_error() or Conflict(
+                "The context was changed by another writer.", Hint("refresh", purpose="and retry")
+            )
         engine.state = self._outer.reopen(self._overlay)
         engine.transactions.append(self)
 
     @property
     def is_ended(self) -> bool:
-        """Whether it was released or dropped, by itself or with what it stands in."""
+        """True after it was committed or discarded, alone or with an outer transaction."""
         return self not in self._engine.transactions
 
     def commit_all(self) -> None:
-        """Commit everything at once. Raises what a commit raises; then the work is still held."""
+        """Commit everything as one. Raises what a commit raises; the transaction is then still open."""
         engine, inner = self._engine, self._inner()
         commit = self._overlay.poured()
         if commit is not None:
             last = self._overlay.get(inner.context, JOURNAL, commit.version)
             if last is None:
                 raise inner.damage_error(f"journal record {commit.version} is missing.")
-            engine.write(self._outer.storage, commit, decode_entry(last.key, last.value))
+            engine._write(self._outer.storage, commit, decode_entry(last.key, last.value))
         inner.adopt_storage(self._outer.storage)
         engine.state = inner
         engine.transactions.remove(self)
 
     def discard(self) -> None:
-        """Forget everything that was done since, by work that began later too."""
-        held = self._engine.transactions
-        if self in held:
-            del held[held.index(self) :]
+        """Drop everything since it began, with the transactions inside it."""
+        transactions = self._engine.transactions
+        if self in transactions:
+            del transactions[transactions.index(self) :]
             self._engine.state = self._outer
             self._engine.epoch += 1
 
     def _inner(self) -> State:
         state = self._engine.current()
         if state.storage is not self._overlay:
-            raise InvalidOperation("Work that began later is still held back: end that first.")
+            raise InvalidOperation("A transaction that began later is still open: end that first.")
         return state
-
-
-def _head(plan: Plan, changes: "_Changes", identity: bytes) -> HeadRecord:
-    old = plan.state.head
-    return HeadRecord(
-        old.format,
-        old.created or plan.now,
-        plan.now,
-        old.next_body + len(plan.bodies),
-        tuple(plan.counters),
-        changes.tally_of,
-        changes.tally,
-        plan.actors,
-        identity,
-        plan.next_message,
-        plan.horizon,
-        changes.anchors_left,
-        old.family,
-    )
-
-
-class _Changes:
-    """A plan as writes: the records, what they were before, and what is derived from them (tallies, pins)."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.writes: list[Write] = []
-        self.touched: list[Touched] = []
-        self.folders: dict[int, Folder] = {}
-        self.pins: dict[int, bool] = {}
-        self.anchors: dict[int, DeferredChange | None] = {}
-        self.anchors_left = 0
-        self.messages: dict[int, tuple[MessageRecord, int]] = {}
-        self.moved = False
-        self._plan = plan
-        self._state = plan.state
-        self.tally_of = plan.state.head.tally_of
-        self.tally = plan.state.head.tally
-        self._deltas: dict[int, int] = {}
-        self._last: dict[int, bytes] = {}
-        for number, segment in plan.segments.items():
-            self._segment(number, segment)
-        for key, page in plan.pages.items():
-            self._page(key, page)
-        for key, text in plan.bodies.items():
-            self.writes.append(Put(BODY, key, encode_body(key, text)))
-        for number, message in plan.messages.items():
-            value = encode_record(number, message)
-            self.writes.append(Put(MESSAGE, number, value))
-            self.messages[number] = (message, len(value))
-        for key, pages in plan.calls.items():
-            self.writes.append(Put(CALL, key, encode_record(key, pages)))
-        for key, note in plan.notes.items():
-            self._note(key, note)
-        for number in plan.destroyed_messages:
-            self.writes.append(Delete(MESSAGE, number))
-        self.writes += plan.erasures
-        self._tallies()
-        self._anchor()
-
-    def _anchor(self) -> None:
-        """Remember how the view shows what is deferred; what is changed at once is no longer."""
-        known = self._state.deferred_changes()
-        self.anchors = plan_deferred_changes(self._plan, known)
-        gone = sum(anchor is None for anchor in self.anchors.values())
-        self.anchors_left = len(known.keys() | self.anchors.keys()) - gone if known or self.anchors else 0
-        for key, anchor in self.anchors.items():
-            self.writes.append(Delete(ANCHOR, key) if anchor is None else Put(ANCHOR, key, encode_record(key, anchor)))
-
-    def _note(self, key: int, note: NoteRecord) -> None:
-        old = self._state.note(key)
-        if is_undone(key):
-            self.touched.append(Touched(NOTE_CODE, key, None if old is None else encode_record(key, old)))
-        self.writes.append(Put(NOTE, key, encode_record(key, note)))
-
-    def _segment(self, number: int, segment: SegmentRecord) -> None:
-        old = self._state.segment(number)
-        before = None if old is None else encode_record(number, old)
-        self.touched.append(Touched(SEGMENT_CODE, number, before))
-        self.writes.append(Put(SEGMENT, number, encode_record(number, segment)))
-
-    def _page(self, key: int, page: PageRecord | Gone) -> None:
-        old = self._plan.stored_page(key)
-        if old is None:
-            self._new_page(key, page)
-            return
-        group, order = place_of(page)
-        place = place_of(old)
-        if self._plan.omits_previous:
-            self.touched.append(Touched(PAGE_CODE, key))
-        else:
-            before = encode_record(key, old if isinstance(old, Gone) else old.header)
-            self.touched.append(Touched(PAGE_CODE, key, before, *place))
-        value = encode_record(key, page if isinstance(page, Gone) else page.header)
-        if place == (group, order):
-            self.writes.append(Patch(PAGE, key, value))
-        else:
-            self.writes.append(Put(PAGE, key, value, group, order))
-            self.moved = True
-            self._tally(old, -1)
-            self._tally(page, +1)
-        self._pin(key, old, page)
-
-    def _new_page(self, key: int, page: PageRecord | Gone) -> None:
-        self.touched.append(Touched(PAGE_CODE, key))
-        if isinstance(page, Gone):
-            self.writes.append(Put(PAGE, key, encode_record(key, page)))
-            return
-        header = page.header
-        self.writes.append(Put(PAGE, key, encode_record(key, header), page.group, page.rank))
-        self._tally(page, +1)
-        if header.pinned:
-            self._pin(key, None, page)
-
-    def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
-        if isinstance(page, PageRecord) and page.parent is not None:
-            self._deltas[page.parent] = self._deltas.get(page.parent, 0) + (0 if page.is_cold else by)
-            if by > 0:
-                self._last[page.parent] = max(page.rank, self._last.get(page.parent, b""))
-
-    def _tallies(self) -> None:
-        for key, delta in self._deltas.items():
-            known = self._state.folder(key)
-            count = known.children + delta
-            last = max(known.last or b"", self._last.get(key, b"")) or None
-            self.folders[key] = Folder(count, last)
-            if key == self.tally_of:
-                self.tally = count
-            elif delta and len(self._deltas) == 1:  # the folder at work from now on
-                if self.tally_of >= 0:
-                    self._write_tally(self.tally_of, self.tally)
-                self.tally_of, self.tally = key, count
-            elif delta:
-                self._write_tally(key, count)
-
-    def _write_tally(self, key: int, count: int) -> None:
-        self.writes.append(Put(TALLY, key, encode_record(key, count)) if count else Delete(TALLY, key))
-
-    def _pin(self, key: int, old: PageRecord | Gone | None, page: PageRecord | Gone) -> None:
-        was = isinstance(old, PageRecord) and old.header.pinned
-        now = isinstance(page, PageRecord) and page.header.pinned
-        if was is not now:
-            self.pins[key] = now
-            self.writes.append(Put(PIN, key, b"") if now else Delete(PIN, key))

@@ -1,4 +1,4 @@
-"""What follows from the messages of one exchange: its name, its size, and the calls that wait for a result."""
+"""Exchanges: the header fields that are derived from the messages of one exchange."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,13 +14,13 @@ FORMS: Final[Mapping[Role, Form]] = {
     "system": Form.SYSTEM,
     "tool": Form.TOOL,
 }
-"""The form of an exchange by the role that opens it."""
+"""The form of an exchange by the role of its first message."""
 
-_LABEL_BYTES = 32  # an exchange's name is copied with every fork: a few words are enough
+_NAME_BYTES = 32  # every fork copies the name of an exchange: a few words are enough
 
 
 def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
-    """The header fields that follow from the messages of an exchange."""
+    """Return the header fields that are derived from the messages of an exchange."""
     messages = [plan.message(number).message for number in numbers]
     pending = [call.id for message in messages for call in message.tool_calls]
     for message in messages:
@@ -35,19 +35,19 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
 
 
 def exchange_name(message: Message) -> str:
-    """A few words that tell an exchange from others."""
-    words = _plain(message.text) or _plain(", ".join(call.name for call in message.tool_calls))
+    """Return a few words that distinguish an exchange from others."""
+    words = _first_words(message.text) or _first_words(", ".join(call.name for call in message.tool_calls))
     if not words and isinstance(message.content, list):
-        words = _plain(", ".join(str(part.get("type")) for part in message.content))
+        words = _first_words(", ".join(str(part.get("type")) for part in message.content))
     data = (words or message.role).encode()
-    if len(data) <= _LABEL_BYTES:
+    if len(data) <= _NAME_BYTES:
         return words or message.role
-    most = len(data[: _LABEL_BYTES - 3].decode(errors="ignore"))
+    most = len(data[: _NAME_BYTES - 3].decode(errors="ignore"))
     return (clipped(words, most) or words[:most]) + "…"
 
 
-def _plain(text: str) -> str:
-    """The first words of a text, without line breaks and control characters."""
-    most = 2 * _LABEL_BYTES
+def _first_words(text: str) -> str:
+    """Return the first words of a text, without line breaks and control characters."""
+    most = 2 * _NAME_BYTES
     start = " ".join((clipped(text, most) or text[:most]).split())
     return start if start.isprintable() else in_one_line(start)

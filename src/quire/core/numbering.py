@@ -1,27 +1,29 @@
-"""Message indices: the numbers in order of arrival, without those that a cleanup took.
+"""Numbering: message indices, and the ranks that order siblings.
 
-Order among siblings as byte strings that sort: appending and inserting never touch a neighbour.
+A message has a number, which never changes. Its index is its position among the numbers that a cleanup left.
 
-Appending takes the next number after the last rank, in six bytes; inserting takes a midpoint, which grows by about a
-byte per eight inserts at one spot. `between` returns None when there is no room left worth having: the caller then
-spreads the crowded ones anew with `spread`, between neighbours that keep their ranks.
+A rank is a byte string; siblings sort by it, so appending and inserting never change a neighbour. Appending takes the
+next six-byte number after the last rank. Inserting takes a midpoint, which grows by about a byte per eight inserts at
+one place. `rank_between` returns None when there is no room; the caller then gives the crowded siblings new ranks with
+`spread_ranks`, between neighbours that keep theirs.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 Gap = tuple[int, int]
-"""A run of numbers that are no more: the first and the last."""
+"""A run of deleted numbers: the first and the last."""
 
 
 class Numbering:
-    """From the number a message arrived under, which never changes, to the index a user knows it by, and back."""
+    """The mapping between message numbers and message indices."""
 
     def __init__(self, gaps: Sequence[Gap] = (), end: int = 0) -> None:
         self.end = end
         self._firsts = [first for first, _ in gaps]
         self._lasts = [last for _, last in gaps]
-        self._before: list[int] = []  # how many numbers are gone before each gap
+        self._before: list[int] = []  # how many numbers are deleted before each gap
         gone = 0
         for first, last in gaps:
             self._before.append(gone)
@@ -30,16 +32,15 @@ class Numbering:
         self.length = end - gone
 
     def ending_at(self, end: int) -> "Numbering":
-        """The same gaps up to another end; shares what it knows of them."""
+        """Return the same gaps with another end."""
         if end == self.end:
             return self
-        other = object.__new__(Numbering)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.end, other.length = end, end - self._gone
         return other
 
     def index(self, number: int) -> int | None:
-        """The index of a message, or None if it is no more."""
+        """Return the index of a message, or None if it was deleted."""
         place = bisect_right(self._firsts, number) - 1
         if place < 0:
             return number
@@ -47,9 +48,9 @@ class Numbering:
         return None if number <= last else number - self._before[place] - (last - first + 1)
 
     def number(self, index: int) -> int:
-        """The number of the message with this index."""
+        """Return the number of the message with this index."""
         low, high = 0, len(self._firsts)
-        while low < high:  # the gaps before which fewer than `index` messages are left
+        while low < high:  # find the gaps with fewer than `index` messages before them
             middle = (low + high) // 2
             if self._firsts[middle] - self._before[middle] <= index:
                 low = middle + 1
@@ -58,7 +59,7 @@ class Numbering:
         return index if low == 0 else index + self._before[low - 1] + self._lasts[low - 1] - self._firsts[low - 1] + 1
 
     def numbers(self) -> Iterator[int]:
-        """All numbers that are left, in order."""
+        """Yield all numbers that are left, in order."""
         start = 0
         for first, last in zip(self._firsts, self._lasts, strict=True):
             yield from range(start, first)
@@ -67,7 +68,7 @@ class Numbering:
 
 
 def merge_gaps(gaps: Sequence[Gap], gone: Sequence[int]) -> tuple[Gap, ...]:
-    """The gaps with further numbers taken out."""
+    """Return the gaps with further numbers deleted."""
     runs = sorted([*gaps, *((number, number) for number in gone)])
     merged: list[Gap] = []
     for first, last in runs:
@@ -78,18 +79,20 @@ def merge_gaps(gaps: Sequence[Gap], gone: Sequence[int]) -> tuple[Gap, ...]:
     return tuple(merged)
 
 
+# Ranks
+
 WIDTH = 6
 MAX_LENGTH = 64
 CROWDED = 16
-"""A rank longer than this is one of many inserted at one spot."""
+"""A longer rank is one of many inserted at one place."""
 END = b"\xff" * (WIDTH + 1)
-"""After every rank that appending gives."""
+"""Sorts after every rank of an append."""
 _START = 1 << (8 * WIDTH - 1)
 _END = (1 << (8 * WIDTH)) - 1
 
 
 def rank_after(last: bytes | None) -> bytes | None:
-    """The rank that appends after `last` (None: the first of all), or None if the numbers are used up."""
+    """Return the rank after `last` (None: the first rank), or None if all numbers are used."""
     if last is None:
         return _START.to_bytes(WIDTH)
     number = int.from_bytes(last[:WIDTH].ljust(WIDTH, b"\0")) + 1
@@ -97,7 +100,7 @@ def rank_after(last: bytes | None) -> bytes | None:
 
 
 def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
-    """A rank strictly between two neighbours (None: no neighbour on that side), or None if there is no room."""
+    """Return a rank between two neighbours (None: no neighbour on that side), or None if there is no room."""
     if high is None:
         return rank_after(low)
     low = low or b""
@@ -105,7 +108,7 @@ def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
         return None
     rank = bytearray()
     position = 0
-    bounded = True  # whether `high` still limits the byte at this position
+    bounded = True  # True while `high` limits the byte at this position
     while len(rank) < MAX_LENGTH:
         if bounded and position >= len(high):  # `high` is `low` and zeros: nothing fits between
             return None
@@ -121,7 +124,7 @@ def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
 
 
 def spread_ranks(low: bytes | None, high: bytes, count: int) -> list[bytes]:
-    """So many ranks, evenly spread between two neighbours."""
+    """Return `count` ranks, evenly spread between two neighbours."""
     low = low or b""
     width = max(len(low), len(high)) + 1 + (count.bit_length() + 7) // 8
     first, last = (int.from_bytes(rank.ljust(width, b"\0")) for rank in (low, high))
@@ -129,6 +132,6 @@ def spread_ranks(low: bytes | None, high: bytes, count: int) -> list[bytes]:
 
 
 def initial_ranks(count: int) -> Iterator[bytes]:
-    """Fresh ranks for `count` siblings, in order."""
+    """Yield the first ranks for `count` siblings, in order."""
     for offset in range(count):
         yield (_START + offset).to_bytes(WIDTH)

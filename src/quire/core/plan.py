@@ -1,7 +1,7 @@
-"""A plan: the changes one operation intends, readable as if they were already made.
+"""Plan: the changes of one operation, readable as if they were already made.
 
-Planning reads through to the state and writes nothing. Committing a plan is the engine's work; a plan that is never
-committed leaves no trace, which is how a failed operation changes nothing.
+Planning reads the state and writes nothing. The engine commits a plan. A plan that is never committed changes nothing,
+so a failed operation leaves no trace.
 """
 
 from collections import deque
@@ -30,18 +30,18 @@ from quire.core.records import (
     page_line,
     segment_number,
 )
-from quire.core.state import State
+from quire.core.state import State, numbers_used_up
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
 from quire.model.tokens import TokenCounter
 from quire.storage.base import Write
 
-_MOST_CALLERS = 64  # some models use the same few call ids over and over; older exchanges are not asked for again
+_MAX_CALLERS = 64  # some models repeat a few call ids; only the newest exchanges are remembered
 
 
 class Plan(Reader):
-    """The changes of one operation over a state. `seq` is the journal entry it would become."""
+    """The changes of one operation over a state. `seq` is the seq of the journal entry that it would become."""
 
     def __init__(self, state: State, *, actor: str, now: int, counter: TokenCounter) -> None:
         self.state = state
@@ -51,24 +51,24 @@ class Plan(Reader):
         self.bodies: dict[int, str] = {}
         self.messages: dict[int, MessageRecord] = {}
         self.destroyed_messages: set[int] = set()
-        """Numbers of messages that are no more after this plan."""
+        """Numbers of the messages that this plan deletes."""
         self.erasures: list[Write] = []
-        """What a purge writes into records that no other operation changes."""
+        """Further writes of a purge."""
         self.omits_previous = False
-        """Whether the entry of this plan does not remember what pages were before it."""
+        """True if the journal entry does not store the previous versions of pages."""
         self.calls: dict[int, tuple[int, ...]] = {}
         self.notes: dict[int, NoteRecord] = {}
         self.horizon = state.head.horizon
         self.is_deferred = False
-        """Whether the view goes on showing the pages as they were, until the next fold."""
+        """True if the view shows the changed pages unchanged until the next fold."""
         self.opened_pages: set[int] = set()
         """Pages that the view shows after the newest message until then."""
         self.applies_deferred = False
-        """Whether everything that was deferred takes its place."""
+        """True if all deferred changes become visible."""
         self._waiting: int | None = None
-        self._followed = False
+        self._waiting_is_set = False
         self.new_keys: set[int] = set()
-        """Keys taken from a counter: nothing is stored under them, so nobody need look."""
+        """Keys taken from a counter. Nothing is stored under them, so they are never read."""
         self._actors = state.head.actors
         self._counter = counter
         self._pages: dict[int, PageRecord | Gone] = {}
@@ -88,21 +88,21 @@ class Plan(Reader):
 
     @property
     def actors(self) -> tuple[str, ...]:
-        """Everyone who ever wrote here; a header's author is a position in it."""
+        """All actors that ever wrote here. A header's author is an index into it."""
         return self._actors
 
     @property
     def pages(self) -> Mapping[int, PageRecord | Gone]:
-        """The pages this plan writes."""
+        """The pages that this plan writes."""
         return self._pages
 
     @property
     def segments(self) -> Mapping[int, SegmentRecord]:
-        """The segments this plan writes."""
+        """The segments that this plan writes."""
         return self._segments
 
     def index(self, key: int) -> PageIndex:
-        """The index of a page; a folder that is only imagined goes by the first and the last page below it."""
+        """Return the index of a page. A folder of a preview is named by the first and the last page below it."""
         if self.is_preview and key in self.new_keys:
             page = self._pages.get(key)
             if isinstance(page, PageRecord):
@@ -112,7 +112,7 @@ class Plan(Reader):
         return super().index(key)
 
     def _outermost(self, page: PageRecord, *, reverse: bool) -> int | None:
-        """The first leaf below a folder, or the last; what lies between is not read."""
+        """Return the first (or last) leaf below a folder without reading those between."""
         if not page.header.folder:
             return page.key
         found = (self._outermost(child, reverse=reverse) for child in self.members(page.key, reverse=reverse))
@@ -135,7 +135,7 @@ class Plan(Reader):
         return self._pages.get(key) or self.stored_page(key)
 
     def stored_page(self, key: int) -> PageRecord | Gone | None:
-        """The page as it was before this plan."""
+        """Return the page as it was before this plan."""
         return None if key in self.new_keys else self.state.page(key)
 
     def members(
@@ -151,7 +151,7 @@ class Plan(Reader):
             place = after
             mine = [page for page in mine if (slot_of(page) < place if reverse else slot_of(page) > place)]
         mine.sort(key=slot_of, reverse=reverse)
-        planned, turns = len(self._turns), self._turns  # what is planned from here on does not change this walk
+        planned, turns = len(self._turns), self._turns  # pages planned later do not change this iteration
         others = (page for page in theirs if turns.get(page.key, planned) >= planned)
         yield from merge(mine, others, key=slot_of, reverse=reverse) if mine else others
 
@@ -163,7 +163,7 @@ class Plan(Reader):
         return self.state.body(key) if planned is None else planned
 
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
-        """All pages of a segment, or of the context, planned or stored."""
+        """Yield all pages of a segment, or of the context, planned or stored."""
         planned = dict(self._pages)
         for page in planned.values():
             if isinstance(page, PageRecord) and number in (None, segment_number(page.key)):
@@ -198,13 +198,13 @@ class Plan(Reader):
         return self.state.numbering().ending_at(self.next_message)
 
     def waiting_exchange(self) -> int | None:
-        """The key of the exchange that waits for results, as far as arrivals go."""
-        return self._waiting if self._followed else self.state.waiting_exchange()
+        """Return the key of the exchange that waits for results, as far as arrivals are concerned."""
+        return self._waiting if self._waiting_is_set else self.state.waiting_exchange()
 
     def wait_for(self, page: int | None) -> None:
-        """Note which exchange waits now."""
+        """Set the exchange that waits for results."""
         self._waiting = page
-        self._followed = True
+        self._waiting_is_set = True
 
     def callers(self, key: int) -> tuple[int, ...]:
         found = self.calls.get(key)
@@ -213,33 +213,33 @@ class Plan(Reader):
     # Writing, into the plan only
 
     def add_message(self, page: int, message: Message) -> int:
-        """Store a message for the page with this key; its number."""
+        """Add a message for the page with this key; return its number."""
         number = self.next_message
         self.messages[number] = MessageRecord(page, self.seq, message)
         return number
 
     def add_caller(self, call_id: str, page: int) -> None:
-        """Let the exchange on a page be found by the id of a call it makes."""
+        """Make an exchange findable by the id of a call that it makes."""
         key = call_key(call_id)
-        self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-_MOST_CALLERS:]
+        self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-_MAX_CALLERS:]
 
     def put_note(self, key: int, **fields: Any) -> None:
-        """Write a fact about the whole context."""
+        """Write a note about the whole context."""
         self.notes[key] = NoteRecord(self.seq, **fields)
 
     def change(self, record: PageRecord, **fields: Any) -> PageRecord:
-        """Give a page other header fields; what is already so is no change."""
+        """Change header fields of a page. Equal values are no change."""
         header = record.header
         for field, value in fields.items():
             if getattr(header, field) != value:
                 if header.line_tokens:
-                    fields = self._with_its_line(record, fields)
+                    fields = self._with_line_tokens(record, fields)
                 changed = PageRecord(record.key, record.parent, record.rank, self._stamp(header, fields))
                 return self._write(changed)
         return record
 
     def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
-        """Give a page another place, and perhaps other header fields with it."""
+        """Move a page to another place, optionally with other header fields."""
         self._last[parent] = max(rank, self._last.get(parent, b""))
         return self._write(PageRecord(record.key, parent, rank, self._stamp(record.header, fields)))
 
@@ -255,14 +255,14 @@ class Plan(Reader):
         return record
 
     def remove(self, key: int, moved_to: int = -1, *, purged: bool = False) -> None:
-        """Leave a `Gone` where the page was."""
+        """Replace a page by a `Gone`."""
         old = self.page(key)
         if isinstance(old, PageRecord) and old.header.pinned:
             self._pins[key] = False
         self._set(key, Gone(self.seq, moved_to, purged))
 
     def restore(self, record: PageRecord) -> PageRecord:
-        """Write a page as it was in an earlier state; only its seq and time are new."""
+        """Write a page as it was in an earlier state, with a new seq and time."""
         return self._write(PageRecord(record.key, record.parent, record.rank, self._stamp(record.header, {})))
 
     def put_segment(self, number: int, segment: SegmentRecord) -> None:
@@ -270,7 +270,7 @@ class Plan(Reader):
         self._segments[number] = replace(segment, seq=self.seq)
 
     def discard_page_changes(self) -> None:
-        """Drop every change of a page: the plan is as if nothing had been planned for them."""
+        """Drop all planned changes of pages."""
         for index in (self._pages, self._groups, self._turns):
             index.clear()
         self._pins.clear()
@@ -279,7 +279,7 @@ class Plan(Reader):
         self.applies_deferred = False
 
     def next_position(self) -> int:
-        """A place in the display order after every segment that was ever added."""
+        """Return a display position after every segment ever added."""
         self._added += 1
         return self.seq * MAX_SEGMENTS + self._added
 
@@ -287,28 +287,28 @@ class Plan(Reader):
         """Take a number for a segment id that was never used."""
         counters = self._own_counters()
         if len(counters) >= MAX_SEGMENTS:
-            raise InvalidOperation(f"This context has had {MAX_SEGMENTS:,} segments, its limit: use an existing one.")
+            raise InvalidOperation(f"A context has at most {MAX_SEGMENTS:,} segments in its life; use an existing one.")
         counters.append(Counter(segment_id, 1))
         return len(counters) - 1
 
     def next_key(self, number: int) -> int:
-        """Take the next page number of a segment; the key of the page to be."""
+        """Take the next page number of a segment; return the key of the new page."""
         segment_id, number_next = self.counters[number].segment, self.counters[number].next
         if number_next > MAX_NUMBER:
-            raise InvalidOperation(f"Segment {segment_id!r} has used up its page numbers: use another segment.")
+            raise numbers_used_up(segment_id)
         self._own_counters()[number] = Counter(segment_id, number_next + 1)
         key = page_key(number, number_next)
         self.new_keys.add(key)
         return key
 
     def use_number(self, number: int, page_number: int) -> None:
-        """Note a page number given by the caller, so that the counter stays above it."""
+        """Register a page number that the caller chose, so that the counter stays above it."""
         counter = self.counters[number]
         if page_number >= counter.next:
             self._own_counters()[number] = Counter(counter.segment, page_number + 1)
 
     def add_body(self, text: str) -> int:
-        """Add a body; its key, or 0 for the empty one."""
+        """Add a body; return its key, or 0 for the empty text."""
         if not text:
             return 0
         key = self.state.head.next_body + len(self.bodies)
@@ -316,39 +316,38 @@ class Plan(Reader):
         return key
 
     def author(self, name: str | None = None) -> int:
-        """The number of an actor, the plan's own by default."""
+        """Return the number of an actor, by default of the plan's own."""
         actor = self.actor if name is None else name
         if actor not in self._actors:
             self._actors = (*self._actors, actor)
         return self._actors.index(actor)
 
     def origin(self) -> Origin:
-        """What the header of a new page says of how it came about."""
+        """Return the header fields for the origin of a new page."""
         return {"author": self.author(), "created": self.now, "age": 0, "born": self.seq, "seq": self.seq}
 
     def count(self, text: str) -> int:
-        """The tokens of a text."""
+        """Return the number of tokens of a text."""
         tokens = self._counter.count(text) if text else 0
         if type(tokens) is not int or tokens < 0:
-            raise InvalidValue(f"The token counter gave {short_repr(tokens)}; a whole number from 0 is needed.")
+            raise InvalidValue(f"The token counter returned {short_repr(tokens)}; a whole number from 0 is needed.")
         return tokens
 
     # The view
 
     def defer(self, *opened: int) -> None:
-        """Let what this plan changes take its place in the view at the next fold; pages that are `opened` are shown
-        after the newest message until then."""
+        """Show the changes of this plan only after the next fold. `opened` pages are shown after the newest message."""
         self.is_deferred = True
         self.opened_pages.update(opened)
 
     def apply_deferred(self) -> None:
-        """Let everything that was deferred take its place."""
+        """Make all deferred changes visible."""
         self.applies_deferred = bool(self.state.deferred_changes())
 
-    # Places
+    # Ranks
 
     def append_rank(self, folder: int) -> bytes:
-        """The rank after all children a folder has or had."""
+        """Return the rank after all children that a folder has or had."""
         planned, known = self._last.get(folder), self.state.folder(folder).last
         rank = ranks.rank_after(max(planned or b"", known or b"") or None)
         if rank is None:
@@ -356,7 +355,7 @@ class Plan(Reader):
         return rank
 
     def rank_before(self, folder: int, sibling: int) -> bytes:
-        """The rank directly before a child of the folder, after cold pages that would return before it."""
+        """Return the rank directly before a child of the folder, after cold pages that would return before it."""
         for _ in range(2):
             high = self.require_referenced(sibling, folder)
             low = next(self._all_members(folder, after=slot_of(high), reverse=True), None)
@@ -364,12 +363,12 @@ class Plan(Reader):
             if rank is not None:
                 return rank
             self._spread(folder, high)
-        raise InvalidOperation(f"No room before {self.index(sibling)!r}: move it, then try again.")
+        raise InvalidOperation(f"There is no room before {self.index(sibling)!r}; move that page, then try again.")
 
     def free_rank(self, folder: int, wanted: Slot, leaving: Container[int] = ()) -> bytes:
-        """The wanted rank if no child has it, else one that keeps the order of ranks and keys.
+        """Return the wanted rank if no child has it, else one that keeps the order of ranks and keys.
 
-        `leaving` are children whose places this plan is about to give back, so they are in nobody's way.
+        `leaving` are children that this plan moves away; their ranks are free.
         """
         rank = wanted[0]
         same = takewhile(lambda page: page.rank == rank, self.state.members(folder, after=(rank, -1)))
@@ -379,12 +378,12 @@ class Plan(Reader):
         return self.append_rank(folder) if following is None else self.rank_before(folder, following.key)
 
     def _all_members(self, folder: int, *, after: Slot, reverse: bool) -> Iterator[PageRecord]:
-        """The children of a folder in order, cold ones at the places they would return to."""
+        """Yield the children of a folder in order, with cold ones at the places they would return to."""
         both = (self.members(folder, after=after, reverse=reverse, cold=cold) for cold in (False, True))
         return merge(*both, key=slot_of, reverse=reverse)
 
     def _spread(self, folder: int, around: PageRecord) -> None:
-        """Give the crowded children around a spot fresh ranks in the same order; all others keep theirs."""
+        """Give the crowded children around a place fresh ranks in the same order; all others keep theirs."""
         crowd: deque[PageRecord] = deque()
         low: bytes | None = None
         for page in self._all_members(folder, after=slot_of(around), reverse=True):
@@ -413,7 +412,7 @@ class Plan(Reader):
         return record
 
     def _set(self, key: int, page: PageRecord | Gone) -> None:
-        """Write a page into the plan, and note in which folder it stands."""
+        """Write a page into the plan and update the planned children of its folder."""
         old = self._pages.get(key)
         if isinstance(old, PageRecord) and old.parent is not None:
             self._groups[old.parent, old.is_cold].pop(key, None)
@@ -422,8 +421,8 @@ class Plan(Reader):
         if isinstance(page, PageRecord) and page.parent is not None:
             self._groups.setdefault((page.parent, page.is_cold), {})[key] = None
 
-    def _with_its_line(self, record: PageRecord, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields, and what the line of a folded page takes if they change what stands in it."""
+    def _with_line_tokens(self, record: PageRecord, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with the tokens of a folded page's line, if they change the text of that line."""
         if "line_tokens" in fields or fields.keys().isdisjoint(("name", "description", "tokens")):
             return fields
         line = page_line(self.index(record.key), replace(record.header, **fields))

@@ -1,6 +1,6 @@
-"""Reading the tree: what follows from pages and their places, for anything that can look both up.
+"""Reader: what can be derived from pages, segments and messages, for any source of them.
 
-`State` reads what is stored, `Plan` reads what would be after its changes; both are readers, so a rule is written once.
+`State` reads what is stored. `Plan` reads what its changes would give. Both are readers, so each rule is written once.
 """
 
 from abc import ABC, abstractmethod
@@ -30,17 +30,17 @@ Slot = tuple[bytes, int]
 
 
 def slot_of(record: PageRecord) -> Slot:
-    """The record's place among its siblings."""
+    """Return the record's place among its siblings."""
     return record.rank, record.key
 
 
 class Reader(ABC):
-    """A view of one context's pages and segments."""
+    """The pages, segments and messages of one context."""
 
     removal_hints: tuple[Hint, ...] = (Hint("undo", arguments="entry", purpose="with the entry that removed it"),)
     """The calls that bring a removed page back."""
     is_preview = False
-    """Whether some of its pages are only looked at and never made."""
+    """True if some pages exist only for a preview and are never stored."""
 
     @property
     @abstractmethod
@@ -49,67 +49,67 @@ class Reader(ABC):
 
     @abstractmethod
     def number_of(self, segment_id: str) -> int | None:
-        """The number of a segment id ever used, or None."""
+        """Return the number of a segment id that was ever used, or None."""
 
     @abstractmethod
     def segment(self, number: int) -> SegmentRecord | None:
-        """A segment, gone ones included, or None."""
+        """Return a segment, removed ones included, or None."""
 
     @abstractmethod
     def page(self, key: int) -> PageRecord | Gone | None:
-        """A page, what is left of it, or None if the key was never used."""
+        """Return a page, the `Gone` of a removed page, or None if the key was never used."""
 
     @abstractmethod
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
-        """The children of a folder in order, or with `cold` those that were archived cold out of it."""
+        """Yield the children of a folder in order, or with `cold` the pages that were archived cold from it."""
 
     @abstractmethod
     def pinned_below(self, key: int) -> bool:
-        """Whether a pinned page lies anywhere below this one."""
+        """Return True if any page below this one is pinned."""
 
     @property
     @abstractmethod
     def next_message(self) -> int:
-        """The number that the next message would arrive under."""
+        """The number of the next message."""
 
     @abstractmethod
     def message(self, number: int) -> MessageRecord:
-        """A message as it arrived. Raises `Corrupt` if it is missing."""
+        """Return a message. Raises `Corrupt` if it is missing."""
 
     def prefetch(self, numbers: Sequence[int]) -> None:
-        """Hear that these messages will be asked for soon, and perhaps read them in one go."""
+        """Announce that these messages are read soon, so that they can be loaded together."""
         return
 
     @abstractmethod
     def body(self, key: int) -> str:
-        """The text of a body; 0 is the empty one. Raises `Corrupt` if it is missing."""
+        """Return the text of a body; key 0 is the empty text. Raises `Corrupt` if it is missing."""
 
     @abstractmethod
     def note(self, key: int) -> NoteRecord | None:
-        """A fact about the whole context, or None."""
+        """Return a note about the whole context, or None."""
 
     @abstractmethod
     def callers(self, key: int) -> tuple[int, ...]:
-        """The pages whose exchanges made a call with an id of this hash, oldest first."""
+        """Return the keys of the exchanges that made a call with an id of this hash, oldest first."""
 
     @abstractmethod
     def damage_error(self, text: str) -> QuireError:
-        """The error for pages that do not fit together: `Corrupt`, or `Conflict` if another writer moved on."""
+        """Return the error for inconsistent records: `Corrupt`, or `Conflict` if another writer committed since."""
 
     def index(self, key: int) -> PageIndex:
-        """The index of a page key."""
+        """Return the index of a page key."""
         return format_index(self.counters[segment_number(key)].segment, page_number(key))
 
     def live_segments(self) -> list[tuple[int, SegmentRecord]]:
-        """The segments in display order, with their numbers."""
+        """Return the segments in display order, with their numbers."""
         found = ((number, self.segment(number)) for number in range(len(self.counters)))
         live = [(number, segment) for number, segment in found if segment and not segment.gone]
         return sorted(live, key=lambda item: item[1].position)
 
     def require_segment(self, segment_id: object) -> int:
-        """The number of a segment that exists. Raises `NoSuchSegment`."""
+        """Return the number of an existing segment. Raises `NoSuchSegment`."""
         number = self.number_of(segment_id) if isinstance(segment_id, str) else None
         segment = None if number is None else self.segment(number)
         if number is None or segment is None or segment.gone:
@@ -118,17 +118,17 @@ class Reader(ABC):
         return number
 
     def conversation(self) -> int | None:
-        """The number of the conversation: the first USER segment."""
+        """Return the number of the conversation: the first USER segment."""
         return next((n for n, segment in self.live_segments() if segment.type is SegmentType.USER), None)
 
     def key_of(self, index: object) -> int | None:
-        """The key a canonical index stands for, whether or not a page is there; None for any other spelling."""
+        """Return the key of a canonical index, whether or not the page exists; None for any other spelling."""
         parts = parse_index(index)
         number = self.number_of(parts.segment) if parts else None
         return None if parts is None or number is None else page_key(number, parts.number)
 
     def require_page(self, index: object) -> PageRecord:
-        """The page with this index. Raises `NoSuchPage`, which names the new index of a page that moved."""
+        """Return the page with this index. Raises `NoSuchPage`, with the new index of a page that moved."""
         key = self.key_of(index)
         found = None if key is None else self.page(key)
         if isinstance(found, PageRecord):
@@ -136,7 +136,7 @@ class Reader(ABC):
         if found is not None and found.moved_to >= 0:
             raise NoSuchPage(index, moved_to=self.index(self.current_key(found.moved_to)))
         if found is not None and found.purged:
-            raise NoSuchPage(index, "It was purged: nothing of it is left.")
+            raise NoSuchPage(index, "It was purged; nothing of it is left.")
         if found is not None:
             raise NoSuchPage(index, "It was removed.", *self.removal_hints)
         first, span, _ = index.partition("…") if isinstance(index, str) else ("", "", "")
@@ -145,7 +145,7 @@ class Reader(ABC):
         raise NoSuchPage(index, suggestion=self._similar_index(index))
 
     def require_referenced(self, key: int, wanted_by: int) -> PageRecord:
-        """A page that another one refers to. Raises `Corrupt` (or `Conflict`) if it is not there."""
+        """Return a page that another one refers to. Raises `Corrupt` (or `Conflict`) if it does not exist."""
         found = self.page(key)
         if not isinstance(found, PageRecord):
             raise self.damage_error(
@@ -154,7 +154,7 @@ class Reader(ABC):
         return found
 
     def ancestors(self, record: PageRecord) -> Iterator[PageRecord]:
-        """The folders above an attached page, nearest first; a cold page's home is not above it."""
+        """Yield the folders above a page, nearest first. A cold page has none."""
         above = self.parent_of(record)
         steps = 0
         while above is not None:
@@ -165,13 +165,13 @@ class Reader(ABC):
             above = self.parent_of(above)
 
     def parent_of(self, record: PageRecord) -> PageRecord | None:
-        """The folder an attached page stands in; None for a root and for a cold page."""
+        """Return the folder of a page; None for a root and for a cold page."""
         if record.parent is None or record.header.lifecycle is Lifecycle.COLD_ARCHIVED:
             return None
         return self.require_referenced(record.parent, record.key)
 
     def effective_lifecycle(self, record: PageRecord) -> Lifecycle:
-        """The page's lifecycle as its ancestors leave it."""
+        """Return the page's lifecycle with that of its ancestors applied."""
         active = record.header.lifecycle is Lifecycle.ACTIVE
         top = record
         for top in self.ancestors(record):
@@ -182,19 +182,19 @@ class Reader(ABC):
         return Lifecycle.ACTIVE if active else Lifecycle.HOT_ARCHIVED
 
     def cold_top(self, record: PageRecord) -> PageRecord | None:
-        """The page whose archiving made this one cold: itself or an ancestor; None if it is not cold."""
+        """Return the page whose archiving made this one cold: itself or an ancestor; None if it is not cold."""
         *_, top = record, *self.ancestors(record)
         return top if top.is_cold else None
 
     def home_of(self, record: PageRecord) -> int:
-        """The folder a cold page returns to: its old one if that is still in the tree, else its segment's root."""
+        """Return the folder a cold page returns to: its old one if that is in the tree, else its segment's root."""
         home = None if record.parent is None else self.page(record.parent)
         if isinstance(home, PageRecord) and home.header.folder and self.cold_top(home) is None:
             return home.key
         return page_key(segment_number(record.key), 0)
 
     def subtree(self, record: PageRecord) -> Iterator[tuple[int, PageRecord]]:
-        """The page and all attached below it, parents first, each with its depth. Streams."""
+        """Yield a page and the pages below it, parents first, each with its depth."""
         yield 0, record
         stack = [self.members(record.key)] if record.header.folder else []
         while stack:
@@ -207,7 +207,7 @@ class Reader(ABC):
                 stack.append(self.members(child.key))
 
     def pages_after(self, record: PageRecord) -> Iterator[PageRecord]:
-        """The attached pages of its segment that stand after a page and all below it, in order. Streams."""
+        """Yield the pages of the segment that come after a page and its subtree, in order."""
         for place in (record, *self.ancestors(record)):
             if place.parent is not None:
                 for sibling in self.members(place.parent, after=slot_of(place)):
@@ -216,13 +216,13 @@ class Reader(ABC):
     # Messages
 
     def numbering(self) -> Numbering:
-        """From message numbers to indices and back."""
+        """Return the mapping between message numbers and indices."""
         gaps = self.note(GAPS)
         return Numbering(gaps.gaps if gaps else (), self.next_message)
 
     def message_index(self, number: int) -> int:
-        """The index of a message that was not destroyed."""
-        if self.note(GAPS) is None:  # the everyday case: no cleanup ever
+        """Return the index of a message that was not destroyed."""
+        if self.note(GAPS) is None:  # the usual case: no cleanup ever
             return number
         index = self.numbering().index(number)
         if index is None:
@@ -230,17 +230,17 @@ class Reader(ABC):
         return index
 
     def batches(self) -> tuple[Batch, ...]:
-        """The open batches after batch 0, outermost first."""
+        """Return the open batches after batch 0, outermost first."""
         found = self.note(BATCHES)
         return found.batches if found else ()
 
     def page_of(self, number: int) -> PageRecord | None:
-        """The page a message stands on now, marked or not; None if that page was removed."""
+        """Return the page of a message, marked or not; None if that page was removed."""
         found = self.page(self.current_key(self.message(number).page))
         return found if isinstance(found, PageRecord) else None
 
     def mark_of(self, number: int) -> Mark:
-        """Why a message is out of the conversation; NONE if it is not."""
+        """Return why a message is out of the conversation; `NONE` if it is in."""
         page = self.page_of(number)
         if page is None:
             return Mark.REMOVED
@@ -249,7 +249,7 @@ class Reader(ABC):
         return Mark.NONE if number in page.header.numbers else Mark.REPLACED
 
     def last_exchange(self) -> PageRecord | None:
-        """The newest user or assistant exchange, by its place in the conversation."""
+        """Return the newest user or assistant exchange, by its place in the conversation."""
         conversation = self.conversation()
         stack = [] if conversation is None else [self.members(page_key(conversation, 0), reverse=True)]
         while stack:
@@ -263,13 +263,13 @@ class Reader(ABC):
         return None
 
     def open_exchange(self) -> PageRecord | None:
-        """The exchange that waits for results: the newest one, if it has calls without one and was not closed."""
+        """Return the exchange that waits for results: the newest one, if it has open calls and was not closed."""
         last = self.last_exchange()
         return last if last is not None and last.header.pending and not last.header.closed else None
 
     def current_key(self, key: int) -> int:
-        """The key that a page which moved, perhaps several times, has now."""
-        for _ in range(1_000):  # moving back and forth leaves a chain, an undone move a pair
+        """Return the present key of a page that may have moved several times."""
+        for _ in range(1_000):  # moving back and forth leaves a chain; an undone move leaves a pair
             found = self.page(key)
             if not isinstance(found, Gone) or found.moved_to < 0:
                 break
@@ -288,7 +288,7 @@ class Reader(ABC):
 
 
 class ReaderProxy(Reader):
-    """A reader that sees what another one sees; a subclass sees some of it otherwise."""
+    """A reader that reads from another one. Subclasses change some of the answers."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""The records of one context, decoded as they are read. What is wrong with one is told by the name people know."""
+"""RecordReader: reads the records of one context and decodes them. Errors name the page instead of its key."""
 
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class RecordReader:
-    """Reads and decodes. Small records come from what a backend read along with the head, until the context moves."""
+    """Reads and decodes records. Small records come from what a backend read together with the head, if it did."""
 
     def __init__(self, storage: Storage, context: str, name_of: Callable[[int], str | None]) -> None:
         self._context = context
@@ -39,7 +39,7 @@ class RecordReader:
         self.read_from(storage)
 
     def read_from(self, storage: Storage, near: Reads | None = None) -> None:
-        """Go on with a storage, and with what was read along with its head, if anything was."""
+        """Read from this storage, and small records from `near`, which was read together with the head."""
         self._storage = storage
         self._near = storage if near is None else near
 
@@ -50,87 +50,85 @@ class RecordReader:
         return found
 
     def head(self, value: bytes) -> HeadRecord:
-        return self._decoded(decode_head, value)
+        return self._decode(decode_head, value)
 
     def segments(self, near: Reads) -> dict[int, SegmentRecord]:
-        """All segments by number."""
+        """Return all segments by number."""
         scanned = near.scan(self._context, SEGMENT)
-        return {record.key: self._decoded(decode_segment, record.key, record.value) for record in scanned}
+        return {record.key: self._decode(decode_segment, record.key, record.value) for record in scanned}
 
     def page(self, key: int) -> PageRecord | Gone | None:
         record = self._near.get(self._context, PAGE, key)
         return None if record is None else self._page(record)
 
     def members(self, group: int, after: Slot | None, *, reverse: bool) -> Iterator[PageRecord | Gone]:
-        """The pages of a group in their order. Streams."""
+        """Yield the pages of a group in order."""
         return map(self._page, self._near.members(self._context, PAGE, group, after=after, reverse=reverse))
 
     def pages(self, first: int, last: int) -> Iterator[PageRecord | Gone]:
-        """The pages with these keys, by key. Streams."""
+        """Yield the pages with these keys, by key."""
         return map(self._page, self._near.scan(self._context, PAGE, first, last))
 
     def pins(self) -> set[int]:
-        """The keys of all pinned pages."""
+        """Return the keys of all pinned pages."""
         return {record.key for record in self._near.scan(self._context, PIN)}
 
     def tally(self, key: int) -> int:
-        """A folder's number of children."""
+        """Return a folder's number of children."""
         record = self._near.get(self._context, TALLY, key)
-        return self._decoded(decode_tally, key, record.value) if record else 0
+        return self._decode(decode_tally, key, record.value) if record else 0
 
     def body(self, key: int) -> str | None:
         record = self._storage.get(self._context, BODY, key)
-        return None if record is None else self._decoded(decode_body, key, record.value)
+        return None if record is None else self._decode(decode_body, key, record.value)
 
     def message(self, number: int) -> tuple[MessageRecord, int] | None:
-        """A message and the bytes it takes."""
+        """Return a message and its size in bytes."""
         record = self._storage.get(self._context, MESSAGE, number)
         return None if record is None else (self._message(record), len(record.value))
 
     def messages(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord, int]]:
-        """Numbers, messages and the bytes they take, by number. Streams."""
+        """Yield numbers, messages and their sizes in bytes, by number."""
         for record in self._storage.scan(self._context, MESSAGE, start, stop):
             yield record.key, self._message(record), len(record.value)
 
     def notes(self, first: int, last: int) -> dict[int, NoteRecord]:
-        """The notes with these keys."""
+        """Return the notes with these keys."""
         return {record.key: self._note(record) for record in self._near.scan(self._context, NOTE, first, last)}
 
     def note(self, key: int) -> NoteRecord | None:
         record = self._near.get(self._context, NOTE, key)
         return None if record is None else self._note(record)
 
-    def anchors(self) -> dict[int, DeferredChange]:
-        """What an agent changed since the last fold, by page, in the order it was changed or opened."""
+    def deferred_changes(self) -> dict[int, DeferredChange]:
+        """Return the deferred changes by page, in the order in which the pages were changed or opened."""
         found = self._near.scan(self._context, ANCHOR)
-        anchors = [(record.key, self._decoded(decode_deferred_change, record.key, record.value)) for record in found]
-        return dict(sorted(anchors, key=lambda item: (item[1].seq, item[0])))
+        changes = [(record.key, self._decode(decode_deferred_change, record.key, record.value)) for record in found]
+        return dict(sorted(changes, key=lambda item: (item[1].seq, item[0])))
 
     def callers(self, key: int) -> tuple[int, ...]:
         record = self._storage.get(self._context, CALL, key)
-        return self._decoded(decode_call, key, record.value) if record else ()
+        return self._decode(decode_call, key, record.value) if record else ()
 
     def corrupt(self, text: str) -> Corrupt:
-        """The error for damage in this context."""
+        """Return the error for damage in this context."""
         return Corrupt(f"Context {short_repr(self._context)}: {text}")
 
     def _page(self, record: Record) -> PageRecord | Gone:
         try:
             return decode_page(record)
         except Corrupt as error:
-            text, name = str(error), self._name_of(record.key)
-            if name is not None:
-                text = text.replace(f"page record {record.key} ", f"page {name} ", 1)
-            raise self.corrupt(text) from error
+            name = self._name_of(record.key)
+            raise self.corrupt(str(error) if name is None else f"page {name} {error.fact}") from error
 
     def _message(self, record: Record) -> MessageRecord:
-        return self._decoded(decode_message, record.key, record.value)
+        return self._decode(decode_message, record.key, record.value)
 
     def _note(self, record: Record) -> NoteRecord:
-        return self._decoded(decode_note, record.key, record.value)
+        return self._decode(decode_note, record.key, record.value)
 
-    def _decoded(self, decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a record says. Raises `Corrupt` with the name of the context."""
+    def _decode(self, decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return `decode(…)`. Raises `Corrupt` with the name of the context."""
         try:
             return decode(*args, **kwargs)
         except Corrupt as error:

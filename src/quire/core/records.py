@@ -1,13 +1,14 @@
-"""The only codec between values and bytes: what quire stores, family by family.
+"""Records: the values that quire stores, and the codec between them and bytes.
 
-A page's key is its segment's number and its own in one integer; its parent is the record's group and its rank the
-record's order, so parent and child list are one record and cannot disagree. A cold page stands in its old folder's
-*cold* group: out of the tree, its place remembered. What was removed leaves a `Gone`, so that no index is used twice,
-an old index can name the new one, and undo knows what came later.
+The key of a page holds the number of its segment and its own number. The parent of a page is the group of its record,
+and its rank is the order of the record, so a folder and the list of its children cannot disagree. A cold page is in the
+*cold* group of its old folder: out of the tree, with its place remembered. A removed page leaves a `Gone`: no index is
+used twice, an old index can name the new one, and undo can see later changes.
 
-Structs are arrays: a field may be appended with a default, never moved or removed.
+Structs are stored as arrays: a field may be appended with a default, never moved or removed.
 """
 
+from collections.abc import Callable
 from typing import Final, TypedDict, TypeVar
 from zlib import crc32
 
@@ -28,28 +29,28 @@ T = TypeVar("T")
 
 
 def page_key(segment: int, number: int) -> int:
-    """The key of a page from its segment's number and its own."""
+    """Return the key of a page from its segment's number and its own number."""
     return segment << NUMBER_BITS | number
 
 
 def segment_number(key: int) -> int:
-    """The segment's number in a page key."""
+    """Return the segment's number in a page key."""
     return key >> NUMBER_BITS
 
 
 def page_number(key: int) -> int:
-    """The page's own number in a page key; 0 is a root."""
+    """Return the page's own number in a page key; a root has 0."""
     return key & _NUMBER_MASK
 
 
 class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
-    """Everything about a page but its place and its body.
+    """Everything about a page except its place and its body.
 
-    Small, because a fork copies it: `author` is a number among the head's actors, `age` the milliseconds from `created`
-    to the last change, `born` and `seq` the journal entries that made it and changed it last. An exchange holds the
-    `numbers` of its messages and the ids of calls without a result; one that was given up is `closed`. What was
-    compressed knows the summary that stands for it as its `standin`. A chapter has a `level`; `line_tokens` is what a
-    folded page's line takes, `clip` the tokens that a page too large for the view is shown in.
+    It is small because a fork copies it. `author` is an index into the head's actors. `age` is the time in milliseconds
+    from `created` to the last change. `born` and `seq` are the journal entries that created and last changed the page.
+    An exchange has the `numbers` of its messages and, in `pending`, the ids of calls without a result; it is `closed`
+    if nobody waits for them. A compressed page has the number of its summary in `standin`. A chapter has a `level`.
+    `line_tokens` is the size of a folded page's line; `clip` is the size in which an oversized page is shown.
     """
 
     folder: bool
@@ -80,7 +81,7 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
 
 
 class Origin(TypedDict):
-    """The fields of a header that say who made a page, when, and by which entry."""
+    """The header fields that record who created a page, when, and by which entry."""
 
     author: int
     created: int
@@ -90,7 +91,7 @@ class Origin(TypedDict):
 
 
 class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """What is left of a page that was removed by entry `seq`, or moved to another segment, or purged for good."""
+    """The rest of a page that entry `seq` removed, moved to another segment, or purged."""
 
     seq: int
     moved_to: int = -1
@@ -98,7 +99,7 @@ class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):
 
 
 def page_line(index: PageIndex, header: Header) -> str:
-    """The line of a hidden page or a folded chapter, with its line break: such lines have counts that add up."""
+    """Return the line of a hidden page or folded chapter, with its line break, so that token counts add up."""
     summary = f": {header.description}" if header.description else ""
     return f"[{index} {header.tokens}] {header.name}{summary}\n"
 
@@ -121,12 +122,12 @@ class PageRecord(Struct, frozen=True, gc=False):
 
     @property
     def group(self) -> int | None:
-        """The storage group this record stands in."""
+        """The storage group of this record."""
         return self.parent if self.parent is None or not self.is_cold else self.parent | COLD_GROUP
 
 
 class SegmentRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A segment as stored. `position` orders the display; a removed one stays, `gone`."""
+    """A stored segment. `position` is the display order; a removed segment stays and is `gone`."""
 
     name: str
     description: str
@@ -141,20 +142,20 @@ class SegmentRecord(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Counter(Struct, frozen=True, array_like=True, gc=False):
-    """A segment id and the next number for its pages. The position in the head's list is the segment's number."""
+    """A segment id and the next number for its pages. Its index in the head's list is the segment's number."""
 
     segment: str
     next: int
 
 
 class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The head of a context: its counters, which are never undone, so that numbers are never reused.
+    """The head of a context. Its counters are never undone, so numbers are never reused.
 
-    The number of children of the folder at work, `tally_of`, rides here too, so that appending to one folder writes no
-    tally record; the tally record of that folder is out of date until another folder takes its turn. `identity` tells
-    a context from another that was made later under its name. `horizon` is the entry that ended undo: nothing before
-    it can be brought back. `anchors` says how many there are: mostly none, and nobody need look. `family` is the
-    identity of the context that this one was forked from, or of the first of a line of them.
+    `tally` is the number of children of the folder `tally_of`, the one last changed: appending to one folder writes no
+    tally record. The tally record of that folder is updated when another folder takes its place here. `identity`
+    distinguishes a context from a later one of the same name. Nothing before the entry `horizon` can be undone.
+    `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
+    identity of the context at the origin of all forks.
     """
 
     format: int
@@ -173,7 +174,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A message as it arrived: the page it was put on, by which entry, and what it says. Written once."""
+    """A message with the page and the entry that received it. Written once."""
 
     page: int
     seq: int
@@ -188,7 +189,7 @@ class Batch(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Billing(Struct, frozen=True, array_like=True, gc=False):
-    """What a model billed for what was counted: sums that fade with every report, and the last report."""
+    """What a model billed compared with what was counted: decaying sums, and the last report."""
 
     model: str
     reports: int
@@ -201,8 +202,7 @@ class Billing(Struct, frozen=True, array_like=True, gc=False):
 
 
 class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A small fact about the whole context: the open batches, the numbers that cleanup or a purge took, a checkpoint's
-    name, the pages and bytes that an agent has added, or what models bill."""
+    """A fact about the whole context, such as the open batches, the deleted message numbers or a checkpoint's name."""
 
     seq: int
     batches: tuple[Batch, ...] = ()
@@ -220,22 +220,22 @@ USAGE: Final = 4
 PURGED: Final = 5
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
-"""Keys of notes: open batches, gaps in the numbering, the context's key, a fold that was undone, what models bill,
-the messages that were purged, what agents have added (by their number among the actors), checkpoints (by seq)."""
+"""Keys of notes: open batches, gaps in the numbering, the context's key, an undone fold, what models bill, the purged
+messages, what agents have added (by their number among the actors), checkpoints (by seq).
+"""
 
 
 def is_undone(key: int) -> bool:
-    """Whether steps back bring an older note back; the context's key, what models bill and what agents
-    have added only go on."""
+    """Return True if undo restores an older version of this note. The context's key and sums are never undone."""
     return key in (BATCHES, GAPS, UNDONE_FOLD) or key >= CHECKPOINTS
 
 
 class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
-    """A page that an agent changed since the last fold: how the view goes on showing it until the next.
+    """A page that an agent changed since the last fold; the view shows its old version until the next fold.
 
-    `before` is its header then (None: there was no such page) with its place. If the agent opened it, `opened` is its
-    header at that moment, and it is shown after the messages below `number`, by entry `seq`; of a folder, `listed` are
-    the pages below it that an agent had changed or opened by then.
+    `before` is its old header (None: the page is new), followed by its old place. If the agent opened the page,
+    `opened` is its header at that moment: it is shown after the messages below `number`, by entry `seq`. For a folder,
+    `listed` are the pages below it with deferred changes at that moment.
     """
 
     seq: int
@@ -248,13 +248,13 @@ class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
 
 
 class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
-    """What an embedder made of a page: numbers of two bytes each, in a row."""
+    """The vector of a page: numbers of two bytes each."""
 
     vector: bytes
 
 
 class VectorState(Struct, frozen=True, array_like=True, gc=False):
-    """Which state of which context the vectors reflect, and by which embedder they were made."""
+    """The version and identity of the context that the vectors reflect, and the embedder that made them."""
 
     version: int
     identity: bytes
@@ -262,11 +262,11 @@ class VectorState(Struct, frozen=True, array_like=True, gc=False):
 
 
 VECTOR_STATE: Final = MAX_KEY
-"""The key in the family of vectors that says where they stand."""
+"""The key of the `VectorState` among the vectors."""
 
 
 class Touched(Struct, frozen=True, array_like=True, gc=False):
-    """One record that an entry changed, and what it was before (`before` None: it did not exist)."""
+    """One record that an entry changed, with its previous value (None: it did not exist) and place."""
 
     family: int
     key: int
@@ -276,9 +276,9 @@ class Touched(Struct, frozen=True, array_like=True, gc=False):
 
 
 class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
-    """One journal entry; its key is its seq. `commit` tells whose write it was when an outcome was in doubt.
+    """One journal entry; its key is its seq. `commit` identifies the write if its outcome was in doubt.
 
-    `undoes` is the entry that an undo undid, or the first one of a temporary block that this one ended.
+    `undoes` is the entry that an undo undid, or the first entry of a temporary block that this one ended.
     """
 
     time: int
@@ -292,140 +292,113 @@ class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
 PAGE_CODE: Final = 0
 SEGMENT_CODE: Final = 1
 NOTE_CODE: Final = 2
-"""`Touched.family`: the families the journal covers."""
+"""`Touched.family`: the families that the journal covers."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _page_decoder = msgspec.msgpack.Decoder(Header | Gone)
-_segment_decoder = msgspec.msgpack.Decoder(SegmentRecord)
 _head_decoder = msgspec.msgpack.Decoder(HeadRecord)
-_entry_decoder = msgspec.msgpack.Decoder(EntryRecord)
-_tally_decoder = msgspec.msgpack.Decoder(int)
-_message_decoder = msgspec.msgpack.Decoder(MessageRecord)
-_note_decoder = msgspec.msgpack.Decoder(NoteRecord)
-_anchor_decoder = msgspec.msgpack.Decoder(DeferredChange)
-_vector_decoder = msgspec.msgpack.Decoder(VectorRecord)
-_vector_standing_decoder = msgspec.msgpack.Decoder(VectorState)
-_call_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
 def encode_record(key: int, value: Struct | int | tuple[int, ...]) -> bytes:
-    """Any record but a body, as stored under this key."""
+    """Encode any record except a body, for storage under this key."""
     payload = _encode(value)
     return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
 
 
 def encode_body(key: int, text: str) -> bytes:
-    """A text body as stored under this key."""
-    return _seal(key, text.encode())
-
-
-def decode_page(record: Record) -> PageRecord | Gone:
-    """A page or what is left of it. Raises `Corrupt`."""
-    key, value, parent = record.key, record.value, record.group
-    payload = value[:-_SEAL]
-    try:
-        if crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(value[-_SEAL:]):
-            raise Corrupt(f"page record {key} is damaged: its checksum does not match.")
-        header = _page_decoder.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"page record {key} is damaged: {error}.") from error
-    if isinstance(header, Gone):
-        return header
-    if parent is not None:
-        if bool(parent & COLD_GROUP) is not (header.lifecycle is Lifecycle.COLD_ARCHIVED):
-            raise Corrupt(f"page record {key} is damaged: its lifecycle and its place disagree.")
-        parent &= ~COLD_GROUP
-    return PageRecord(key, parent, record.order, header)
-
-
-def decode_segment(number: int, value: bytes) -> SegmentRecord:
-    """A segment. Raises `Corrupt`."""
-    return _decode(_segment_decoder, "segment", number, value)
-
-
-def decode_head(value: bytes) -> HeadRecord:
-    """A head. Raises `Corrupt`, or `NewerFormat` if a newer quire wrote it."""
-    try:
-        head = _head_decoder.decode(_unseal("head", 0, value))
-    except msgspec.MsgspecError as error:
-        found = msgspec.msgpack.decode(value[:-_SEAL])
-        if isinstance(found, list) and found and isinstance(found[0], int) and found[0] > FORMAT:
-            raise _too_new(found[0]) from None
-        raise Corrupt(f"head record 0 is damaged: {error}.") from error
-    if head.format > FORMAT:
-        raise _too_new(head.format)
-    return head
-
-
-def decode_entry(seq: int, value: bytes) -> EntryRecord:
-    """A journal entry. Raises `Corrupt`."""
-    return _decode(_entry_decoder, "journal", seq, value)
-
-
-def decode_tally(key: int, value: bytes) -> int:
-    """A folder's number of children. Raises `Corrupt`."""
-    return _decode(_tally_decoder, "tally", key, value)
-
-
-def decode_body(key: int, value: bytes) -> str:
-    """A text body. Raises `Corrupt`."""
-    try:
-        return _unseal("body", key, value).decode()
-    except UnicodeDecodeError as error:
-        raise Corrupt(f"body record {key} is damaged: {error}.") from error
-
-
-def decode_message(number: int, value: bytes) -> MessageRecord:
-    """A message. Raises `Corrupt`."""
-    return _decode(_message_decoder, "message", number, value)
-
-
-def decode_note(key: int, value: bytes) -> NoteRecord:
-    """A note. Raises `Corrupt`."""
-    return _decode(_note_decoder, "note", key, value)
-
-
-def decode_deferred_change(key: int, value: bytes) -> DeferredChange:
-    """An anchor. Raises `Corrupt`."""
-    return _decode(_anchor_decoder, "anchor", key, value)
-
-
-def decode_call(key: int, value: bytes) -> tuple[int, ...]:
-    """The pages whose exchanges made a call with an id of this hash, oldest first. Raises `Corrupt`."""
-    return _decode(_call_decoder, "call", key, value)
-
-
-def decode_vector(key: int, value: bytes) -> VectorRecord | VectorState:
-    """A page's vector, or where the vectors stand. Raises `Corrupt`."""
-    if key == VECTOR_STATE:
-        return _decode(_vector_standing_decoder, "vector", key, value)
-    return _decode(_vector_decoder, "vector", key, value)
-
-
-def call_key(call_id: str) -> int:
-    """The key under which the exchanges that made a call with this id are found."""
-    return crc32(call_id.encode())  # two ids under one key are told apart by the exchanges themselves
-
-
-def _too_new(found: int) -> NewerFormat:
-    return NewerFormat(f"This context has format {found}; this quire reads up to {FORMAT}. Install a newer quire.")
-
-
-def _decode(decoder: "msgspec.msgpack.Decoder[T]", family: str, key: int, value: bytes) -> T:
-    payload = _unseal(family, key, value)
-    try:
-        return decoder.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"{family} record {key} is damaged: {error}.") from error
-
-
-def _seal(key: int, payload: bytes) -> bytes:
-    """The payload with a checksum over it, seeded by its key: a flipped bit is seen, and so is a misplaced record."""
+    """Encode a text body for storage under this key."""
+    payload = text.encode()
     return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
 
 
 def _unseal(family: str, key: int, value: bytes) -> bytes:
+    """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record."""
     payload = value[:-_SEAL]
-    if crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL) != value[-_SEAL:]:
-        raise Corrupt(f"{family} record {key} is damaged: its checksum does not match.")
+    if crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(value[-_SEAL:]):
+        raise _damaged(family, key, "its checksum does not match")
     return payload
+
+
+def _damaged(family: str, key: int, reason: object) -> Corrupt:
+    return Corrupt(f"is damaged: {reason}.", record=f"{family} record {key}")
+
+
+def _decoder_of(kind: type[T], family: str) -> Callable[[int, bytes], T]:
+    """Return a function from the key and bytes of a record to its value. It raises `Corrupt`."""
+    decoder = msgspec.msgpack.Decoder(kind)
+
+    def decode(key: int, value: bytes) -> T:
+        payload = _unseal(family, key, value)
+        try:
+            return decoder.decode(payload)
+        except msgspec.MsgspecError as error:
+            raise _damaged(family, key, error) from error
+
+    return decode
+
+
+decode_segment = _decoder_of(SegmentRecord, "segment")
+decode_entry = _decoder_of(EntryRecord, "journal")
+decode_tally = _decoder_of(int, "tally")
+decode_message = _decoder_of(MessageRecord, "message")
+decode_note = _decoder_of(NoteRecord, "note")
+decode_deferred_change = _decoder_of(DeferredChange, "anchor")
+decode_call = _decoder_of(tuple[int, ...], "call")
+_decode_vector = _decoder_of(VectorRecord, "vector")
+_decode_vector_state = _decoder_of(VectorState, "vector")
+
+
+def decode_vector(key: int, value: bytes) -> VectorRecord | VectorState:
+    """Decode a page's vector or the `VectorState`. Raises `Corrupt`."""
+    return _decode_vector_state(key, value) if key == VECTOR_STATE else _decode_vector(key, value)
+
+
+def decode_body(key: int, value: bytes) -> str:
+    """Decode a text body. Raises `Corrupt`."""
+    try:
+        return _unseal("body", key, value).decode()
+    except UnicodeDecodeError as error:
+        raise _damaged("body", key, error) from error
+
+
+def decode_page(record: Record) -> PageRecord | Gone:
+    """Decode a page or the `Gone` of a removed one. Raises `Corrupt`."""
+    key, parent = record.key, record.group
+    payload = record.value[:-_SEAL]  # as `_unseal`, without a call: pages are decoded most often
+    if crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(record.value[-_SEAL:]):
+        raise _damaged("page", key, "its checksum does not match")
+    try:
+        header = _page_decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise _damaged("page", key, error) from error
+    if isinstance(header, Gone):
+        return header
+    if parent is not None:
+        if bool(parent & COLD_GROUP) is not (header.lifecycle is Lifecycle.COLD_ARCHIVED):
+            raise _damaged("page", key, "its lifecycle and its place disagree")
+        parent &= ~COLD_GROUP
+    return PageRecord(key, parent, record.order, header)
+
+
+def decode_head(value: bytes) -> HeadRecord:
+    """Decode a head. Raises `Corrupt`, or `NewerFormat` if a newer quire wrote it."""
+    payload = _unseal("head", 0, value)
+    try:
+        head = _head_decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        found = msgspec.msgpack.decode(payload)
+        if isinstance(found, list) and found and isinstance(found[0], int) and found[0] > FORMAT:
+            raise _newer_format(found[0]) from None
+        raise _damaged("head", 0, error) from error
+    if head.format > FORMAT:
+        raise _newer_format(head.format)
+    return head
+
+
+def _newer_format(found: int) -> NewerFormat:
+    return NewerFormat(f"This context has format {found}; this quire reads up to {FORMAT}. Install a newer quire.")
+
+
+def call_key(call_id: str) -> int:
+    """Return the key under which the exchanges with a call of this id are found."""
+    return crc32(call_id.encode())  # if two ids share a key, the exchanges themselves tell which one is meant

@@ -1,6 +1,6 @@
-"""What one handle knows of its context: the head, all segments, and pages and bodies as far as they were touched.
+"""State: one context in memory. The head and all segments are loaded; pages and bodies load when they are read.
 
-Pages and bodies load when touched and leave again, least recently used first; pinned pages stay.
+The least recently used pages and bodies are evicted. Pinned pages stay.
 """
 
 from collections import OrderedDict, deque
@@ -30,7 +30,7 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.errors import Conflict, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
+from quire.errors import Conflict, Hint, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER
 from quire.model.sized_cache import SizedCache
@@ -38,15 +38,20 @@ from quire.storage.base import MAX_KEY, Head, Storage
 from quire.storage.overlay import OverlayStorage
 
 _UNKNOWN = -1
-_REMEMBERED = 256
-_WORTH_A_SCAN = 3
+_LOG_LENGTH = 256
+_MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
-"""What stands under the number of a message that was purged: numbers never shift."""
-_MESSAGE_OVERHEAD = 600  # what a decoded message takes beside its texts, measured roughly
+"""Returned for the number of a purged message: numbers never shift."""
+_MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
+
+
+def numbers_used_up(segment_id: str) -> InvalidOperation:
+    """Return the error for a segment without further page numbers."""
+    return InvalidOperation(f"Segment {segment_id!r} has used all its page numbers; use another segment.")
 
 
 class Folder(NamedTuple):
-    """What appending to a folder needs: how many children it has and the last rank ever in use in it."""
+    """What appending to a folder needs: the number of its children and the highest rank ever used in it."""
 
     children: int
     last: bytes | None
@@ -62,53 +67,53 @@ class State(Reader):
         self.context = context
         self.max_pages = max_pages
         self.max_bytes = max_bytes
-        self._recorded = RecordReader(storage, context, self._name_of)
+        self._records = RecordReader(storage, context, self._name_of)
         self._counters = list(reserved)
         self.version = 0
         self.load()
 
     def reopen(self, storage: Storage) -> "State":
-        """The same context read anew from another storage, which holds it too."""
+        """Return the same context, loaded from another storage that holds it."""
         return State(storage, self.context, max_pages=self.max_pages, max_bytes=self.max_bytes, reserved=self.counters)
 
     def adopt_storage(self, storage: Storage) -> None:
-        """Go on with the storage below, which holds this very state now, and let go of what held it back."""
+        """Continue with the storage below an overlay, after it received this state."""
         self.storage = storage
-        self._recorded.read_from(storage)
+        self._records.read_from(storage)
 
     def load(self) -> None:
-        """Forget what was read and start again from the stored head. If reading fails, nothing is forgotten.
+        """Load the stored head and drop what was cached. If loading fails, nothing is dropped.
 
-        Raises `NoSuchContext` if it was there and was deleted: taken for a new one, it would come back as a husk.
+        Raises `NoSuchContext` if the context was deleted: a commit must not create it again without its pages.
         """
-        found, near = self._recorded.look()
+        found, near = self._records.look()
         if found is None and self.version:
-            raise self._gone()
+            raise self._deleted()
         if found is not None and found.version < 0:
             raise InvalidOperation(
-                f"Context {self.context!r} is an unfinished copy. Run the same migrate() again to finish it."
+                f"Context {self.context!r} is an unfinished copy.", Hint("migrate", purpose="again to finish it")
             )
-        head = self._recorded.head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
-        self._segments = self._recorded.segments(near) if found else {}
-        self._recorded.read_from(self.storage, near)
+        head = self._records.head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
+        self._segments = self._records.segments(near) if found else {}
+        self._records.read_from(self.storage, near)
         self.version = found.version if found else 0
         self.head = head
         self.head_value = found.value if found else b""
         self._counters = self._with_reserved(head.counters)
         self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
         self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
-        self._held: dict[int, PageRecord] = {}  # pinned pages stay
+        self._pinned_pages: dict[int, PageRecord] = {}  # never evicted
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
-        self._written: Mapping[int, tuple[MessageRecord, int]] = {}  # by the last commit; kept longer once read
-        self._notes: dict[int, NoteRecord | None] | None = None  # the few below AGENTS are read in one go
-        self._anchors: dict[int, DeferredChange] | None = None
+        self._new_messages: Mapping[int, tuple[MessageRecord, int]] = {}  # of the last commit, with their sizes
+        self._notes: dict[int, NoteRecord | None] | None = None  # those below AGENTS are loaded together
+        self._deferred: dict[int, DeferredChange] | None = None
         self.settled_version = self.version
-        """The last entry that let something deferred take its place, as far as this handle saw."""
+        """The last version at which a deferred change was applied, as far as this handle knows."""
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
         self._folders: OrderedDict[int, Folder] = OrderedDict()
-        self._log: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_REMEMBERED)
+        self._log: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_LOG_LENGTH)
         self._live: list[tuple[int, SegmentRecord]] | None = None
-        self._conversation = -1  # not looked for yet
+        self._conversation = -1  # unknown yet
         self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
@@ -141,9 +146,9 @@ class State(Reader):
         if found is not None:
             self._pages.move_to_end(key)
             return found
-        if key in self._held:
-            return self._held[key]
-        page = self._recorded.page(key)
+        if key in self._pinned_pages:
+            return self._pinned_pages[key]
+        page = self._records.page(key)
         if page is not None:
             self._keep_page(key, page)
         return page
@@ -153,23 +158,21 @@ class State(Reader):
     ) -> Iterator[PageRecord]:
         group = folder | COLD_GROUP if cold else folder
         is_empty = after is None and not reverse
-        for page in self._recorded.members(group, after, reverse=reverse):
+        for page in self._records.members(group, after, reverse=reverse):
             is_empty = False
             if isinstance(page, PageRecord):
                 yield page
-        if is_empty and self._is_stored_root(folder) and self._recorded.page(folder) is None:
-            raise self.damage_error(
-                f"page {self.index(folder)} is missing."
-            )  # a root is there as long as its context is
+        if is_empty and self._is_stored_root(folder) and self._records.page(folder) is None:
+            raise self.damage_error(f"page {self.index(folder)} is missing.")  # every segment has a root
 
     def _is_stored_root(self, key: int) -> bool:
         return not page_number(key) and segment_number(key) < len(self.head.counters)
 
     def damage_error(self, text: str) -> QuireError:
-        return self.outdated_error() or self._recorded.corrupt(text)
+        return self.outdated_error() or self._records.corrupt(text)
 
     def _name_of(self, key: int) -> str | None:
-        """What people call a page, where its segment is known."""
+        """Return the index of a page if its segment is known."""
         return self.index(key) if segment_number(key) < len(self._counters) else None
 
     def require_page(self, index: object) -> PageRecord:
@@ -181,30 +184,32 @@ class State(Reader):
             raise
 
     def deletion_error(self) -> NoSuchContext | None:
-        """The error for a context that was there and is not any more."""
+        """Return the error for a context that existed and was deleted; None if it exists."""
         below = self.storage
         while isinstance(below, OverlayStorage):
             below = below.below
         if not self.version or below.head(self.context) is not None:
             return None
-        return self._gone()
+        return self._deleted()
 
-    def _gone(self) -> NoSuchContext:
-        return NoSuchContext(f"Context {short_repr(self.context)} was deleted: open it again to make it anew.")
+    def _deleted(self) -> NoSuchContext:
+        return NoSuchContext(
+            f"Context {short_repr(self.context)} was deleted.", Hint("open", purpose="to create it again")
+        )
 
     def outdated_error(self) -> Conflict | NoSuchContext | None:
-        """The error for a state that another writer went on from, or deleted; None if it is the newest."""
-        held_back = isinstance(self.storage, OverlayStorage) and self.storage.is_outdated()
-        if not held_back and self.is_at(self.storage.head(self.context)):
+        """Return the error for a state that is not the newest, or was deleted; None if it is the newest."""
+        is_outdated = isinstance(self.storage, OverlayStorage) and self.storage.is_outdated()
+        if not is_outdated and self.is_at(self.storage.head(self.context)):
             return None
         return self.deletion_error() or Conflict(
-            f"Context {self.context!r} was changed by another writer: refresh() and retry."
+            f"Context {self.context!r} was changed by another writer.", Hint("refresh", purpose="and retry")
         )
 
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
-        """All pages of a segment, or of the context, by key, archived ones included. Streams."""
+        """Yield all pages of a segment, or of the context, by key, archived ones included."""
         first, last = (0, len(self._counters) - 1) if number is None else (number, number)
-        for page in self._recorded.pages(page_key(first, 0), page_key(last, MAX_NUMBER)):
+        for page in self._records.pages(page_key(first, 0), page_key(last, MAX_NUMBER)):
             if isinstance(page, PageRecord):
                 yield page
 
@@ -217,19 +222,19 @@ class State(Reader):
         return key in self._above_pins
 
     def actor(self, number: int) -> str:
-        """The name of an author."""
+        """Return the name of an author."""
         if number >= len(self.head.actors):
-            raise self.damage_error(f"Author {number} is not among the {len(self.head.actors)} that ever wrote here.")
+            raise self.damage_error(f"Author {number} is not one of {len(self.head.actors)} known actors.")
         return self.head.actors[number]
 
     def pins(self) -> set[int]:
-        """The keys of all pinned pages."""
+        """Return the keys of all pinned pages."""
         if self._pins is None:
-            self._pins = self._recorded.pins()
+            self._pins = self._records.pins()
         return self._pins
 
     def folder(self, key: int) -> Folder:
-        """A folder's number of children and last rank."""
+        """Return a folder's number of children and highest rank."""
         found = self._folders.get(key)
         if found is None:
             ends = (next(self.members(key, reverse=True, cold=cold), None) for cold in (False, True))
@@ -241,7 +246,7 @@ class State(Reader):
         return found
 
     def child_count(self, key: int) -> int:
-        """A folder's number of children."""
+        """Return a folder's number of children."""
         found = self._folders.get(key)
         return self._tally(key) if found is None else found.children
 
@@ -250,7 +255,7 @@ class State(Reader):
             return ""
         text: str | None = self._bodies.get(key)
         if text is None:
-            text = self._recorded.body(key)
+            text = self._records.body(key)
             if text is None:
                 raise self.damage_error(f"body record {key} is missing.")
             self._bodies.put(key, text, getsizeof(text))
@@ -263,21 +268,21 @@ class State(Reader):
     def message(self, number: int) -> MessageRecord:
         found: MessageRecord | None = self._bodies.get(~number)
         if found is None:
-            found, size = self._written.get(number) or self._stored_message(number)
+            found, size = self._new_messages.get(number) or self._stored_message(number)
             self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
         return found
 
     def prefetch(self, numbers: Sequence[int]) -> None:
-        missing = [number for number in numbers if ~number not in self._bodies and number not in self._written]
-        if len(missing) < _WORTH_A_SCAN or max(missing) - min(missing) > 2 * len(missing):
+        missing = [number for number in numbers if ~number not in self._bodies and number not in self._new_messages]
+        if len(missing) < _MIN_SCAN or max(missing) - min(missing) > 2 * len(missing):
             return
         wanted = set(missing)
-        for number, found, size in self._recorded.messages(min(missing), max(missing)):
+        for number, found, size in self._records.messages(min(missing), max(missing)):
             if number in wanted:
                 self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
 
     def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
-        found = self._recorded.message(number)
+        found = self._records.message(number)
         if found is None and self._is_purged(number):
             return _PURGED_MESSAGE, 0
         if found is None:
@@ -295,14 +300,14 @@ class State(Reader):
         return self._numbering[1].ending_at(self.next_message)
 
     def waiting_exchange(self) -> int | None:
-        """The key of the open exchange, if there is one; looked for once and then followed through the commits."""
+        """Return the key of the open exchange, if any. It is searched once and then updated by each commit."""
         if self._waiting == _UNKNOWN:
             page = self.open_exchange()
             self._waiting = None if page is None else page.key
         return self._waiting
 
     def _follow_waiting(self, version: int, page: PageRecord | Gone) -> None:
-        """Keep up with a changed page of the conversation: which exchange waits after it."""
+        """Update the open exchange after a page of the conversation changed."""
         if not isinstance(page, PageRecord) or page.is_cold:
             self._waiting = _UNKNOWN
         elif page.key == self._waiting and not page.header.pending:
@@ -313,58 +318,58 @@ class State(Reader):
             self._waiting = page.key if newest and page_number(page.parent or 0) == 0 else _UNKNOWN
 
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
-        """The messages with these numbers, by number, past the cache. Streams."""
-        return ((number, found) for number, found, _ in self._recorded.messages(start, stop))
+        """Yield the messages with these numbers in order, without caching them."""
+        return ((number, found) for number, found, _ in self._records.messages(start, stop))
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
-            self._notes = {**self._recorded.notes(0, AGENTS - 1)} if self.version else {}
+            self._notes = {**self._records.notes(0, AGENTS - 1)} if self.version else {}
         if key < AGENTS or key in self._notes:
             return self._notes.get(key)
-        found = self._recorded.note(key)
+        found = self._records.note(key)
         if key < CHECKPOINTS:
             self._notes[key] = found
         return found
 
     def deferred_changes(self) -> Mapping[int, DeferredChange]:
-        """What an agent changed since the last fold, by page, in the order it was changed or opened."""
-        if self._anchors is None:
-            self._anchors = self._recorded.anchors() if self.head.deferred_count else {}
-        return self._anchors
+        """Return the deferred changes by page, in the order in which the pages were changed or opened."""
+        if self._deferred is None:
+            self._deferred = self._records.deferred_changes() if self.head.deferred_count else {}
+        return self._deferred
 
     def callers(self, key: int) -> tuple[int, ...]:
-        return self._recorded.callers(key)
+        return self._records.callers(key)
 
     def reserve(self, number: int) -> int:
-        """Take the next page number of a segment out of use, in this handle; the next commit keeps it taken."""
+        """Take the next page number of a segment for this handle; the next commit stores that it is used."""
         counter = self._counters[number]
         if counter.next > MAX_NUMBER:
-            raise InvalidOperation(f"Segment {counter.segment!r} has used up its page numbers: use another segment.")
+            raise numbers_used_up(counter.segment)
         self._counters[number] = Counter(counter.segment, counter.next + 1)
         return counter.next
 
     def _with_reserved(self, stored: Sequence[Counter]) -> list[Counter]:
-        """The stored counters, not below what this handle has taken out of use."""
+        """Return the stored counters, raised to the numbers that this handle has reserved."""
         taken = {counter.segment: counter.next for counter in self._counters}
         return [Counter(counter.segment, max(counter.next, taken.get(counter.segment, 0))) for counter in stored]
 
     def evict(self, key: int) -> None:
-        """Forget a page and its body; it loads again when touched."""
-        self._drop_body(self._pages.pop(key, None) or self._held.pop(key, None))
+        """Drop a page and its body from memory."""
+        self._drop_body(self._pages.pop(key, None) or self._pinned_pages.pop(key, None))
         self._folders.pop(key, None)
 
     def evict_lru(self, keep: int) -> int:
-        """Forget the least recently used pages until `keep` are left; return how many went."""
+        """Drop the least recently used pages until `keep` are left; return how many were dropped."""
         before = len(self._pages)
         self._trim_pages(keep)
         return before - len(self._pages)
 
     def cached_pages(self) -> Sequence[tuple[int, PageRecord | Gone]]:
-        """The pages in memory, least recently used first."""
-        return [*self._held.items(), *self._pages.items()]
+        """Return the pages in memory, least recently used first."""
+        return [*self._pinned_pages.items(), *self._pages.items()]
 
     def cached_bytes(self) -> int:
-        """The size of the bodies in memory."""
+        """Return the size of the bodies in memory."""
         return self._bodies.size
 
     def apply(
@@ -378,13 +383,13 @@ class State(Reader):
         folders: Mapping[int, Folder],
         pins: Mapping[int, bool],
         notes: Mapping[int, NoteRecord],
-        anchors: Mapping[int, DeferredChange | None],
+        deferred: Mapping[int, DeferredChange | None],
         messages: Mapping[int, tuple[MessageRecord, int]],
         destroyed: Collection[int],
         moved: bool,
     ) -> None:
-        """Take over what was committed; of messages also their sizes, for the next view is likely to read them."""
-        self._recorded.read_from(self.storage)
+        """Apply a commit. `messages` come with their sizes: the next view is likely to read them."""
+        self._records.read_from(self.storage)
         self.version = version
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
@@ -398,9 +403,9 @@ class State(Reader):
             self._conversation = -1
         if notes and self._notes is not None:
             self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
-        if anchors:
-            self._take_anchors(version, anchors)
-        self._written = messages
+        if deferred:
+            self._take_deferred(version, deferred)
+        self._new_messages = messages
         for number in destroyed:
             self._bodies.drop(~number)
         self._take_pages(version, pages, folders)
@@ -422,18 +427,18 @@ class State(Reader):
             for key, pinned in pins.items():
                 (self._pins.add if pinned else self._pins.discard)(key)
 
-    def _take_anchors(self, version: int, anchors: Mapping[int, DeferredChange | None]) -> None:
+    def _take_deferred(self, version: int, deferred: Mapping[int, DeferredChange | None]) -> None:
         known = dict(self.deferred_changes())
-        for key, anchor in sorted(anchors.items()):
+        for key, change in sorted(deferred.items()):
             known.pop(key, None)
-            if anchor is None:
+            if change is None:
                 self.settled_version = version
             else:
-                known[key] = anchor
-        self._anchors = known
+                known[key] = change
+        self._deferred = known
 
     def pages_changed_since(self, version: int) -> list[int] | None:
-        """The keys of the pages changed after a version, as far as this handle remembers; None if it does not."""
+        """Return the keys of the pages changed after a version; None if this handle does not remember."""
         if version == self.version:
             return []
         found: list[int] = []
@@ -446,18 +451,18 @@ class State(Reader):
         return None
 
     def is_at(self, head: Head | None) -> bool:
-        """Whether this is the state of that head."""
+        """Return True if this is the state of that head."""
         return (head.version, head.value) == (self.version, self.head_value) if head else self.version == 0
 
     def _tally(self, key: int) -> int:
-        return self.head.tally if key == self.head.tally_of else self._recorded.tally(key)
+        return self.head.tally if key == self.head.tally_of else self._records.tally(key)
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
         if isinstance(page, PageRecord) and page.header.pinned:
             self._pages.pop(key, None)
-            self._held[key] = page
+            self._pinned_pages[key] = page
             return
-        self._held.pop(key, None)
+        self._pinned_pages.pop(key, None)
         self._pages[key] = page
         self._pages.move_to_end(key)
         self._trim_pages(self.max_pages)

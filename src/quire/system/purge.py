@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.core.chapters import rename_chapter
 from quire.core.engine import Engine
 from quire.core.numbering import merge_gaps
 from quire.core.plan import Plan
@@ -31,7 +32,6 @@ from quire.core.records import (
     decode_page,
     encode_record,
 )
-from quire.core.stale_chapters import rename_chapter
 from quire.core.state import State
 from quire.errors import Busy, InvalidOperation, InvalidValue, StorageFailure
 from quire.model.pages import Form, Mark, PageIndex

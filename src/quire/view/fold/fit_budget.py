@@ -7,10 +7,10 @@ the last user message never go, and the newest message is clipped only when noth
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
+from quire.core.chapters import unfold_last_turn
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_key
-from quire.core.stale_chapters import unfold_last_turn
 from quire.model.messages import PER_MESSAGE
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.clip import levelled

@@ -1,4 +1,4 @@
-"""Chapters above messages that leave: what stood in them must not go on standing in a chapter's name or summary."""
+"""Chapters whose messages leave the conversation: their names and summaries must not keep the removed words."""
 
 from collections.abc import Iterator
 
@@ -7,26 +7,25 @@ from quire.core.records import Gone, PageRecord, page_key, segment_number
 from quire.model.pages import Form, Lifecycle, Mark, Visibility
 
 _LONGEST_TURN = 64
-_TAKEN_OUT = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
+_REMOVED = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
 
 
 def clear_stale_chapters(plan: Plan) -> None:
-    """Take the words of messages that a plan takes out, or puts others in the place of, off the lines above them.
+    """Remove the words of messages that a plan removes or replaces from the folded lines above them.
 
-    A chapter is called by what it still holds, and says no more until the next fold sums it up anew; an empty one goes.
+    A chapter is renamed after what it still holds and has no summary until the next fold. An empty chapter is removed.
     """
     changed = [(key, page) for key, page in plan.pages.items() if key not in plan.new_keys]
-    for page in [old for key, now in changed for old in _left(plan, key, now)]:
+    for page in [old for key, now in changed for old in _changed_page(plan, key, now)]:
         now = plan.page(page.key)
         if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
-            _say_less(plan, now, now.header.name)
+            _clear_summary(plan, now, now.header.name)
         for chapter in list(_chapters_above(plan, page)):
             rename_chapter(plan, chapter.key)
 
 
 def unfold_last_turn(plan: Plan, line: PageRecord) -> None:
-    """Take the last turn out of the folded line that the conversation ends with: what came after it has left, and what
-    the user said last is never folded."""
+    """Unfold the last turn of the folded line at the end of the conversation: the last user message is never folded."""
     turn = list(_last_turn(plan, line))
     if not turn or turn[0].header.form is not Form.USER:
         return
@@ -41,7 +40,7 @@ def unfold_last_turn(plan: Plan, line: PageRecord) -> None:
 
 
 def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
-    """The exchanges at the end of a folded line, from the last one of the user's on."""
+    """Return the exchanges at the end of a folded line, starting with the last user message."""
     turn: list[PageRecord] = []
     stack = [iter([line])]
     while stack and len(turn) < _LONGEST_TURN:
@@ -57,18 +56,18 @@ def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
     return turn
 
 
-def _left(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
-    """The page as it was, if messages of it leave the conversation by this plan."""
+def _changed_page(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
+    """Yield the previous version of a page if this plan takes messages of it out of the conversation."""
     old = plan.stored_page(key)
     if not isinstance(old, PageRecord) or not old.header.numbers or old.is_cold:
         return
-    said = set() if isinstance(page, Gone) or page.header.mark in _TAKEN_OUT else set(page.header.numbers)
-    if not said.issuperset(old.header.numbers):
+    left = set() if isinstance(page, Gone) or page.header.mark in _REMOVED else set(page.header.numbers)
+    if not left.issuperset(old.header.numbers):
         yield old
 
 
 def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
-    """The chapters that folding made above a page, nearest first, but for those that the plan writes itself."""
+    """Yield the chapters above a page, nearest first, without those that the plan writes itself."""
     above = plan.page(page.parent) if page.parent is not None else None
     while isinstance(above, PageRecord) and above.parent is not None:
         if above.header.form is Form.CHAPTER and not (above.key in plan.pages and above.header.description):
@@ -77,7 +76,7 @@ def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
 
 
 def rename_chapter(plan: Plan, key: int) -> None:
-    """Call a chapter by what it holds now, and let it say no more until the next fold; an empty one goes."""
+    """Rename a chapter after what it holds now and clear its summary; remove it if it is empty."""
     chapter = plan.page(key)
     if not isinstance(chapter, PageRecord):
         return
@@ -91,8 +90,8 @@ def rename_chapter(plan: Plan, key: int) -> None:
         tokens=sum(child.header.tokens for child in children),
         messages=sum(child.header.messages for child in children),
     )
-    _say_less(plan, plan.require_referenced(key, key), children[0].header.name)
+    _clear_summary(plan, plan.require_referenced(key, key), children[0].header.name)
 
 
-def _say_less(plan: Plan, page: PageRecord, name: str) -> None:
+def _clear_summary(plan: Plan, page: PageRecord, name: str) -> None:
     plan.change(page, name=name, description="", summary_tokens=0)

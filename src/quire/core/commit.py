@@ -1,0 +1,250 @@
+"""Commit: the writes of a plan, with everything that is derived from the changed pages.
+
+Derived are the number of children of each folder (tally), the pins, and the deferred changes: pages that an agent
+changed and that the view shows unchanged until the next fold.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from quire.core.plan import Plan
+from quire.core.records import (
+    NOTE_CODE,
+    PAGE_CODE,
+    SEGMENT_CODE,
+    DeferredChange,
+    Gone,
+    HeadRecord,
+    MessageRecord,
+    NoteRecord,
+    PageRecord,
+    SegmentRecord,
+    Touched,
+    encode_body,
+    encode_record,
+    is_undone,
+)
+from quire.core.state import Folder
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
+    Delete,
+    Patch,
+    Put,
+    Write,
+)
+
+
+class Changes:
+    """The writes of a plan, the previous values for the journal, and the derived values for the state in memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.writes: list[Write] = []
+        self.touched: list[Touched] = []
+        self.folders: dict[int, Folder] = {}
+        self.pins: dict[int, bool] = {}
+        self.deferred: dict[int, DeferredChange | None] = {}
+        self.deferred_count = 0
+        self.messages: dict[int, tuple[MessageRecord, int]] = {}
+        self.moved = False
+        self._plan = plan
+        self._state = plan.state
+        self.tally_of = plan.state.head.tally_of
+        self.tally = plan.state.head.tally
+        self._deltas: dict[int, int] = {}
+        self._last: dict[int, bytes] = {}
+        for number, segment in plan.segments.items():
+            self._segment(number, segment)
+        for key, page in plan.pages.items():
+            self._page(key, page)
+        for key, text in plan.bodies.items():
+            self.writes.append(Put(BODY, key, encode_body(key, text)))
+        for number, message in plan.messages.items():
+            value = encode_record(number, message)
+            self.writes.append(Put(MESSAGE, number, value))
+            self.messages[number] = (message, len(value))
+        for key, pages in plan.calls.items():
+            self.writes.append(Put(CALL, key, encode_record(key, pages)))
+        for key, note in plan.notes.items():
+            self._note(key, note)
+        for number in plan.destroyed_messages:
+            self.writes.append(Delete(MESSAGE, number))
+        self.writes += plan.erasures
+        self._tallies()
+        self._defer()
+
+    def head(self, identity: bytes) -> HeadRecord:
+        """Return the head of the context after these changes."""
+        plan, old = self._plan, self._state.head
+        return HeadRecord(
+            format=old.format,
+            created=old.created or plan.now,
+            updated=plan.now,
+            next_body=old.next_body + len(plan.bodies),
+            counters=tuple(plan.counters),
+            tally_of=self.tally_of,
+            tally=self.tally,
+            actors=plan.actors,
+            identity=identity,
+            next_message=plan.next_message,
+            horizon=plan.horizon,
+            deferred_count=self.deferred_count,
+            family=old.family,
+        )
+
+    def _defer(self) -> None:
+        """Store new deferred changes and delete those that this plan applies."""
+        known = self._state.deferred_changes()
+        self.deferred = find_deferred_changes(self._plan, known)
+        applied = sum(change is None for change in self.deferred.values())
+        self.deferred_count = len(known.keys() | self.deferred.keys()) - applied if known or self.deferred else 0
+        for key, change in self.deferred.items():
+            self.writes.append(Delete(ANCHOR, key) if change is None else Put(ANCHOR, key, encode_record(key, change)))
+
+    def _note(self, key: int, note: NoteRecord) -> None:
+        old = self._state.note(key)
+        if is_undone(key):
+            self.touched.append(Touched(NOTE_CODE, key, None if old is None else encode_record(key, old)))
+        self.writes.append(Put(NOTE, key, encode_record(key, note)))
+
+    def _segment(self, number: int, segment: SegmentRecord) -> None:
+        old = self._state.segment(number)
+        before = None if old is None else encode_record(number, old)
+        self.touched.append(Touched(SEGMENT_CODE, number, before))
+        self.writes.append(Put(SEGMENT, number, encode_record(number, segment)))
+
+    def _page(self, key: int, page: PageRecord | Gone) -> None:
+        old = self._plan.stored_page(key)
+        if old is None:
+            self._new_page(key, page)
+            return
+        group, order = _place_of(page)
+        place = _place_of(old)
+        if self._plan.omits_previous:
+            self.touched.append(Touched(PAGE_CODE, key))
+        else:
+            before = encode_record(key, old if isinstance(old, Gone) else old.header)
+            self.touched.append(Touched(PAGE_CODE, key, before, *place))
+        value = encode_record(key, page if isinstance(page, Gone) else page.header)
+        if place == (group, order):
+            self.writes.append(Patch(PAGE, key, value))
+        else:
+            self.writes.append(Put(PAGE, key, value, group, order))
+            self.moved = True
+            self._tally(old, -1)
+            self._tally(page, +1)
+        self._pin(key, old, page)
+
+    def _new_page(self, key: int, page: PageRecord | Gone) -> None:
+        self.touched.append(Touched(PAGE_CODE, key))
+        if isinstance(page, Gone):
+            self.writes.append(Put(PAGE, key, encode_record(key, page)))
+            return
+        header = page.header
+        self.writes.append(Put(PAGE, key, encode_record(key, header), page.group, page.rank))
+        self._tally(page, +1)
+        if header.pinned:
+            self._pin(key, None, page)
+
+    def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
+        if isinstance(page, PageRecord) and page.parent is not None:
+            self._deltas[page.parent] = self._deltas.get(page.parent, 0) + (0 if page.is_cold else by)
+            if by > 0:
+                self._last[page.parent] = max(page.rank, self._last.get(page.parent, b""))
+
+    def _tallies(self) -> None:
+        for key, delta in self._deltas.items():
+            known = self._state.folder(key)
+            count = known.children + delta
+            last = max(known.last or b"", self._last.get(key, b"")) or None
+            self.folders[key] = Folder(count, last)
+            if key == self.tally_of:
+                self.tally = count
+            elif delta and len(self._deltas) == 1:  # the head keeps this folder's count from now on
+                if self.tally_of >= 0:
+                    self._write_tally(self.tally_of, self.tally)
+                self.tally_of, self.tally = key, count
+            elif delta:
+                self._write_tally(key, count)
+
+    def _write_tally(self, key: int, count: int) -> None:
+        self.writes.append(Put(TALLY, key, encode_record(key, count)) if count else Delete(TALLY, key))
+
+    def _pin(self, key: int, old: PageRecord | Gone | None, page: PageRecord | Gone) -> None:
+        was = isinstance(old, PageRecord) and old.header.pinned
+        now = isinstance(page, PageRecord) and page.header.pinned
+        if was is not now:
+            self.pins[key] = now
+            self.writes.append(Put(PIN, key, b"") if now else Delete(PIN, key))
+
+
+def find_deferred_changes(plan: Plan, known: Mapping[int, DeferredChange]) -> dict[int, DeferredChange | None]:
+    """Return the deferred changes of a plan by page: a new one, or None for a known one that is applied now."""
+    if not plan.is_deferred:
+        return dict.fromkeys(known if plan.applies_deferred else _applied(plan, known)) if known else {}
+    keys = (*plan.pages, *(key for key in plan.opened_pages if key not in plan.pages))
+    found = {key: _defer_page(plan, key, known) for key in keys}
+    return {key: change for key, change in found.items() if change is not None}
+
+
+def _place_of(page: PageRecord | Gone | None) -> tuple[int | None, bytes]:
+    """Return the group and the order of a page in the storage."""
+    return (page.group, page.rank) if isinstance(page, PageRecord) else (None, b"")
+
+
+def _defer_page(plan: Plan, key: int, deferred: Mapping[int, DeferredChange]) -> DeferredChange | None:
+    """Return the deferred change of a page that a plan changes or opens; None if the known one still holds."""
+    page, known = plan.page(key), deferred.get(key)
+    opened, listed = b"", tuple[int, ...]()
+    if key in plan.opened_pages and isinstance(page, PageRecord):
+        opened, listed = encode_record(key, page.header), _deferred_below(plan, page, deferred)
+    if known is None:
+        old = plan.stored_page(key)
+        before = None if old is None else encode_record(key, old if isinstance(old, Gone) else old.header)
+        return DeferredChange(plan.seq, plan.next_message, before, *_place_of(old), opened, listed)
+    if opened and not known.opened:
+        return replace(known, seq=plan.seq, number=plan.next_message, opened=opened, listed=listed)
+    return None
+
+
+def _deferred_below(plan: Plan, folder: PageRecord, deferred: Mapping[int, DeferredChange]) -> tuple[int, ...]:
+    """Return the keys of the pages below a folder whose change is deferred."""
+    if not folder.header.folder:
+        return ()
+    pages = (plan.page(key) for key in sorted(deferred.keys() | plan.pages.keys()))
+    live = (page for page in pages if isinstance(page, PageRecord) and not page.is_cold)
+    return tuple(page.key for page in live if any(above.key == folder.key for above in plan.ancestors(page)))
+
+
+def _applied(plan: Plan, known: Mapping[int, DeferredChange]) -> set[int]:
+    """Return the keys of the deferred changes that a plan without deferral applies.
+
+    They are the pages that it changes, the pages that the view shows below a folder that it changes, and the folders
+    above all of these: without the folders, the view would not show them at all.
+    """
+    folders = {key for key, page in plan.pages.items() if isinstance(page, Gone) or page.header.folder}
+    found = plan.pages.keys() & known.keys()
+    if folders - plan.new_keys:
+        found |= {key for key, change in known.items() if not folders.isdisjoint(_folders_above(plan, change))}
+    for key in (*plan.pages, *found):
+        page = plan.page(key)
+        if isinstance(page, PageRecord):
+            found |= {above.key for above in plan.ancestors(page) if above.key in known}
+    return found
+
+
+def _folders_above(plan: Plan, change: DeferredChange) -> Iterator[int]:
+    """Yield the keys of the folders in which the view shows a page with a deferred change."""
+    key = change.group
+    while key is not None:
+        yield key
+        page = plan.stored_page(key)
+        key = page.parent if isinstance(page, PageRecord) else None
