@@ -77,7 +77,7 @@ def paging() -> list[Figure]:
     history = conversation(2_000)
     ctx.import_messages(history)
     ctx.render()
-    tools = ctx.tools_of(ctx.acting(quota=quire.Quota(calls=1 << 40)))
+    tools = ctx.tools_of(ctx.as_agent(quota=quire.Quota(calls=1 << 40)))
     wanted = [str(message["content"]) for message in history if message["role"] == "tool"][::40]
     wanted = [text for text in wanted if len(text) > 40]
     found = 0

@@ -41,7 +41,7 @@ class Agent:
         self.file = ctx.windows.open("files").id
         self.todo = ctx.windows.open("todo").id
         # One task is many steps: more calls than the 100 a model may make between two messages of the user.
-        own = ctx.tools_of(ctx.acting("agent", quota=quire.Quota(calls=1_000)))
+        own = ctx.tools_of(ctx.as_agent("agent", quota=quire.Quota(calls=1_000)))
         self.tools = own.only("find", "read_page", "window")
         self.beside = quire.count_tools(self.tools.openai(beside=self.workshop.schemas()))  # sent beside the view
 

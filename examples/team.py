@@ -75,7 +75,7 @@ def work(store: Path, name: str, budget: int) -> Member:
         book, ctx = library.open("team"), library.open(name, budget=budget)
         ctx.windows.register(Board, book, name)
         ctx.windows.open("board")
-        agent = book.acting(name, quota=quire.Quota(calls=10_000))
+        agent = book.as_agent(name, quota=quire.Quota(calls=10_000))
         tools = book.tools_of(agent, beside=True).only("read_page", "write_page").prefixed("team_")
         member = Member(ctx, Worker(), tools)
         member.answer("Sort the tickets of your brief by the handbook.")
@@ -113,7 +113,7 @@ def main(store: Path, number: int, budget: int) -> None:
     """Have the tickets sorted, and check that nothing was lost and nothing changed that may not."""
     with quire.Library(store) as library:
         book = make_book(library, number, 3 * budget)  # who adds up has to see more at once
-        tools = book.tools_of(book.acting("planner")).only("read_page", "write_page")
+        tools = book.tools_of(book.as_agent("planner")).only("read_page", "write_page")
         refusal = tools.call("write_page", {"page": "handbook-1", "text": "Everything goes to billing."})
         print(f"planner, on the handbook it wrote itself: {refusal}")
         planner = Member(book, Planner(WORKERS, number), tools)

@@ -137,7 +137,7 @@ async def test_a_whole_turn() -> None:
         assert ctx.budget == 500
         fork = await ctx.fork("fork")
         assert (fork.name, fork.budget) == ("fork", 500)
-        bob = await ctx.tools_of(await ctx.acting("bob"))
+        bob = await ctx.tools_of(await ctx.as_agent("bob"))
         assert "find" in await bob.names()
         assert await ctx.check() == []
 

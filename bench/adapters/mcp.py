@@ -52,7 +52,7 @@ async def _measured(hand: Path, served: Path, count: int) -> tuple[float, float,
     """The usual turn of each, so many times; turn by turn, so that what else the machine does falls on all of them."""
     taken: list[tuple[float, float, float]] = []
     with quire.open(hand) as ctx:
-        tools = ctx.tools_of(ctx.acting(quota=quire.Quota(calls=1 << 30)))
+        tools = ctx.tools_of(ctx.as_agent(quota=quire.Quota(calls=1 << 30)))
         async with _client("-c", _EMPTY) as empty, _client("-m", "quire", "mcp", str(served)) as client:
             for _ in range(_WARM + count):
                 start = time.perf_counter()

@@ -48,7 +48,7 @@ def make_book(library: quire.Library, count: int, budget: int) -> quire.Context:
     book.system(PROMPT)
     pages = book.pages
     pages.add_segment(Segment(id="handbook", name="Handbook", permission=Permission.SYSTEM_MANAGED))
-    planner = book.acting("planner", manage=True)
+    planner = book.as_agent("planner", manage=True)
     planner.create_detail_page("Queues", "Where tickets go", HANDBOOK, "handbook-0")
     planner.set_permission("handbook", Permission.READ_ONLY)  # from here on not even for the planner itself
     book.checkpoint("handbook")

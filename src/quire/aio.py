@@ -526,7 +526,7 @@ class Context(Closable):
 
     _shares_queue = False
 
-    acting = awaits_wrapped(SyncContext.acting, lambda: AgentContext)
+    as_agent = awaits_wrapped(SyncContext.as_agent, lambda: AgentContext)
     add = awaits(SyncContext.add)
     as_of = awaits_wrapped(SyncContext.as_of, lambda: Context)
     assistant = awaits(SyncContext.assistant)
@@ -605,7 +605,7 @@ class Context(Closable):
         return self._read("summarising")
 
     async def tools_of(self, agent: AgentContext, *, beside: bool = False) -> Tools:
-        """Return the tools of an agent that `acting` returned. See `quire.Context.tools_of`."""
+        """Return the tools of an agent that `as_agent` returned. See `quire.Context.tools_of`."""
         return await Tools._wrap_result(self._calls, lambda: self._get().tools_of(agent._get(), beside=beside))
 
 

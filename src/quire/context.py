@@ -1,4 +1,4 @@
-"""Context: one agent's book, opened by URL, path or storage."""
+"""Context: the pages, the conversation and the views of one agent session, and `open`, which opens it."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.core.plan import Plan
 from quire.core.records import KEY
-from quire.errors import Conflict, InvalidOperation, InvalidValue, QuireError, short_repr
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.messages import ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import one_line
@@ -32,7 +32,7 @@ from quire.view.preamble import derived_key
 from quire.view.view import View
 from quire.view.view_facade import Drawing
 
-if TYPE_CHECKING:  # what not every program uses is imported when it is first used
+if TYPE_CHECKING:  # imported when first used: not every program needs them
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
     from quire.search.find import Hit
@@ -56,11 +56,15 @@ DEFAULT_SEGMENTS: tuple[Segment, ...] = (
 
 
 class Context:
-    """One agent's book. Use `quire.open`; close it or use it in a `with` block.
+    """One agent's context. `quire.open` returns it; close it, or use it in a `with` block.
 
-    `pages` is the developer's face: every operation on pages and segments, without permission checks.
-    `conversation` is the message face; its everyday operations are here too. `agent` is the agent's face, the same
-    operations behind permissions, and `tools` makes them tools for a model. `windows` are live windows of apps.
+    | attribute      | holds                                                                              |
+    |----------------|------------------------------------------------------------------------------------|
+    | `pages`        | every operation on pages and segments, without permission checks                   |
+    | `conversation` | the messages and their edits; the most used operations are methods of this class too |
+    | `agent`        | the operations of an agent, with permission checks                                 |
+    | `tools`        | the operations of the agent as tools for a model                                   |
+    | `windows`      | live windows of apps                                                               |
     """
 
     def __init__(
@@ -70,13 +74,13 @@ class Context:
         budget: int = DEFAULT_BUDGET,
         compression: CompressionConfig | None = None,
         preamble: str | None = None,
-        owned: Storage | None = None,
+        owned_storage: Storage | None = None,
     ) -> None:
         self.pages = pages
         self.conversation = Conversation(pages._engine, pages.actor)
         self._drawing = Drawing(pages._engine, pages.actor, compression, self._pieces, preamble)
         self._drawing.budget = check_whole_number(budget, "budget")
-        self._owned = owned
+        self._owned_storage = owned_storage
 
     def __repr__(self) -> str:
         return f"<Context {self.pages!r}, budget {self.budget:,}>"
@@ -101,42 +105,42 @@ class Context:
         return self.pages.seq
 
     def find(self, /, query: str, limit: int = 10, **filters: Any) -> "list[Hit]":
-        """The pages that answer a query, archived ones too, best first. The filters are those of `pages.find`."""
+        """Return the pages that match a query, best first, archived ones too. See `pages.find` for the filters."""
         return self.pages.find(query, limit, **filters)
 
-    # The other faces
+    # Windows, agents and tools
 
     @cached_property
     def windows(self) -> "Windows":
-        """Live windows of apps. Those that an earlier run left open show again once their apps are registered here."""
+        """Live windows of apps. Windows that an earlier run left open are shown again when their app is registered."""
         from quire.windows.windows import Windows
 
         return Windows(self.pages._engine, self.pages.actor)
 
     @cached_property
     def agent(self) -> "AgentContext":
-        """The agent's face: what it may see and do here."""
-        return self.acting()
+        """The operations of the agent `agent`, with permission checks."""
+        return self.as_agent()
 
     @cached_property
     def tools(self) -> "Tools":
-        """The tools of the agent, for a model."""
+        """The operations of `agent` as tools for a model."""
         return self.tools_of(self.agent)
 
-    def acting(self, actor: str = "agent", *, manage: bool = False, quota: "Quota | None" = None) -> "AgentContext":
-        """The face of an agent under its own name: what it may see and do here.
+    def as_agent(self, actor: str = "agent", *, manage: bool = False, quota: "Quota | None" = None) -> "AgentContext":
+        """Return the operations of an agent, with permission checks. The journal records `actor` as its name.
 
-        `manage` lets it add, remove and open up whole segments; `quota` bounds what it may add.
+        With `manage` it may add and remove segments and set their permissions. `quota` bounds what it may add.
         """
         from quire.agent import AgentContext
 
         return AgentContext(self.pages, actor, manage, quota=quota, views=self._drawing)
 
     def tools_of(self, agent: "AgentContext", *, beside: bool = False) -> "Tools":
-        """The tools of an agent: `tools` are those of `agent`.
+        """Return the tools of an agent that `as_agent` returned.
 
-        `beside` is for a model whose own talk is not the one of this context, such as that of an MCP client: it finds
-        the user's last message too, and what it writes is shown to the model that talks here.
+        Use `beside=True` when the model's own conversation is not stored in this context (an MCP client, for example).
+        Then `find` also returns the last user message, and the model that talks here is shown what this one writes.
         """
         from quire.agent.agent import Desk
         from quire.agent.tools import Tools
@@ -144,12 +148,12 @@ class Context:
         return Tools(Desk(agent, partial(self._windows_of, agent), beside=beside))
 
     def _pieces(self, options: RenderOptions) -> "Sequence[Volatile]":
-        """What stands in the tail of a view: windows, as soon as anybody has asked for them."""
+        """Return the windows for the tail of a view. None are loaded before `windows` is used for the first time."""
         used = "windows" in self.__dict__ or options.include_obsolete
         return self.windows.pieces(options) if used else ()
 
     def _windows_of(self, agent: "AgentContext") -> "WindowCalls | None":
-        """The windows as an agent may use them; None if it sees no place for them, or there is no app."""
+        """Return the windows that an agent may use; None if it cannot see their segment or no app is registered."""
         if not self.windows.apps():
             return None
         try:
@@ -165,96 +169,97 @@ class Context:
     # Messages
 
     def system(self, text: str, name: str | None = None) -> int:
-        """Set the system prompt, or a further one by its name; its message index. The same text changes nothing."""
+        """Set the system prompt, or a further one with a `name`. Return its index. The same text changes nothing."""
         return self.conversation.system(text, name)
 
     def user(self, content: Any) -> int:
-        """Add a user message: text, or a list of parts in any provider's shape; its message index."""
+        """Add a user message: text, or a list of parts in any provider's shape. Return its message index."""
         return self.conversation.user(content)
 
     def assistant(self, content: Any = None, tool_calls: Iterable[Any] | None = None) -> int:
-        """Add an assistant message, perhaps with tool calls; its message index."""
+        """Add an assistant message, with or without tool calls. Return its message index."""
         return self.conversation.assistant(content, tool_calls)
 
     def tool_result(self, call_id: str, content: Any) -> int:
-        """Add the result of a tool call, early or late; its message index."""
+        """Add the result of a tool call; a late one is accepted too. Return its message index."""
         return self.conversation.tool_result(call_id, content)
 
     def add(self, message: Any) -> int:
-        """Add a message, several, or a whole response in any provider's shape; the index of the last."""
+        """Add a message, a list of them, or a response in any provider's shape. Return the index of the last one."""
         return self.conversation.add(message)
 
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
-        """The messages in the conversation in the order they stand; with `all` every one by index, marked ones too."""
+        """Return the messages in their current order; with `all` every message by index, deleted ones too."""
         return self.conversation.messages(all)
 
     def items(self, active: bool = False) -> Iterator[Item]:
-        """Prompts, exchanges and summaries by seq; with `active` only those that no edit took out. Streams."""
+        """Yield prompts, exchanges and summaries by seq. With `active`, leave out those that an edit removed."""
         return self.conversation.items(active)
 
     def import_messages(
         self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
     ) -> ImportReport:
-        """Take in a whole history, also a broken one; what was taken in, and what was wrong with it."""
+        """Add a whole history, even a damaged one. Return a report of what was added and what was wrong."""
         return self.conversation.import_messages(messages, progress=progress)
 
     def pending_calls(self) -> list[ToolCall]:
-        """The calls of the newest exchange that have no result yet."""
+        """Return the calls of the newest exchange that have no result yet."""
         return self.conversation.pending_calls()
 
     def close_calls(self) -> list[ToolCall]:
-        """Give up waiting for the results of the newest exchange; the calls that had none."""
+        """Stop waiting for results of the newest exchange. Return the calls that had none."""
         return self.conversation.close_calls()
 
     def temporary(self) -> AbstractContextManager[None]:
-        """A block whose messages and edits are gone when it ends, however it ends."""
+        """Return a block that takes its messages and edits back when it ends, also when it raises."""
         return self.conversation.temporary()
 
     # The view
 
     def render(self, /, options: RenderOptions | None = None, **changes: Any) -> View:
-        """What the model is to see: never above the budget, always legal, the same bytes for the same state.
+        """Return the view for the model: within the budget, legal for its provider, the same bytes for the same state.
 
-        Options are those of `RenderOptions`, as one or by name. At the context's own budget it may first commit one
-        fold; as a `preview` or with another `max_tokens` it writes nothing. Raises `IrreducibleFloor` if what must be
-        shown does not fit.
+        Give `RenderOptions`, or its fields by name. At the budget of the context, this may commit one fold first. With
+        `preview` or another `max_tokens` it writes nothing. Raise `IrreducibleFloor` if the pages that must be shown
+        do not fit.
         """
         return self._drawing.render(options, changes)
 
     def why(self, index: PageIndex, view: View | None = None) -> Why:
-        """Why a page is shown as it is, or not at all, and the call that would bring it in.
+        """Explain how a page is shown, or why it is not, and name the call that would show it.
 
-        It is about the last view at the context's own budget, or what it would be if anything changed since; or about
-        the `view` that is given.
+        The answer is about `view`. Without one, it is about the last view at the budget of the context, drawn again if
+        the context has changed since.
         """
         return self._drawing.why(index, view)
 
     def stats(self) -> Stats:
-        """How many items there are, what they cost, and what each segment holds."""
+        """Return the number of items, their tokens, and the same for each segment."""
         return self._drawing.stats()
 
     def report_usage(
         self, usage: object, model: str | None = None, *, tools: int = 0, view: View | None = None
     ) -> Usage:
-        """Learn from an answer's usage, or from the whole answer, what its model bills for what is counted here.
+        """Learn from the usage of a response, or the whole response, how many tokens its model bills per counted token.
 
-        It is compared with the last view at the context's own budget, or with the `view` that was sent, and the tokens
-        of the `tools` sent beside it (`count_tools`); `reserve` is no part of it. One factor for each model is kept in
-        the context, shown by `stats()` and followed by `render(model=…)`. Raises `InvalidValue`.
+        The billed tokens are compared with the tokens of `view` (default: the last view at the budget of the context)
+        plus the tokens of the `tools` that were sent with it (`count_tools`). `reserve` is not part of this. The
+        context keeps one factor for each model; `stats()` returns it and `render(model=…)` applies it. Raise
+        `InvalidValue` if `usage` is not a usage report.
         """
         return self._drawing.report_usage(usage, model, tools, view)
 
     def dump(self) -> str:
-        """One line for every item: whether it counts, its seq, its type and the beginning of what it says."""
+        """Return one line for every item: whether it is active, its seq, its type and the start of its text."""
         return self._drawing.dump()
 
     def on_fold(self, listener: Callable[[Folded], None]) -> Callable[[], None]:
-        """Have a function called after every fold; what is returned ends that."""
+        """Call a function after every fold. Return a function that ends this."""
         return self._drawing.on_fold(listener)
 
     @property
     def summarising(self) -> "Summarising | None":
-        """What the summariser of `CompressionConfig` is at: its errors, and `wait`; None if there is none."""
+        """The state of the summariser of `CompressionConfig`: its errors, and `wait`. None without a summariser."""
         return self._drawing.summarising
 
     # History
@@ -271,9 +276,9 @@ class Context:
         before: int | None = None,
         reverse: bool = False,
     ) -> Iterator[Entry]:
-        """The journal entries above `after` (and below `before`) that pass every filter, oldest first. Streams.
+        """Yield the journal entries above `after` and below `before` that match every filter, oldest first.
 
-        `reverse` gives the newest first.
+        With `reverse` the newest entry comes first.
         """
         return self.pages.history(
             after,
@@ -287,25 +292,26 @@ class Context:
         )
 
     def audit(self, /, path: str | os.PathLike[str], **filters: Any) -> int:
-        """Write the journal to a file as JSON Lines; how many entries. The filters are those of `history`."""
+        """Write the journal to a file as JSON Lines. Return the number of entries. See `history` for the filters."""
         return self.pages.audit(path, **filters)
 
     def undo(self, entry: Entry | int) -> int:
-        """Undo one operation and keep all that came after; the seq of the new entry."""
+        """Undo one operation and keep later changes. Return the seq of the new entry."""
         return self.pages.undo(entry)
 
     def checkpoint(self, name: str) -> int:
-        """Name the state of the context, to come back to with `rollback(name)`; its seq."""
+        """Name the current state, so that `rollback(name)` can return to it. Return its seq."""
         return self.pages.checkpoint(name)
 
     def rollback(self, to: str | int | Entry) -> int:
-        """Bring the whole context back to a checkpoint or an entry, in one commit that can be undone; its seq."""
+        """Return the whole context to a checkpoint or an entry, in one commit that can be undone. Return its seq."""
         return self.pages.rollback(to)
 
     def fork(self, new_name: str, at: str | int | Entry | None = None) -> "Context":
-        """Make another context of this one, as it is or as it was at a checkpoint or an entry, and open it.
+        """Copy this context, as it is or as it was at a checkpoint or an entry, and open the copy.
 
-        Bodies are shared, both go their own ways, and each survives the other. It shares this one's connection.
+        The bodies of pages are shared in the storage. Later changes and deletion of one do not affect the other. The
+        copy uses the connection of this context.
         """
         self.pages.fork(new_name, at)
         drawing = self._drawing
@@ -316,35 +322,38 @@ class Context:
         return fork
 
     def as_of(self, to: str | int | Entry) -> "Context":
-        """This context as a rollback to a checkpoint or an entry would leave it, to look at: nothing is written.
+        """Return this context as a rollback to a checkpoint or an entry would leave it. Nothing is written.
 
-        It is kept in memory over the same storage, and whatever is done to it reaches nobody.
+        Changes to the returned context stay in memory.
         """
         drawing = self._drawing
-        config = replace(drawing.config, cache_seconds=None)  # how long ago that is folds nothing that stood there then
+        config = replace(drawing.config, cache_seconds=None)  # the age of that state must not cause a fold
         past = Context(self.pages.as_of(to), budget=self.budget, compression=config, preamble=drawing.preamble)
         if "windows" in self.__dict__:
             self.windows.share(past.windows)
         return past
 
-    # Housekeeping
+    # State and storage
 
     def refresh(self) -> bool:
-        """Take over what other writers committed; whether there was anything. `NoSuchContext` if it was deleted."""
+        """Read what other writers committed. Return whether there was anything.
+
+        Raise `NoSuchContext` if the context was deleted.
+        """
         return self.pages.refresh()
 
     def check(self) -> list[Problem]:
-        """Everything that is wrong with this context; an empty list when nothing is."""
+        """Return every problem of this context; an empty list if there is none."""
         return self.pages.check()
 
     def close(self) -> None:
-        """Release the storage, if this context opened it. Nothing is lost by not closing."""
+        """Release the storage if this context opened it. Committed changes are safe without closing."""
         if self._drawing.summarising is not None:
             self._drawing.summarising.close()
         if "windows" in self.__dict__:
             self.windows.rest()
-        if self._owned is not None:
-            self._owned.close()
+        if self._owned_storage is not None:
+            self._owned_storage.close()
 
     def __enter__(self) -> Self:
         return self
@@ -369,14 +378,21 @@ def open(  # noqa: A001 - quire.open is the name users expect
     embedder: "Embedder | None" = None,
     create: bool = True,
 ) -> Context:
-    """Open a context, creating it with its segments if it is new.
+    """Open a context; create it with its segments if it is new.
 
-    `where` is `memory:`, `file:DIR`, `sqlite:FILE`, a path (SQLite), or a storage object, which stays the caller's to
-    close. `compression` says when the conversation folds, `preamble` tells the model in other words how to read its
-    view (`{key}` in it stands for the context's key; "" for no word at all). `segments` replaces the usual four at
-    creation, `key` the random word by which a model tells lines of ours from look-alikes.
-    `embedder` makes vectors of texts, so that pages are also found and recalled by what they mean (`quire.embedders`).
-    With `create=False` nothing is made: a context that is not there is `NoSuchContext`, a store `StorageFailure`.
+    `where` is a URL (`memory:`, `file:DIR`, `sqlite:FILE`, `postgresql://…`, `s3://bucket/prefix`), a path (SQLite), or
+    a storage object, which the caller closes. With `create=False` nothing is created: raise `NoSuchContext` if there is
+    no such context, `StorageFailure` if there is no such store.
+
+    | option        | meaning                                                                                        |
+    |---------------|------------------------------------------------------------------------------------------------|
+    | `budget`      | the most tokens of a view                                                                      |
+    | `counter`     | counts tokens; default: the vocabulary `o200k_base`                                            |
+    | `compression` | when the conversation folds, and how far                                                       |
+    | `segments`    | the segments of a new context; default: `sys`, `mem`, `usr`, `win`                             |
+    | `key`         | the word by which a model recognises lines that quire wrote; default: random                   |
+    | `preamble`    | explains the view to the model; `{key}` in it is replaced by the key; "" leaves it out         |
+    | `embedder`    | makes vectors of texts, so that pages are also found by meaning (`quire.embedders`)            |
     """
     setup = Setup(
         budget=budget,
@@ -397,7 +413,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
 
 
 class Options(TypedDict, total=False):
-    """What can be said when a context is opened, by name: see `open`."""
+    """The options of `open`, by name."""
 
     budget: int
     counter: TokenCounter | None
@@ -409,7 +425,7 @@ class Options(TypedDict, total=False):
 
 
 class Setup(NamedTuple):
-    """`Options` with what holds where nothing is said."""
+    """`Options` with their defaults."""
 
     budget: int = DEFAULT_BUDGET
     counter: TokenCounter | None = None
@@ -421,10 +437,10 @@ class Setup(NamedTuple):
 
 
 def setup_of(options: Options) -> Setup:
-    """What is said with what holds else. Raises `TypeError` for an option that there is not, as `open` does."""
+    """Return the options with defaults for the others. Raise `TypeError` for an unknown option, as `open` does."""
     unknown = [name for name in options if name not in Setup._fields]
     if unknown:
-        raise TypeError(f"There is no option {short_repr(min(unknown))}; options are {', '.join(Setup._fields)}.")
+        raise TypeError(f"Unknown option {short_repr(min(unknown))}; the options are {', '.join(Setup._fields)}.")
     return Setup(**options)
 
 
@@ -432,42 +448,44 @@ def open_in(
     storage: Storage,
     context: str,
     setup: Setup,
-    owned: Storage | None = None,
+    owned_storage: Storage | None = None,
     *,
     create: bool = True,
-    anew: bool = False,
+    must_be_new: bool = False,
 ) -> Context:
-    """Open a context in an open storage; one that is new is made, or else `NoSuchContext`.
+    """Open a context in an open storage; create it if it is new.
 
-    With `anew` it must not exist yet, else `InvalidOperation`.
+    Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
     """
     key = derived_key(urandom(8)) if setup.key is None else one_line(setup.key, "key", 32, empty=False)
     system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder)
-    opened = Context(system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned=owned)
+    opened = Context(
+        system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned_storage=owned_storage
+    )
     if create and opened.seq == 0:
         try:
             segments = DEFAULT_SEGMENTS if setup.segments is None else setup.segments
             system._engine.run(system.actor, "create", _create, segments, key)
-        except Conflict:  # someone else created it a moment ago: theirs is as good
-            if anew:
-                raise _taken(context) from None
+        except Conflict:  # another writer created it first: use that one
+            if must_be_new:
+                raise _already_exists(context) from None
             opened.refresh()
-            if opened.seq == 0:  # and deleted it again
+            if opened.seq == 0:  # it was deleted again
                 raise
     elif opened.seq == 0:
         raise no_such_context(storage, context)
-    elif anew:
-        raise _taken(context)
+    elif must_be_new:
+        raise _already_exists(context)
     return opened
 
 
-def _taken(context: str) -> InvalidOperation:
-    return InvalidOperation(f"Context {context!r} exists already; open() opens it.")
+def _already_exists(context: str) -> InvalidOperation:
+    return InvalidOperation(f"Context {context!r} exists already.", Hint("open", arguments=repr(context)))
 
 
 def _create(plan: Plan, segments: Sequence[Segment], key: str) -> None:
     if not isinstance(segments, list | tuple):
-        raise InvalidValue(f"segments is {short_repr(segments)}; a list of quire.Segment is needed.")
+        raise InvalidValue(f"is {short_repr(segments)}; a list of quire.Segment is needed.", argument="segments")
     for segment in segments:
         add_segment(plan, segment)
     plan.put_note(KEY, name=key)

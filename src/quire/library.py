@@ -1,4 +1,4 @@
-"""Library: many contexts on one backend."""
+"""Library: the contexts of one store."""
 
 import os
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Library:
-    """The contexts of one store, given by URL, path or storage object. Contexts opened from it share its connection."""
+    """The contexts of one store, given by URL, path or storage object. Contexts opened from it use its connection."""
 
     def __init__(
         self, where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
@@ -36,56 +36,56 @@ class Library:
     # One context
 
     def open(self, name: str = "default", *, create: bool = True, **options: "Unpack[Options]") -> Context:
-        """Open a context, creating it if it is new. The options are those of `quire.open`.
+        """Open a context; create it if it is new. See `quire.open` for the options.
 
-        With `create=False` nothing is written: one that is not there is `NoSuchContext`.
+        With `create=False` nothing is written. Raise `NoSuchContext` if there is no such context.
         """
         return open_in(self.storage, name, setup_of(options), create=check_bool(create, "create"))
 
     def create(self, name: str, **options: "Unpack[Options]") -> Context:
-        """Make a new context and open it. Raises `InvalidOperation` if there is one of that name."""
-        return open_in(self.storage, name, setup_of(options), anew=True)
+        """Create a context and open it. Raise `InvalidOperation` if one of that name exists."""
+        return open_in(self.storage, name, setup_of(options), must_be_new=True)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a context of this name."""
+        """Return whether a context of this name exists."""
         return self.storage.head(name) is not None
 
     def delete(self, name: str) -> None:
-        """Remove a context with all its pages and history, damaged or not. Raises `NoSuchContext`."""
+        """Remove a context with all its pages and history, even a damaged one. Raise `NoSuchContext`."""
         with suppress(Corrupt):
-            self._known(name)
+            self._require(name)
         self.storage.drop(name)
 
     def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
-        """Make another context of one, as it is or as it was at a checkpoint or a seq. Raises `NoSuchContext`."""
-        self._known(name)
+        """Copy a context, as it is or as it was at a checkpoint or a seq. Raise `NoSuchContext`."""
+        self._require(name)
         ContextSystem(self.storage, name).fork(new_name, at)
 
     def info(self, name: str) -> ContextInfo:
-        """When a context was made and changed, and how much it has had: one small read. Raises `NoSuchContext`."""
+        """Return when a context was created and changed, and its counts, in one small read. Raise `NoSuchContext`."""
         return info_of(self.storage, name)
 
     def usage(self, name: str) -> ContextUsage:
-        """What a context takes up: bytes, pages, messages, journal entries and tokens. Reads all of it, streaming."""
+        """Return the bytes, pages, messages, entries and tokens of a context. This reads all of it, as a stream."""
         return usage_of(self.storage, name)
 
     def export(
         self, name: str, path: str | os.PathLike[str], *, overwrite: bool = False, progress: Report | None = None
     ) -> Progress:
-        """Write one context to one file, history included; it appears when it is whole. Writers go on meanwhile.
+        """Write one context with its history to a file. Writers of the context do not have to wait.
 
-        Raises `NoSuchContext`, `InvalidOperation` if the file exists, `StorageFailure` if it cannot be written,
-        `Corrupt` naming what is damaged in the context: then there is no file.
+        The file appears when it is complete. Raise `NoSuchContext`, `InvalidOperation` if the file exists,
+        `StorageFailure` if it cannot be written, or `Corrupt`, which names the damaged record; then no file is written.
         """
         from quire.maintenance.export import export_context
 
         return export_context(self.storage, name, path, overwrite=overwrite, progress=progress)
 
     def import_(self, path: str | os.PathLike[str], name: str | None = None, *, progress: Report | None = None) -> str:
-        """Read an exported context back, under its own name or another; that name. All of it, or nothing.
+        """Read an exported context, under its own name or another. Return that name. Read all of it or nothing.
 
-        A context that is there as the file has it is left as it is. Raises `InvalidOperation` if the name is taken by
-        another one or by another state of it, `Corrupt` naming the place in a damaged file.
+        A context that is the same as in the file is left unchanged. Raise `InvalidOperation` if the name belongs to
+        another context or to another state of it, or `Corrupt`, which names the damaged place in the file.
         """
         from quire.maintenance.export import import_context
 
@@ -102,17 +102,17 @@ class Library:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Iterator[str]:
-        """The names of contexts greater than `after`, in order, at most `limit`. Streams: a page costs what it shows.
+        """Yield the names of contexts greater than `after`, in order, at most `limit` of them.
 
-        `prefix` is how names begin. `since` and `until`, both included, bound the last change; they read the head of
-        every context in question. Unfinished copies are among the names unless a time is asked for.
+        `prefix` selects the names that start with it. `since` and `until` bound the time of the last change, both
+        inclusive; with them, the head of every selected context is read, and unfinished copies are left out.
         """
-        span = _span(since, until)
+        bounds = _time_range(since, until)
         if limit is not None:
             check_whole_number(limit, "limit")
         names = self._names(after, prefix)
-        if span is not None:
-            names = (name for name in names if self._changed_within(name, *span))
+        if bounds is not None:
+            names = (name for name in names if self._changed_within(name, *bounds))
         return islice(names, limit)
 
     def expire(
@@ -124,11 +124,11 @@ class Library:
         prefix: str = "",
         dry_run: bool = False,
     ) -> "tuple[Expired, ...]":
-        """Let go of the contexts that nobody changed for so long, or since a moment; what was let go of.
+        """Remove the contexts that were not changed for this long, or since this time. Return what was removed.
 
-        `action="archive"` first writes each to a file in `folder`, which `import_` reads back, and reads it through.
-        One that is changed meanwhile stays. One that is damaged stays too and is among the result, with its `problem`.
-        With `dry_run` nothing is done. Raises `InvalidValue`, and `StorageFailure` if the store or the folder fails.
+        `action="archive"` first exports each to a file in `folder` and verifies the file; `import_` reads it. A context
+        that changes meanwhile is kept. A damaged one is kept too, and the result has its `problem`. With `dry_run`
+        nothing is removed. Raise `InvalidValue`, or `StorageFailure` if the store or the folder fails.
         """
         from quire.maintenance.retention import cutoff_of, expire
 
@@ -142,18 +142,18 @@ class Library:
         replace: bool = False,
         progress: Report | None = None,
     ) -> Progress:
-        """Copy every context to another store, verified; called again, an interrupted copy goes on. See `migrate`."""
+        """Copy every context to another store and verify it. Call again to resume a copy. See `migrate`."""
         to = target.storage if isinstance(target, Library) else target
         return migrate(self.storage, to, replace=replace, progress=progress)
 
     def _names(self, after: str, prefix: str) -> Iterator[str]:
         for field, value in (("after", after), ("prefix", prefix)):
             if not isinstance(value, str):
-                raise InvalidValue(f"{field} is {short_repr(value)}; text is needed.")
-        return self._from(after, prefix)
+                raise InvalidValue(f"is {short_repr(value)}; text is needed.", argument=field)
+        return self._iterate_names(after, prefix)
 
-    def _from(self, after: str, prefix: str) -> Iterator[str]:
-        if after < prefix and _can_be(prefix) and self.exists(prefix):
+    def _iterate_names(self, after: str, prefix: str) -> Iterator[str]:
+        if after < prefix and _is_valid_name(prefix) and self.exists(prefix):
             yield prefix
         for name in self.storage.contexts(max(after, prefix)):
             if not name.startswith(prefix):
@@ -164,12 +164,12 @@ class Library:
         head = self.storage.head(name)
         return head is not None and head.version >= 0 and first <= decode_head(head.value).updated <= last
 
-    def _known(self, name: str) -> None:
+    def _require(self, name: str) -> None:
         if not self.exists(name):
             raise no_such_context(self.storage, name)
 
     def close(self) -> None:
-        """Release the storage, if this library opened it."""
+        """Release the storage if this library opened it."""
         if self._owns_storage:
             self.storage.close()
 
@@ -182,14 +182,14 @@ class Library:
         self.close()
 
 
-def _can_be(name: str) -> bool:
+def _is_valid_name(name: str) -> bool:
     try:
         return bool(check_context_name(name))
     except InvalidOperation:
         return False
 
 
-def _span(since: object, until: object) -> tuple[int, int] | None:
+def _time_range(since: object, until: object) -> tuple[int, int] | None:
     if since is None and until is None:
         return None
     bounds = [0, 1 << 62]
@@ -197,6 +197,6 @@ def _span(since: object, until: object) -> tuple[int, int] | None:
         if value is None:
             continue
         if not isinstance(value, datetime) or value.tzinfo is None:
-            raise InvalidValue(f"{field} is {short_repr(value)}; a datetime with a time zone is needed.")
+            raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
         bounds[place] = as_milliseconds(value)
     return bounds[0], bounds[1]

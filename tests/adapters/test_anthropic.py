@@ -426,7 +426,7 @@ def test_files_are_pages_that_are_found_and_take_one_line_of_the_view(ctx: quire
 
 
 def test_what_the_context_refuses_is_told(ctx: quire.Context) -> None:
-    tool = QuireMemoryTool(ctx, agent=ctx.acting("scribe", quota=quire.Quota(bytes=100)))
+    tool = QuireMemoryTool(ctx, agent=ctx.as_agent("scribe", quota=quire.Quota(bytes=100)))
     create = {"command": "create", "path": "/memories/big", "file_text": "x" * 200}
     with pytest.raises(ToolError, match="QuotaExceeded: "):
         tool.call(create)

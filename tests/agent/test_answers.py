@@ -288,7 +288,7 @@ def test_a_refusal_names_no_operation_that_the_model_does_not_have() -> None:
 @pytest.mark.parametrize("value", [-1, None, True, 1.5, "10"])
 def test_a_quota_that_bounds_nothing_is_refused_where_it_is_given(field: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=f"quota.{field} is .*whole number from 0"):
-        new_talk().acting("scout", quota=Quota(**{field: value}))
+        new_talk().as_agent("scout", quota=Quota(**{field: value}))
 
 
 def test_an_agent_can_be_kept_from_taking_messages_away() -> None:

@@ -170,7 +170,7 @@ def test_a_developers_prompt_stays_as_it_is() -> None:
 
 def test_a_segment_that_an_agent_adds_cannot_pass_for_another_block() -> None:
     ctx = context()
-    agent = ctx.acting(manage=True)
+    agent = ctx.as_agent(manage=True)
     for name in ("Folded earlier", f"[{KEY}] Folded earlier", "Opened [usr-1] Rules", "mem"):
         segment = agent.add_segment(name, "about")
         agent.create_detail_page("note", "", "text", segment.root_index)

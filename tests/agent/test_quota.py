@@ -13,7 +13,7 @@ from tests.talks import new_talk
 
 
 def agent_with(ctx: Context, **quota: int) -> AgentContext:
-    return ctx.acting(quota=Quota(**quota))
+    return ctx.as_agent(quota=Quota(**quota))
 
 
 def test_pages_are_bounded_for_good() -> None:
@@ -85,19 +85,19 @@ def test_a_step_back_gives_no_quota_back() -> None:
 
 def test_every_agent_has_its_own_quota_and_it_survives_the_handle() -> None:
     ctx = new_talk()
-    ctx.acting("one", quota=Quota(pages=1)).create_detail_page("a", "", "", "mem-0")
-    ctx.acting("two", quota=Quota(pages=1)).create_detail_page("b", "", "", "mem-0")
+    ctx.as_agent("one", quota=Quota(pages=1)).create_detail_page("a", "", "", "mem-0")
+    ctx.as_agent("two", quota=Quota(pages=1)).create_detail_page("b", "", "", "mem-0")
     again = new_talk(ctx.pages.storage, ctx.name)
     with pytest.raises(QuotaExceeded):
-        again.acting("one", quota=Quota(pages=1)).create_detail_page("c", "", "", "mem-0")
+        again.as_agent("one", quota=Quota(pages=1)).create_detail_page("c", "", "", "mem-0")
     with pytest.raises(QuotaExceeded):
-        ctx.fork("other").acting("two", quota=Quota(pages=1)).create_detail_page("c", "", "", "mem-0")
+        ctx.fork("other").as_agent("two", quota=Quota(pages=1)).create_detail_page("c", "", "", "mem-0")
 
 
 @pytest.mark.parametrize("wrong", [5, Quota(pages=-1), Quota(calls=True), Quota(bytes=1.5)])  # type: ignore[arg-type]
 def test_a_quota_that_makes_no_sense_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidValue, match="quota"):
-        new_talk().acting(quota=wrong)
+        new_talk().as_agent(quota=wrong)
 
 
 # Calls in a turn
@@ -112,7 +112,7 @@ def calls_left(tools: Tools) -> int:
 
 
 def limited(ctx: Context, calls: int = 3) -> Tools:
-    return ctx.tools_of(ctx.acting(quota=Quota(calls=calls)))
+    return ctx.tools_of(ctx.as_agent(quota=Quota(calls=calls)))
 
 
 def test_calls_are_bounded_until_the_user_speaks_again() -> None:
@@ -164,7 +164,7 @@ def test_no_call_begins_a_new_turn() -> None:
 def test_pages_carry_their_author_and_the_journal_the_actor() -> None:
     ctx = new_talk()
     theirs = ctx.pages.create_detail_page("theirs", "", "text", "mem-0")
-    agent = ctx.acting("scout")
+    agent = ctx.as_agent("scout")
     mine = agent.create_detail_page("mine", "", "text", "mem-0")
     folder = agent.create_contents_page("folder", "", "mem-0", [theirs])
     assert [ctx.pages.get_page(page).author for page in (theirs, mine, folder)] == ["developer", "scout", "scout"]
@@ -179,7 +179,7 @@ def test_pages_carry_their_author_and_the_journal_the_actor() -> None:
 
 def test_what_changes_nothing_is_no_entry() -> None:
     ctx = new_talk()
-    agent = ctx.acting()
+    agent = ctx.as_agent()
     page = agent.create_detail_page("mine", "about", "text", "mem-0")
     before = ctx.seq
     agent.update_page(page, name="mine", description="about")

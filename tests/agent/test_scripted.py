@@ -48,7 +48,7 @@ class Scripted:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.tools: Tools = ctx.tools_of(ctx.acting(quota=Quota(calls=100_000)))
+        self.tools: Tools = ctx.tools_of(ctx.as_agent(quota=Quota(calls=100_000)))
         self.calls = 0
 
     def call(self, tool: str, /, **arguments: Any) -> str:

@@ -35,7 +35,7 @@ def talk() -> Context:
 
 
 def tools_of(ctx: Context, *, manage: bool = False, **quota: int) -> Tools:
-    return ctx.tools_of(ctx.acting(manage=manage, quota=Quota(**quota)))
+    return ctx.tools_of(ctx.as_agent(manage=manage, quota=Quota(**quota)))
 
 
 # What a model is given

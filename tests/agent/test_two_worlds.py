@@ -64,7 +64,7 @@ def new_world(secret: bool, embedder: Embedder | None = None) -> World:
     system = ContextSystem(MemoryStorage(), "world", **options)
     system._engine.run("developer", "create", create)
     ctx = Context(system, budget=BUDGET)
-    agent = ctx.acting(manage=True, quota=Quota(pages=12, bytes=2_000, depth=4, calls=1 << 30))
+    agent = ctx.as_agent(manage=True, quota=Quota(pages=12, bytes=2_000, depth=4, calls=1 << 30))
     return World(ctx, agent, ctx.tools_of(agent), secret)
 
 

@@ -100,7 +100,7 @@ def test_an_agent_that_opens_a_windows_page_sees_the_window_once(ctx: Context) -
 
 
 def test_windows_count_for_what_an_agent_may_add(ctx: Context) -> None:
-    agent = ctx.acting("worker", quota=Quota(pages=2))
+    agent = ctx.as_agent("worker", quota=Quota(pages=2))
     tools = ctx.tools_of(agent)
     said = [tools.call("window", {"do": "create", "id": "counter"}) for _ in range(3)]
     assert said[:2] == ["Opened counter_1.", "Opened counter_2."]

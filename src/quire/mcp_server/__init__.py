@@ -111,6 +111,6 @@ def _create(
         raise InvalidValue(f"is {short_repr(context)}; an open context is needed.", argument="context")
     if isinstance(poll, bool) or not isinstance(poll, int | float) or not 0 < poll < float("inf"):
         raise InvalidValue(f"is {short_repr(poll)}; a number of seconds above 0 is needed.", argument="poll")
-    agent = context.acting(actor, quota=Quota(calls=_UNLIMITED_CALLS))
+    agent = context.as_agent(actor, quota=Quota(calls=_UNLIMITED_CALLS))
     selected = select_tools(context.tools_of(agent, beside=True), tools, prefix, read_only=read_only)
     return ContextServer(ServedContext(context, agent, selected, prefix=prefix), poll)

@@ -57,7 +57,7 @@ def _fill(path: Path, name: str) -> None:
             context.assistant(f"{number} {text}", tool_calls=[call])
             context.tool_result(f"{number} {text}", f"{number} {text}")
         context.checkpoint(PAYLOADS[6])
-        context.acting(PAYLOADS[7]).create_detail_page(PAYLOADS[8], PAYLOADS[9], PAYLOADS[10], "mem-0")
+        context.as_agent(PAYLOADS[7]).create_detail_page(PAYLOADS[8], PAYLOADS[9], PAYLOADS[10], "mem-0")
         context.windows.register(Noisy)
         context.windows.open("noisy")
 
