@@ -86,7 +86,7 @@ def test_a_folder_opens_and_a_page_is_hidden_and_shown_again(visit: Opener) -> N
     expect(visitor.find(".why")).to_contain_text("Shown whole.")
     panel.locator("[data-operation=hide]").click()
     expect(note.locator(".chip.hidden")).to_be_visible()
-    expect(visitor.find(".why")).to_contain_text("One line only.")
+    expect(visitor.find(".why")).to_contain_text("Folded to one line.")
     visitor.find(".said .button").click()
     expect(note.locator(".chip.hidden")).to_have_count(0)
     entries = visitor.ask("/history?order=desc&limit=2")["entries"]
@@ -141,7 +141,7 @@ def test_chinese_words_are_found_with_their_passage(visit: Opener) -> None:
     visitor.find(".hit", "退款名单").first.click()
     expect(visitor.find(".panel-name")).to_have_text("退款名单")
     visitor.page.fill(".search-field", "zzyzx")
-    expect(visitor.find(".search-sum")).to_have_text("Nothing was found.")
+    expect(visitor.find(".search-sum")).to_have_text("No results.")
 
 
 def test_a_rollback_is_previewed_made_and_taken_back(visit: Opener) -> None:
@@ -149,10 +149,10 @@ def test_a_rollback_is_previewed_made_and_taken_back(visit: Opener) -> None:
     messages = len(visitor.ask("/messages?limit=1000")["messages"])
     visitor.find(".entry", "Fold").first.click()
     visitor.find("[data-act=rollback]").click()
-    expect(visitor.find("dialog .preview")).to_contain_text("would go")
+    expect(visitor.find("dialog .preview")).to_contain_text("would be removed")
     assert len(visitor.ask("/messages?limit=1000")["messages"]) == messages
     visitor.find("dialog .danger").click()
-    expect(visitor.find(".said")).to_contain_text("Back at entry")
+    expect(visitor.find(".said")).to_contain_text("Rolled back to entry")
     assert visitor.ask("/history?order=desc&limit=1")["entries"][0]["operation"] == "rollback"
     assert len(visitor.ask("/messages?limit=1000")["messages"]) < messages
     visitor.find(".said .button").click()
@@ -162,7 +162,7 @@ def test_a_rollback_is_previewed_made_and_taken_back(visit: Opener) -> None:
 
 def test_the_timeline_shows_batches_folds_and_checkpoints_and_forks(visit: Opener) -> None:
     visitor = visit("timeline")
-    expect(visitor.find(".entry", "Batch begins")).to_be_visible()
+    expect(visitor.find(".entry", "Batch started")).to_be_visible()
     inside = visitor.page.evaluate(
         "[...document.querySelectorAll('.entry')].map(e => e.style.getPropertyValue('--batch'))"
     )
@@ -236,7 +236,7 @@ def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Op
     message = visitor.find(".message", "😀长😀长")
     expect(message.locator(".piece")).to_have_count(1)
     more = message.locator(".show-more")
-    expect(more).to_contain_text("characters are left")
+    expect(more).to_contain_text("characters left")
     more.click()
     expect(message.locator(".piece")).to_have_count(11)
     with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
@@ -281,7 +281,7 @@ def test_two_views_are_compared_message_by_message(visit: Opener) -> None:
     visitor.page.fill("[name=left-seq]", str(fold))
     visitor.page.fill("[name=left-budget]", str(BUDGET))
     visitor.page.click(".compare-form [type=submit]")
-    expect(visitor.find(".compare-sum")).to_contain_text("The same in every message")
+    expect(visitor.find(".compare-sum")).to_contain_text("All messages are the same")
 
 
 def test_a_very_long_line_that_changed_is_compared_in_blocks(visit: Opener) -> None:
@@ -340,7 +340,7 @@ def test_the_keyboard_is_enough(visit: Opener) -> None:
     expect(visitor.find(".tree-row", "退款名单").locator(".chip.hidden")).to_be_visible()
     keys.press("w")
     expect(visitor.find(".panel-name")).to_have_text("退款名单")
-    expect(visitor.find(".why")).to_contain_text("One line only.")
+    expect(visitor.find(".why")).to_contain_text("Folded to one line.")
     keys.press("Escape")
     expect(visitor.find(".panel")).to_be_hidden()
     keys.press("/")

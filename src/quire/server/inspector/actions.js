@@ -1,11 +1,11 @@
-// Doing something to a page: asked for where it needs an answer, said when it is done, and offered to be undone.
+// Operations on a page: asks for missing input, reports the result, and offers to undo it.
 
 import { ask, say } from "./dialog.js";
 import { t } from "./i18n.js";
 
-const MOST_EDITED = 200_000; // characters: a longer text is no matter for a form
+const MOST_EDITED = 200_000; // characters; a longer text is not edited in a form
 
-/** Run an operation on a page; `onError` hears what went wrong. */
+/** Run an operation on a page. `onError` receives the error. */
 export async function runOperation(session, page, operation, onError) {
   try {
     if (operation === "move") return askMove(session, page);

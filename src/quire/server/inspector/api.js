@@ -1,4 +1,4 @@
-// The JSON API, one function for every call. Every failure is an ApiError with words that can be shown.
+// The JSON API, one function per call. Every failure is an ApiError with a text that can be shown.
 
 import { t } from "./i18n.js";
 
@@ -12,7 +12,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Take the token out of the address (`#token=…&context=…`) and keep it for this tab. Gives the context named there. */
+/** Move the token from the address (`#token=…&context=…`) to this tab's storage. Return the context named there. */
 export function takeToken() {
   const given = new URLSearchParams(location.hash.replace(/^#/, ""));
   if (!given.has("token")) return null;
@@ -30,7 +30,7 @@ export function hasToken() {
   return sessionStorage.getItem(KEPT) !== null;
 }
 
-/** A request with the token, not yet read. */
+/** Send a request with the token; the body of the response is not read yet. */
 export async function request(method, path, { query, body, signal } = {}) {
   const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}` };
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -76,10 +76,10 @@ async function json(method, path, options) {
   }
 }
 
-const SLOW = 250; // milliseconds after which somebody who waits should see that something happens
+const SLOW = 250; // milliseconds after which the page shows that it is waiting
 let waiting = 0;
 
-/** Show that something is under way, if it takes long; gives what ends it. */
+/** Show a progress indicator if a request takes long. Return a function that removes it. */
 function underWay() {
   const show = () => {
     waiting += 1;

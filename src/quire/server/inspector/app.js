@@ -1,4 +1,4 @@
-// The start: token, language, theme, then the screen that the address names.
+// The entry point: token, language, theme, then the screen that the address names.
 
 import { hasToken, keepToken, takeToken } from "./api.js";
 import { openContext } from "./context.js";
@@ -13,7 +13,7 @@ import { topBar } from "./topbar.js";
 const app = document.getElementById("app");
 let shown = null; // { key, close, route? }
 
-/** Show the screen of the address. A screen that is open already only gets the new address. */
+/** Show the screen of the address. A screen that is already open only receives the new address. */
 function show(anew = false) {
   if (!hasToken()) return askForToken();
   const route = here();

@@ -1,4 +1,4 @@
-// Live windows: what each shows now, and the actions that it offers.
+// Live windows: their content and their actions.
 
 import { ask, problem, say } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
@@ -97,7 +97,7 @@ class AppsScreen {
   }
 }
 
-/** What was typed, as the schema wants it; an empty field is not given. */
+/** Convert the input to the types of the schema; an empty field is omitted. */
 function typed(values, schema) {
   const given = Object.entries(values).filter(([, value]) => value !== "");
   return Object.fromEntries(

@@ -1,4 +1,4 @@
-// The budget: a slider over a wide range (each step the same share), a number to type, and a way back.
+// The budget: a logarithmic slider, a number field, and a reset button.
 
 import { button, el } from "./dom.js";
 import { number, t } from "./i18n.js";
@@ -7,7 +7,7 @@ const STEPS = 1000;
 const LEAST = 200;
 
 export class BudgetSlider {
-  /** `onInput(budget)` hears every move. */
+  /** `onInput(budget)` is called on every move. */
   constructor(session, onInput) {
     this.session = session;
     this.onInput = onInput;
@@ -55,8 +55,8 @@ export class BudgetSlider {
     return Math.round((STEPS * Math.log(Math.max(LEAST, budget) / LEAST)) / Math.log(this.most / LEAST));
   }
 
-  /** Show a budget, without telling anybody. A number that somebody is typing stays: changes of an agent that runs come
-      at any moment. */
+  /** Show a budget without calling `onInput`. Does not overwrite a number that the user is typing, because an agent can
+      change the context at any time. */
   show(budget) {
     if (document.activeElement !== this.exact) this.exact.value = number(budget);
     const own = this.session.info.budget;
@@ -73,7 +73,7 @@ export class BudgetSlider {
     else this.put(this.session.budget ?? this.session.info.budget);
   }
 
-  /** Show a budget, and in the field of the number in any case: it is no longer being typed. */
+  /** Show a budget, and overwrite the number field: the user has finished typing. */
   put(budget) {
     this.show(budget);
     this.exact.value = number(budget);

@@ -1,4 +1,4 @@
-// The difference between any two views: another time, another budget, or both.
+// The difference between two views: at another time, with another budget, or both.
 
 import { problem } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
@@ -183,7 +183,7 @@ const textOf = (message) =>
     .map(({ kind, label, text }) => (kind === "call" ? `${label}(${text})` : text))
     .join("\n");
 
-/** Changes with the same ones that stand in a row taken together. */
+/** Group consecutive changes of the same kind. */
 function runs(changes) {
   const found = [];
   for (const change of changes) {

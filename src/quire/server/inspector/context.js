@@ -1,4 +1,4 @@
-// One context: its title and figures, the tabs, the screen of the chosen tab, and the panel of the chosen page.
+// One context: title and figures, tabs, the screen of the selected tab, and the panel of the selected page.
 
 import { openApps } from "./apps.js";
 import { openCompare } from "./compare.js";
@@ -24,7 +24,7 @@ const SCREENS = {
   apps: openApps,
 };
 
-/** Show a context. Gives `route` for a new address of the same context, and `close`. */
+/** Show a context. Return `route` for a new address in the same context, and `close`. */
 export function openContext(host, route, bar) {
   const session = new Session(route.context);
   const frame = new Frame(host, session);
@@ -131,10 +131,10 @@ class Frame {
     this.screens.set(tab, { element, screen: SCREENS[tab](element, this.session), stale: null });
   }
 
-  /** A change: the screen in sight looks at once, the others when they are shown. */
+  /** Handle a change: update the visible screen now, the others when they are shown. */
   changed(change) {
     const { info } = this.session;
-    const counted = info.segments.every((segment) => segment.tokens !== null); // a large context is not
+    const counted = info.segments.every((segment) => segment.tokens !== null); // a large context is not counted
     replace(
       this.figures,
       [

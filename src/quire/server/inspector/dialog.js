@@ -1,11 +1,11 @@
-// Questions and notices: a dialog that asks, a line that says what was done, a box that says what went wrong.
+// Dialogs and notices: a dialog with a form, a line that reports a result, a box that reports an error.
 
 import { button, el, icon, replace } from "./dom.js";
 import { t } from "./i18n.js";
 
 let opened = 0;
 
-/** A dialog with a title and a body. Gives the dialog. */
+/** Show a dialog with a title and a body. Return the dialog. */
 export function sheet(title, ...body) {
   const name = `sheet-${(opened += 1)}`;
   const box = el(
@@ -25,8 +25,8 @@ export function sheet(title, ...body) {
 }
 
 /**
- * Ask before something is done. `fields` are { name, label, value, type, hint, list }. `act(values)` does it: what it
- * raises is shown in the dialog, which stays open.
+ * Ask for input before an action. `fields` are { name, label, value, type, hint, list }. `act(values)` runs the action;
+ * an error is shown in the dialog, which stays open.
  */
 export function ask({ title, lead, body, fields = [], confirm, danger = false, act }) {
   const wrong = el("div", { role: "alert" });
@@ -84,7 +84,7 @@ function makeField({ name, label, value = "", type = "text", hint, rows, suggest
   return { name, input, row };
 }
 
-/** What went wrong, in words, for the place where it happened. */
+/** Return an element with the text of an error, for the place where it happened. */
 export function problem(error, again) {
   return el(
     "div",
@@ -99,7 +99,7 @@ export function problem(error, again) {
   );
 }
 
-/** Say below what was done; `undo` offers to take it back. */
+/** Report a result in the status line; `undo` adds a button to undo it. */
 export function say(words, undo) {
   document.querySelector(".said")?.remove();
   const line = el("div", { class: "said", role: "status" }, el("span", {}, words));

@@ -1,9 +1,9 @@
-// Building elements. Content becomes text nodes and attribute values here, and never markup: nothing in the inspector
-// sets innerHTML, and no attribute that could run or load anything is ever made from content.
+// Creation of elements. Content becomes text nodes and attribute values, never markup: no code of the inspector sets
+// innerHTML, and no attribute that could run or load something is made from content.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element. `props` are attributes; `on…` are listeners, `style` is an object of CSS properties. */
+/** Create an element. `props` are attributes; `on…` are listeners, `style` is an object of CSS properties. */
 export function el(tag, props, ...children) {
   return fill(document.createElement(tag), props, children);
 }
@@ -30,7 +30,7 @@ function put(node, children) {
   }
 }
 
-/** Put these children in place of what a node holds. */
+/** Replace the children of a node. */
 export function replace(node, ...children) {
   node.replaceChildren();
   put(node, children);
@@ -49,7 +49,7 @@ const ICONS = {
   fork: "M5 2v12M5 9c0-3 6-1 6-5M11 4V2.5",
 };
 
-/** A small line drawing; it says nothing to a screen reader, the control around it does. */
+/** Create an icon. Screen readers ignore it; the control around it has a label. */
 export function icon(name) {
   const drawing = document.createElementNS(SVG, "svg");
   drawing.setAttribute("viewBox", "0 0 16 16");
@@ -61,12 +61,12 @@ export function icon(name) {
   return drawing;
 }
 
-/** A button with a text. */
+/** Create a button with a text. */
 export function button(label, onclick, props) {
   return el("button", { type: "button", class: "button", onclick, ...props }, label);
 }
 
-/** Call at most once a frame. */
+/** Call a function at most once per frame. */
 export function framed(work) {
   let asked = false;
   return () => {
@@ -79,7 +79,7 @@ export function framed(work) {
   };
 }
 
-/** Do something at once; whatever is asked for while it is under way is done once more after it. */
+/** Run a function now. Calls during the run cause one more run after it. */
 export function latest(work) {
   let busy = false;
   let again = false;
@@ -98,7 +98,7 @@ export function latest(work) {
   };
 }
 
-/** Call once it has been quiet for so many milliseconds. */
+/** Call a function after a pause of the given number of milliseconds without calls. */
 export function settled(work, milliseconds) {
   let timer = 0;
   return (...given) => {

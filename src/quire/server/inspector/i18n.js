@@ -1,4 +1,4 @@
-// Words in English and Chinese: the browser's language at first, then what was chosen.
+// Texts in English and Chinese: the browser's language at first, then the user's choice.
 
 import en from "./words-en.js";
 import zh from "./words-zh.js";
@@ -11,7 +11,7 @@ if (!WORDS[language]) language = "en";
 
 export const currentLanguage = () => language;
 
-/** The words for a key, with `{name}` filled in; `key_one` where n is 1 and the language has it. */
+/** Return the text for a key, with `{name}` replaced; `key_one` if n is 1 and the language has it. */
 export function t(key, values = {}) {
   const words = WORDS[language];
   const found = (values.n === 1 && words[`${key}_one`]) || words[key] || en[key] || key;
@@ -21,7 +21,7 @@ export function t(key, values = {}) {
   });
 }
 
-/** Words for what the API names (a state, an operation): as it is where there are none. */
+/** Return the text for a name of the API (a state, an operation), or the name itself if there is none. */
 export function named(group, value) {
   const key = `${group}.${String(value).toLowerCase()}`;
   return WORDS[language][key] ?? en[key] ?? String(value);
@@ -42,14 +42,14 @@ const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 export const number = (value) => whole.format(value);
 
-/** A share as a percentage: at least a digit that says something. */
+/** Format a share as a percentage with at least one significant digit. */
 export function percent(part, all) {
   if (!all) return "0%";
   const share = (100 * part) / all;
   return `${share > 0 && share < 10 ? share.toFixed(1) : Math.round(share)}%`;
 }
 
-/** A time as people say it: how long ago within a day, the date before. */
+/** Format a time for people: relative within a day, else the date. */
 export function when(iso) {
   if (!iso) return "";
   const time = new Date(iso);
@@ -62,13 +62,13 @@ export function when(iso) {
   return new Intl.DateTimeFormat(locale, { dateStyle: "medium" }).format(time);
 }
 
-/** A time to the second. */
+/** Format a time to the second. */
 export function exactly(iso) {
   const locale = language === "zh" ? "zh-CN" : "en-GB";
   return iso ? new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" }).format(new Date(iso)) : "";
 }
 
-/** The time of day, for lists where the day stands elsewhere. */
+/** Format the time of day, for lists that show the day separately. */
 export function clock(iso) {
   return iso ? new Date(iso).toLocaleTimeString("en-GB") : "";
 }

@@ -1,11 +1,11 @@
-// Keys that work everywhere, and the page that lists all of them.
+// Global keys, and the dialog that lists all keys.
 
 import { sheet } from "./dialog.js";
 import { el } from "./dom.js";
 import { t } from "./i18n.js";
 import { address, go, here, TABS } from "./route.js";
 
-/** Listen for them. Letters typed into a field, and keys held with Ctrl, Alt or Meta, are nobody's business. */
+/** Listen for keys. Letters typed into a field, and keys held with Ctrl, Alt or Meta, are ignored. */
 export function listenToKeys() {
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -44,7 +44,7 @@ const LISTED = [
   ["w", "keys.why"],
 ];
 
-/** The list of keys. */
+/** Show the list of keys. */
 export function showHelp() {
   const rows = LISTED.map(([keys, words]) =>
     el(

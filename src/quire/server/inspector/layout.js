@@ -1,10 +1,10 @@
-// Where the pieces of a view lie on the map. Pure: no element is made here, and it can be read on its own.
+// The positions of the items of a view on the map. Pure functions without DOM access.
 
 /**
- * Lay pieces out in reading order, row after row, so that the area of each is its share of the capacity.
+ * Place items in reading order, row after row, so that the area of each is its share of the capacity.
  *
- * Pieces too small to see (below `least` of a row) are taken together while they are of one kind.
- * Gives groups of { items, tokens, start, bars: [{ row, from, to }] }; `from` and `to` are parts of a row's width.
+ * Neighbouring items of one kind that are too small to see (below `least` of a row) are merged.
+ * Return groups of { items, tokens, start, bars: [{ row, from, to }] }; `from` and `to` are parts of a row's width.
  */
 export function layOut(items, capacity, rows, least = 0.004) {
   const scale = rows / Math.max(1, capacity);
@@ -16,7 +16,7 @@ export function layOut(items, capacity, rows, least = 0.004) {
   });
 }
 
-/** Neighbours of one kind that are too small to see, as one piece. */
+/** Merge neighbouring items of one kind that are too small to see. */
 function gathered(items, least) {
   const groups = [];
   for (const item of items) {
@@ -33,7 +33,7 @@ function gathered(items, least) {
 
 const kindOf = (item) => `${item.page ? item.segment : ""} ${item.how}`;
 
-/** A stretch cut at the ends of rows. */
+/** Cut a range at the ends of rows. */
 export function barsOf(from, to, rows) {
   const bars = [];
   for (let row = Math.floor(from); row < rows && row < to; row += 1) {
@@ -44,7 +44,7 @@ export function barsOf(from, to, rows) {
   return bars;
 }
 
-/** What changes between two views, page by page: [{ page, name, segment, before, after, tokens }], the largest first. */
+/** Return the changed pages of two views: [{ page, name, segment, before, after, tokens }], the largest first. */
 export function changesBetween(before, after) {
   const was = byPage(before);
   const is = byPage(after);
@@ -67,7 +67,7 @@ export function changesBetween(before, after) {
   return changes.sort((one, other) => Math.abs(other.tokens) - Math.abs(one.tokens));
 }
 
-/** Whether a page is one that a span stands for (the pages of a fold have numbers between its ends). */
+/** Return whether a page belongs to a span (the pages of a fold have numbers between its ends). */
 function isIn(page, span) {
   const [first, last] = span.split("…").map(placeOf);
   const [segment, number] = placeOf(page);

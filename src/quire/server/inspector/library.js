@@ -1,4 +1,4 @@
-// The library: every context, with its size and when it last changed.
+// The library: all contexts, with size and time of the last change.
 
 import { listContexts } from "./api.js";
 import { problem } from "./dialog.js";

@@ -1,6 +1,6 @@
-// Two texts line by line: what stayed, what went, what came.
+// A comparison of two texts line by line.
 
-const MOST = 1_500_000; // cells of the table; beyond it the middle is shown as gone and come
+const MOST = 1_500_000; // cells of the table; a larger middle part is shown as removed and added
 
 /** [{ op: "same" | "removed" | "added" | "skip", text }] */
 export function lineChanges(before, after) {
@@ -14,7 +14,7 @@ export function lineChanges(before, after) {
   return [...shortened(old.slice(0, head), "end"), ...middle, ...shortened(old.slice(old.length - tail), "start")];
 }
 
-/** Lines that are the same on both sides: the few next to a change. */
+/** Keep only the few equal lines next to a change. */
 function shortened(lines, keep) {
   const same = (text) => ({ op: "same", text });
   if (lines.length <= 4) return lines.map(same);
@@ -45,7 +45,7 @@ function between(old, now) {
   return found;
 }
 
-/** Lengths of the longest common rest, for every pair of places. */
+/** Compute the length of the longest common subsequence of the rest, for every pair of positions. */
 function table(old, now) {
   const lengths = Array.from({ length: old.length + 1 }, () => new Uint32Array(now.length + 1));
   for (let left = old.length - 1; left >= 0; left -= 1) {

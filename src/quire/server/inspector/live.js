@@ -1,11 +1,11 @@
-// Following a running agent: server-sent events over fetch, so that the token goes in a header and not in an address.
+// Live changes: server-sent events over fetch, so that the token is sent in a header and not in a URL.
 
 import { request } from "./api.js";
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 8000;
 
-/** Tell of every change, and of whether the line is up. Comes back by itself; gives a function that ends it. */
+/** Report every change and the state of the connection. Reconnects by itself. Return a function that ends it. */
 export function follow(path, onChange, onState) {
   const ending = new AbortController();
   run(path, ending.signal, onChange, onState);
@@ -20,7 +20,7 @@ async function run(path, signal, onChange, onState) {
       const response = await request("GET", path, { signal });
       wait = FIRST_WAIT;
       onState(true);
-      if (again) onChange(null); // what happened while nobody listened is unknown: look at everything anew
+      if (again) onChange(null); // changes during the interruption are unknown: reload everything
       again = true;
       for await (const change of changes(response.body)) onChange(change);
     } catch (error) {

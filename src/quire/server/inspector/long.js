@@ -1,15 +1,15 @@
-// Texts with a very long line: a browser takes seconds to break one, so they are drawn in blocks, the rest
-// when asked for.
+// Texts with a very long line: a browser takes seconds to wrap one, so they are drawn in blocks. The rest is drawn on
+// request.
 
 import { button, el } from "./dom.js";
 import { t } from "./i18n.js";
 
-const PIECE = 10_000; // characters of a line that are broken in no time
+const PIECE = 10_000; // characters of a line that a browser can wrap quickly
 const STEP = 10; // pieces that are added at a time
 
-/** A text as it is; one with a line that is too long begins with a piece, and a button that shows more. `opened` is the
-    screen's Map of how many characters were asked for, since it is drawn anew at every change; `key` names a text in
-    it that may itself change. */
+/** Show a text. If a line is too long, show its first piece and a button for more. `opened` is the screen's Map of the
+    number of characters shown so far, because the text is redrawn at every change. `key` is the key of a text that may
+    change. */
 export function longText(text, props, opened, key = text) {
   const whole = el("pre", props);
   if (!hasLongLine(text)) {
@@ -37,7 +37,7 @@ export function longText(text, props, opened, key = text) {
   return [whole, more];
 }
 
-/** A line of a text, all of it: as it is, or in blocks if it is too long. */
+/** Show one whole line of a text, in blocks if it is too long. */
 export function longLine(text) {
   if (!hasLongLine(text)) return text;
   const pieces = [];
@@ -58,7 +58,7 @@ function hasLongLine(text) {
   return false;
 }
 
-/** Where a piece may end: not inside a character that takes two places. */
+/** Return a valid end for a piece: not inside a surrogate pair. */
 function endOf(text, end) {
   return /[\uD800-\uDBFF]/.test(text[end - 1] ?? "") ? end + 1 : end;
 }

@@ -1,4 +1,4 @@
-// The map: the window as a sheet of rows, filled in reading order, with the cached beginning underlined.
+// The map: the window as a sheet of rows, filled in reading order, with the cached prefix underlined.
 
 import { el, framed, replace } from "./dom.js";
 import { named, number, percent, t } from "./i18n.js";
@@ -6,7 +6,7 @@ import { segmentOf, titleOf } from "./states.js";
 import { barsOf, layOut } from "./layout.js";
 
 const labelOf = (items) => (items.length === 1 ? titleOf(items[0]) : t("n.pages", { n: items.length }));
-const GAP = 7; // pixels below a row: the cache line lies there
+const GAP = 7; // pixels below a row, for the cache line
 
 export class WindowMap {
   constructor(session, onChoose) {
@@ -30,7 +30,7 @@ export class WindowMap {
     this.watch.observe(this.sheet);
   }
 
-  /** Show a view. `frame` is how many tokens the whole sheet stands for, `budget` where the window ends. */
+  /** Show a view. `frame` is the number of tokens of the whole sheet, `budget` the end of the window. */
   show(view, budget, frame) {
     this.view = view;
     this.budget = budget;
@@ -57,7 +57,7 @@ export class WindowMap {
     this.mark();
   }
 
-  /** The sheet itself: every row as far as the window goes, and what lies beyond it. */
+  /** Draw the sheet: all rows of the window, and the area beyond it. */
   lanes() {
     const scale = this.rows / this.frame;
     const inside = barsOf(0, this.budget * scale, this.rows).map((bar) => this.bar("lane", bar));
@@ -109,7 +109,7 @@ export class WindowMap {
     return cells;
   }
 
-  /** A line under what the provider still has in its cache. */
+  /** Draw a line under the part that the provider has in its cache. */
   cacheLines() {
     const cached = this.view.prefix?.tokens ?? 0;
     return barsOf(0, (cached * this.rows) / this.frame, this.rows).map((bar) =>
@@ -191,7 +191,7 @@ export class WindowMap {
     if (this.cells[this.active]) this.sheet.setAttribute("aria-activedescendant", `cell-${this.active}`);
   }
 
-  /** Words for who cannot see the map. */
+  /** Set the text alternative of the map. */
   describe() {
     return t("map.words", {
       used: number(this.view.tokens),

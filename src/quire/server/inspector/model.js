@@ -1,4 +1,4 @@
-// What the model sees: every message of the view in a provider's form, with the cached beginning and the first break.
+// The model's view: every message in a provider's format, with the cached prefix and the first break.
 
 import { problem, say } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
@@ -139,7 +139,7 @@ class ModelScreen {
     );
     replace(this.list);
     do this.drawOn();
-    while (this.drawn < Math.min(before, this.sent.length)); // who has read on stays there
+    while (this.drawn < Math.min(before, this.sent.length)); // keeps the scroll position of the user
     this.reveal();
   }
 
@@ -159,7 +159,7 @@ class ModelScreen {
       this.list.append(this.breakLine());
   }
 
-  /** Where the cached beginning ends, and what ended it. */
+  /** Draw the end of the cached prefix, with the reason. */
   breakLine() {
     const { prefix, messages } = this.view;
     const kind = this.stopAt >= messages.length ? "all" : prefix.broke ? "broke" : prefix.tokens ? "new" : "first";
@@ -176,13 +176,13 @@ class ModelScreen {
     this.reveal();
   }
 
-  /** Bring the break into sight, if somebody came for it. */
+  /** Scroll to the break if the address asks for it. */
   reveal() {
     if (!this.toBreak || !this.view) return;
     this.toBreak = false;
     while (!this.list.querySelector(".break") && this.drawn < this.sent.length) this.drawOn();
     const line = this.list.querySelector(".break");
-    let frames = 3; // what is above gets its true height only when it comes into sight
+    let frames = 3; // elements above get their real height only when they become visible
     const bring = () => {
       line?.scrollIntoView({ block: "center" });
       if ((frames -= 1)) requestAnimationFrame(bring);
@@ -247,7 +247,7 @@ class ModelScreen {
 
 const MOST_LINKS = 6;
 
-/** The pages of each message; -1 is what stands apart. A message of many lines names the first few. */
+/** Return the pages of each message; -1 is the separate system prompt. A message of many lines names the first few. */
 function pagesByMessage(items) {
   const found = new Map();
   for (const item of items) {

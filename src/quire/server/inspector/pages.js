@@ -1,4 +1,4 @@
-// The page tree: sizes, states, permissions, and what can be done, by mouse and by keys.
+// The page tree: sizes, states, permissions and operations, by mouse and keyboard.
 
 import { runOperation } from "./actions.js";
 import { problem } from "./dialog.js";
@@ -56,7 +56,7 @@ class PagesScreen {
     );
   }
 
-  /** Do something to the tree and draw it; what goes wrong is said above it. */
+  /** Change the tree and draw it; an error is shown above it. */
   async work(task) {
     try {
       await task();
@@ -72,7 +72,7 @@ class PagesScreen {
     this.mark();
   }
 
-  /** A page was changed here: its row is drawn at once, the rest when the change has been looked at. */
+  /** Handle a change by this user: draw the row now, and the rest after the change is loaded. */
   touched(page) {
     const row = this.tree.byIndex.get(page.index);
     if (!row) return;
@@ -100,7 +100,7 @@ class PagesScreen {
     this.body.focus({ preventScroll: true });
   }
 
-  /** Rows at the end of what is loaded: read on. */
+  /** Load more when the end of the loaded rows becomes visible. */
   near(last) {
     for (let place = Math.max(0, last - 40); place <= last; place += 1) {
       const { more } = this.tree.rows[place] ?? {};
@@ -149,7 +149,7 @@ class PagesScreen {
     );
   }
 
-  /** A page's own tokens; a segment's for its root. */
+  /** Return a page's own tokens, or the segment's tokens for its root. */
   size({ page, depth }) {
     const tokens = depth === 0 ? this.session.segment(page.segment)?.tokens : page.tokens;
     return page.folder && !tokens ? "" : number(tokens ?? 0);

@@ -1,4 +1,4 @@
-// The panel of one page: what it is, what can be done to it, why it is shown as it is, and what it says.
+// The panel of one page: properties, operations, the reason why it is shown this way, and its content.
 
 import { runOperation } from "./actions.js";
 import { problem } from "./dialog.js";
@@ -41,7 +41,7 @@ class Panel {
     if (this.session.why) await this.askWhy();
   }
 
-  /** The page was changed here: what is known of it is shown at once. */
+  /** Handle a change by this user: show the known values now. */
   touched(page) {
     if (this.page?.index !== page.index) return;
     Object.assign(this.page, page);
@@ -70,7 +70,7 @@ class Panel {
     }
   }
 
-  /** A line of an imagined fold: it stands for a span of pages and is no page itself. */
+  /** Show a line of a previewed fold: it represents a span of pages and is not a page. */
   showSpan(span) {
     const [first, last] = span.split("…");
     this.page = null;

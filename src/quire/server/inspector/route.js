@@ -2,7 +2,7 @@
 
 export const TABS = ["window", "pages", "model", "compare", "timeline", "search", "apps"];
 
-/** What the address names. */
+/** Parse the address. */
 export function here() {
   const [path, query] = location.hash.replace(/^#/, "").split("?");
   const [, kind, name, tab] = path.split("/");
@@ -19,14 +19,14 @@ function decoded(name) {
   }
 }
 
-/** The address of a context's screen. */
+/** Return the address of a context's screen. */
 export function address(context, tab = "window", given = {}) {
   const kept = Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const query = kept.length ? `?${new URLSearchParams(kept)}` : "";
   return `#/c/${encodeURIComponent(context)}/${tab}${query}`;
 }
 
-/** Go there. */
+/** Navigate to an address. */
 export function go(to) {
   location.hash = to;
 }

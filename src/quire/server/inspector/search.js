@@ -1,4 +1,4 @@
-// Search: pages by name, description and text, archived ones too, with what was found marked.
+// Search: pages by name, description and text, including archived ones, with matches marked.
 
 import { problem } from "./dialog.js";
 import { button, el, icon, latest, replace } from "./dom.js";
@@ -75,7 +75,7 @@ class SearchScreen {
     return this.run();
   }
 
-  /** Look for something else. */
+  /** Start a new search. */
   anew() {
     this.limit = FEW;
     return this.run();
@@ -138,7 +138,7 @@ class SearchScreen {
     return el("li", {}, row);
   }
 
-  /** Up and down between the field and the hits. */
+  /** Move up and down between the field and the results. */
   step(event, from) {
     const down = event.key === "ArrowDown";
     if (!down && event.key !== "ArrowUp") return;

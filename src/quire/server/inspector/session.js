@@ -1,10 +1,10 @@
-// What the screens of one context share: its figures, views kept by what they were asked for, the chosen page and budget.
+// The state that the screens of one context share: figures, cached views, the selected page and the budget.
 
 import { book } from "./api.js";
 import { settled } from "./dom.js";
 import { follow } from "./live.js";
 
-const QUIET = 60; // milliseconds: changes that come closer together are looked at once
+const QUIET = 60; // milliseconds: changes within this time are handled together
 const MOST_VIEWS = 24;
 const FIRST = { budget: null, format: "openai" };
 
@@ -16,16 +16,16 @@ export class Session extends EventTarget {
     this.name = name;
     this.api = book(name);
     this.info = null;
-    this.budget = null; // null: the context's own
+    this.budget = null; // null: the context's default budget
     this.page = null;
     this.seq = 0;
     this.views = new Map();
     this.look = settled(() => this.refresh(), QUIET);
   }
 
-  /** Read the figures and follow the changes. */
+  /** Load the figures and follow the changes. */
   async start(onState) {
-    const first = this.api.view({ ...FIRST, against: "call" }); // asked for together: it is what most come for
+    const first = this.api.view({ ...FIRST, against: "call" }); // in parallel: most users look at it first
     first.catch(() => this.views.delete(keyOf(this.seq, FIRST)));
     await this.refresh();
     this.views.set(keyOf(this.seq, FIRST), first);
@@ -36,7 +36,7 @@ export class Session extends EventTarget {
     this.stop?.();
   }
 
-  /** Read the figures anew, and tell the screens if anything changed. */
+  /** Reload the figures, and notify the screens if anything changed. */
   async refresh() {
     const before = this.seq;
     try {
@@ -49,7 +49,7 @@ export class Session extends EventTarget {
     this.dispatchEvent(new CustomEvent("change", { detail: { before, seq: this.seq } }));
   }
 
-  /** The number of a segment's colour. */
+  /** Return the number of a segment's colour. */
   colour(segment) {
     const place = (this.info?.segments ?? []).findIndex((one) => one.id === segment);
     return place < 0 ? "none" : place % 8;
@@ -59,7 +59,7 @@ export class Session extends EventTarget {
     return (this.info?.segments ?? []).find((one) => one.id === id);
   }
 
-  /** A view, asked for once for every state, budget and form. */
+  /** Return a view, requested once for each state, budget and format. */
   view({ budget = null, format = "openai" } = {}) {
     const key = keyOf(this.seq, { budget, format });
     if (!this.views.has(key)) {
@@ -71,20 +71,20 @@ export class Session extends EventTarget {
     return this.views.get(key);
   }
 
-  /** Choose another budget for all screens; null is the context's own. */
+  /** Set the budget for all screens; null is the context's default. */
   chooseBudget(budget) {
     this.budget = budget === this.info?.budget ? null : budget;
     this.dispatchEvent(new Event("budget"));
   }
 
-  /** Show a page in the panel, and why it is shown as it is if that is asked; null closes it. */
+  /** Show a page in the panel, with the reason why it is shown this way if requested; null closes it. */
   select(index, { why = false } = {}) {
     this.page = index;
     this.why = why;
     this.dispatchEvent(new Event("page"));
   }
 
-  /** Do something to a page, and look at what it changed. */
+  /** Run an operation on a page, and load its changes. */
   async operate(index, operation, body) {
     const done = await this.api.operate(index, operation, body);
     this.dispatchEvent(new CustomEvent("touched", { detail: done.page }));

@@ -1,10 +1,10 @@
-// Messages of every provider's form as blocks that can be read: who speaks, and texts, calls and results.
+// Messages of every provider's format as readable blocks: the role, and texts, calls and results.
 
 import { el } from "./dom.js";
 import { named, t } from "./i18n.js";
 import { longText } from "./long.js";
 
-/** Who speaks in a message, for its heading. */
+/** Return the role of a message, for its heading. */
 export function speakerOf(message) {
   if (message.role === "tool" || message.type === "function_call_output") return "tool";
   if (message.type === "function_call" || message.type === "reasoning") return "assistant";
@@ -13,7 +13,7 @@ export function speakerOf(message) {
   return message.role ?? message.type ?? "";
 }
 
-/** A message as [{ kind, label, text }]; kind is text, call, result or other. */
+/** Return a message as [{ kind, label, text }]; kind is text, call, result or other. */
 export function blocksOf(message) {
   if (typeof message === "string") return [{ kind: "text", text: message }];
   if (message.type === "function_call") return [call(message.name, message.call_id, message.arguments)];
@@ -51,7 +51,7 @@ const call = (name, id, given) => ({
 const result = (id, given) => ({ kind: "result", label: "", id, text: plain(given) });
 const other = (label, value) => ({ kind: "other", label, text: JSON.stringify(value, null, 2) });
 
-/** Arguments come as JSON in a text: indented if they are, as they are if not. */
+/** Indent arguments that are valid JSON; return others unchanged. */
 function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
@@ -68,7 +68,7 @@ function plain(content) {
     .join("\n");
 }
 
-/** The element of a block; `opened` is how far long texts are open, see longText. */
+/** Create the element of a block; `opened` is the state of long texts, see longText. */
 export function drawBlock({ kind, label, id, text }, opened) {
   const heading =
     kind === "text"
@@ -87,7 +87,7 @@ export function drawBlock({ kind, label, id, text }, opened) {
   );
 }
 
-/** A message in one line, for lists. */
+/** Return a message as one line, for lists. */
 export function lineOf(message) {
   const blocks = blocksOf(message);
   const text = blocks.map(({ kind, label, text: said }) => (kind === "call" ? `${label} ${said}` : said)).join(" ");

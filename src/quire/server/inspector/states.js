@@ -1,4 +1,4 @@
-// What state a page is in, as the API spells it (active, hot, cold; expanded, hidden), and what a piece of a view is.
+// The states of a page in the words of the API (active, hot, cold; expanded, hidden), and the kinds of items of a view.
 
 import { named } from "./i18n.js";
 
@@ -6,17 +6,17 @@ export const isCold = (page) => page.lifecycle === "cold" || page.effective === 
 export const isHot = (page) => (page.effective ?? page.lifecycle) === "hot";
 export const isHidden = (page) => page.visibility === "hidden";
 
-/** The segment that a piece of a view is of; null for what belongs to none. A fold goes by a span: `usr-1…usr-40`. */
+/** Return the segment of an item of a view, or null. The page of a fold is a span: `usr-1…usr-40`. */
 export function segmentOf(item) {
   if (!item.page) return null;
   return item.page.split("…")[0].replace(/-?\d+$/, "");
 }
 
-/** What a piece of a view is called: a page by its name or index, anything else by what it is. */
+/** Return the label of an item of a view: the name or index of a page, else its kind. */
 export const titleOf = (item) =>
   item.page ? item.name || item.page : named("how", item.how ?? item.after ?? item.before);
 
-/** The operations that make sense for a page as it is. What is refused all the same is said by the server. */
+/** Return the operations that apply to a page in its state. The server may still refuse one. */
 export function operationsFor(page) {
   if (isCold(page)) return ["recall"];
   const root = page.parent === null;

@@ -1,4 +1,4 @@
-// Light and dark: what the system says, until somebody chooses.
+// Light and dark theme: the system's setting, until the user chooses.
 
 const KEPT = "quire-theme";
 const ORDER = ["auto", "light", "dark"];
@@ -9,7 +9,7 @@ export function startTheme() {
   document.documentElement.dataset.theme = currentTheme();
 }
 
-/** The next of system, light, dark. */
+/** Switch to the next of system, light, dark. */
 export function nextTheme() {
   const next = ORDER[(ORDER.indexOf(currentTheme()) + 1) % ORDER.length];
   localStorage.setItem(KEPT, next);

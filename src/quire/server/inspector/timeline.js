@@ -1,4 +1,4 @@
-// The timeline: every entry of the journal, newest first, and what can be done at each.
+// The timeline: all journal entries, newest first, with their operations.
 
 import { ask, problem, say } from "./dialog.js";
 import { button, el, icon, replace } from "./dom.js";
@@ -195,7 +195,7 @@ class TimelineScreen {
   }
 
   goTo(place) {
-    if (this.session.page) this.session.select(null); // what can be done at an entry stands where the panel does
+    if (this.session.page) this.session.select(null); // the operations of an entry use the place of the panel
     const old = this.active;
     this.active = place;
     this.list.redrawRow(old);
@@ -205,7 +205,7 @@ class TimelineScreen {
     this.drawEntry();
   }
 
-  /** What can be done at the chosen entry. */
+  /** Show the operations of the selected entry. */
   drawEntry() {
     const entry = this.entries[this.active];
     if (!entry) return replace(this.about);
@@ -261,7 +261,7 @@ class TimelineScreen {
     }
   }
 
-  /** Show what a rollback would do, and do it if that is wanted. */
+  /** Preview a rollback, and run it if the user confirms. */
   async rollback(seq) {
     try {
       const preview = await this.session.api.previewRollback(seq);
@@ -360,7 +360,7 @@ const KINDS = {
 
 const kindOf = (operation) => KINDS[operation] ?? "plain";
 
-/** How many batches each entry stands in, as far as the loaded entries tell. They come newest first. */
+/** Return the number of open batches at each entry, from the loaded entries, which come newest first. */
 function batchDepths(entries) {
   const depths = new Array(entries.length).fill(0);
   let depth = 0;

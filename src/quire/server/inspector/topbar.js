@@ -1,11 +1,11 @@
-// The bar on top: where one is, whether the line is up, language, theme, help.
+// The top bar: location, connection state, language, theme, help.
 
 import { button, el, icon, replace } from "./dom.js";
 import { chooseLanguage, currentLanguage, t } from "./i18n.js";
 import { showHelp } from "./keys.js";
 import { currentTheme, nextTheme } from "./theme.js";
 
-/** The bar, and `live(up)` to say whether changes arrive. */
+/** Create the bar, and `live(up)` to show whether changes arrive. */
 export function topBar(context) {
   const state = el("span", { class: "live", role: "status", hidden: true });
   const bar = el(

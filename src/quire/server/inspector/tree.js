@@ -1,4 +1,4 @@
-// The page tree as a list of rows: what was opened is loaded, a block at a time, and nothing else.
+// The page tree as a list of rows. Only opened folders are loaded, a block at a time.
 
 const BLOCK = 200;
 const LARGEST_BLOCK = 1000;
@@ -7,12 +7,12 @@ export class Tree {
   constructor(api) {
     this.api = api;
     this.roots = [];
-    this.rows = []; // every row that can be scrolled to, in order
+    this.rows = []; // all rows that can be scrolled to, in order
     this.byIndex = new Map();
-    this.cold = false; // whether pages of the cold archive stand in the folders they came from
+    this.cold = false; // whether cold-archived pages are shown in the folders they came from
   }
 
-  /** Read the segments' roots, and open those that hold something. */
+  /** Load the roots of the segments, and open those with children. */
   async start() {
     const answer = await this.api.pages({ limit: LARGEST_BLOCK });
     this.roots = answer.pages.map((page) => this.row(page, null));
@@ -56,7 +56,7 @@ export class Tree {
     this.flatten();
   }
 
-  /** The next block of a folder. */
+  /** Load the next block of a folder. */
   async more(row) {
     if (row.next === null || row.loading) return;
     row.loading = true;
@@ -70,7 +70,7 @@ export class Tree {
     this.flatten();
   }
 
-  /** A folder's first children, at least so many, keeping what was open below them. */
+  /** Reload at least the given number of a folder's children, and keep open folders open. */
   async load(row, least) {
     const held = new Map((row.children ?? []).map((child) => [child.page.index, child]));
     const pages = [];
@@ -92,14 +92,14 @@ export class Tree {
     });
   }
 
-  /** Show the cold archive, or not. */
+  /** Show or hide the cold archive. */
   async setCold(cold) {
     this.cold = cold;
     await Promise.all([...this.loaded()].map((row) => this.load(row, row.children.length)));
     this.flatten();
   }
 
-  /** Look at what changed after a seq: only folders that a change touched are read again. */
+  /** Load changes after a seq: only folders that a change touched are read again. */
   async refresh(since) {
     const [touched, answer] = await Promise.all([this.touched(since), this.api.pages({ limit: LARGEST_BLOCK })]);
     const held = new Map(this.roots.map((row) => [row.page.index, row]));
@@ -109,7 +109,7 @@ export class Tree {
     this.flatten();
   }
 
-  /** The pages that entries after a seq touched; null if there are too many to say. */
+  /** Return the pages that entries after a seq touched; null if there are too many. */
   async touched(since) {
     const { entries, next } = await this.api.history({ after: since, order: "asc", limit: 100 });
     return next === null ? new Set(entries.flatMap((entry) => entry.pages ?? [])) : null;
@@ -135,7 +135,7 @@ export class Tree {
     return folders;
   }
 
-  /** Open the folders above a page (the last of a path) and give its place, or -1. */
+  /** Open the folders above a page (the last of a path). Return the page's row, or -1. */
   async reveal(path) {
     for (const [depth, index] of path.slice(0, -1).entries()) {
       const row = this.byIndex.get(index);

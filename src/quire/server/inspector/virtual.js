@@ -1,11 +1,11 @@
-// A list of any length that keeps only the rows in sight. All rows are of one height.
+// A list of any length that keeps only visible rows in the document. All rows have one height.
 
 import { el, framed } from "./dom.js";
 
-const BEYOND = 8; // rows drawn above and below what is in sight
+const BEYOND = 8; // rows drawn above and below the visible ones
 
 export class VirtualList {
-  /** `draw(place)` makes a row; `near(last)` hears which row is the last in sight; `scroller` is what scrolls. */
+  /** `draw(place)` creates a row; `near(last)` receives the last visible row; `scroller` is the scrolling element. */
   constructor(host, { height, draw, near = () => {} }) {
     this.host = host;
     this.height = height;
@@ -22,21 +22,21 @@ export class VirtualList {
     this.watch.observe(host);
   }
 
-  /** So many rows from now on; all are drawn anew. */
+  /** Set the number of rows and redraw them. */
   setCount(count) {
     this.count = count;
     this.space.style.setProperty("height", `${count * this.height}px`);
     this.redraw();
   }
 
-  /** Draw the rows in sight anew. */
+  /** Redraw the visible rows. */
   redraw() {
     for (const row of this.rows.values()) row.remove();
     this.rows.clear();
     this.place();
   }
 
-  /** Draw one row anew, if it is in sight. */
+  /** Redraw one row if it is visible. */
   redrawRow(place) {
     const old = this.rows.get(place);
     if (!old) return;
@@ -66,13 +66,13 @@ export class VirtualList {
     for (let place = last; place >= first; place -= 1) {
       if (this.rows.has(place)) continue;
       const row = this.make(place);
-      this.space.insertBefore(row, this.rows.get(place + 1) ?? null); // in order, for who reads them in order
+      this.space.insertBefore(row, this.rows.get(place + 1) ?? null); // in order, for screen readers
       this.rows.set(place, row);
     }
     if (this.count) this.near(last);
   }
 
-  /** Bring a row into sight. */
+  /** Scroll a row into view. */
   reveal(place) {
     const top = place * this.height;
     const seen = this.host.clientHeight;

@@ -1,4 +1,4 @@
-// The first screen: what fills the window, against the budget, and what another budget would change.
+// The first screen: the contents of the window, and the effect of another budget.
 
 import { BudgetSlider } from "./budget.js";
 import { problem } from "./dialog.js";
@@ -39,7 +39,7 @@ class WindowScreen {
     this.changed();
   }
 
-  /** Draw what there is now. While one view is on its way only the newest wish is kept. */
+  /** Draw the current view. While a request is running, only the newest request waits. */
   changed() {
     this.slider.show(this.session.budget ?? this.session.info.budget);
     return this.redraw();
@@ -154,7 +154,7 @@ class WindowScreen {
     );
   }
 
-  /** What another budget would change, against the context's own. */
+  /** Compare another budget with the context's default. */
   showChanges(base, view, budget) {
     const changes = changesBetween(base.items, view.items);
     const smaller = view.tokens - base.tokens;
