@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.peers.corpora import SWE, are_here
 from bench.traces import TRACES
-from quire.cli.replaying.strategies import KINDS
+from quire.cli.replay.strategies import STRATEGIES
 
 TOPIC = "lives"
 OURS = "quire"
@@ -90,7 +90,7 @@ def _slower(row: Row, ours: Mapping[int, Row]) -> str:
 
 
 def _strategies() -> str:
-    rows = (f"| {kind.name} | {kind.does} | {kind.whose} |" for kind in KINDS.values())
+    rows = (f"| {kind.name} | {kind.description} | {kind.source} |" for kind in STRATEGIES.values())
     return "\n".join(("| strategy | method | source |", "|---|---|---|", *rows))
 
 

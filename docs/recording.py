@@ -19,7 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from quire.cli.width import width
+from quire.cli.terminal import width
 
 COLUMNS, ROWS = 96, 26
 PICTURE = Path(__file__).parent / "images" / "demo.svg"

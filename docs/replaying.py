@@ -1,32 +1,24 @@
-"""Draws what the demo's conversation costs under five budgets, for docs/howto/replay.md: `python -m docs.replaying`."""
+"""Draws docs/images/replay.svg, the costs of the demo's conversation under five budgets: `python -m docs.replaying`."""
 
 from pathlib import Path
 
-from quire import Message
-from quire.cli.demo.talk import MESSAGES, SYSTEM
-from quire.cli.replaying.life import Life, live
-from quire.cli.replaying.plot import draw_life
-from quire.cli.replaying.rates import Rates
-from quire.cli.replaying.recorded import Recorded, Recording
-from quire.cli.replaying.strategies import chosen
+from quire.cli.commands.demo import load_conversation
+from quire.cli.replay.plot import draw_plot
+from quire.cli.replay.pricing import Rates
+from quire.cli.replay.recordings import Recording, RecordingSet
+from quire.cli.replay.simulation import simulate
+from quire.cli.replay.strategies import select_strategies
 
 PICTURE = Path(__file__).parent / "images" / "replay.svg"
 BUDGETS = (1_000, 1_500, 2_000, 3_000, 4_000)
 
 
-def demo() -> Recording:
-    """The conversation of the demo, as one that was recorded."""
-    return Recording([Recorded("demo", Message(role="system", content=SYSTEM), MESSAGES)], 0)
-
-
-def lived() -> Life:
-    """Its life, with every strategy."""
-    return live(demo(), chosen(None), BUDGETS, Rates())
-
-
 def draw() -> str:
-    """The picture."""
-    return draw_life(lived(), f"A coding agent's session: {demo().calls} model calls")
+    """Simulate every strategy and return the plot."""
+    talk = load_conversation()
+    recordings = RecordingSet([Recording("demo", talk.prompt, talk.messages)], 0)
+    simulation = simulate(recordings, select_strategies(None), BUDGETS, Rates())
+    return draw_plot(simulation, f"A coding agent's session: {recordings.calls} model calls")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from quire import Message
-from quire.cli.demo.talk import MESSAGES, SYSTEM
+from quire.cli.commands.demo import load_conversation
 from quire.providers import format_messages
 from tests.frameworks import REASON, lacks_framework
+
+DEMO_TALK = load_conversation()
 
 FOLDER = Path(__file__).parent.parent / "examples"
 LARGE = {
@@ -104,5 +105,5 @@ def assert_it_runs(name: str, arguments: tuple[str, ...], place: Path) -> None:
 
 def test_the_session_to_replay_is_the_one_of_the_demo() -> None:
     lines = (FOLDER / "session.jsonl").read_text(encoding="utf-8").splitlines()
-    spoken = [Message(role="system", content=SYSTEM), *MESSAGES]
+    spoken = [DEMO_TALK.prompt, *DEMO_TALK.messages]
     assert [json.loads(line) for line in lines] == format_messages(spoken, "openai")

@@ -20,15 +20,20 @@ from langchain_core.messages import (
 )
 
 from quire import Message, VocabularyCounter
-from quire.cli.demo.talk import MESSAGES, SYSTEM
-from quire.cli.replaying.counting import Counted
-from quire.cli.replaying.strategies import Setting
-from quire.cli.replaying.strategies.clearing import ClearedResults
-from quire.cli.replaying.strategies.summarising import INSTRUCTIONS, Summarised
-from quire.cli.replaying.strategies.windows import Trimmed
+from quire.cli.commands.demo import load_conversation
+from quire.cli.replay.pricing import TokenCounts
+from quire.cli.replay.strategies import (
+    INSTRUCTION_TOKENS,
+    ClearedResults,
+    StrategySetup,
+    Summarisation,
+    TrimmedMessages,
+)
 
-PROMPT = Message(role="system", content=SYSTEM)
-COUNTED = Counted()
+DEMO_TALK = load_conversation()
+
+PROMPT = DEMO_TALK.prompt
+COUNTS = TokenCounts()
 CLEARED = SUMMARY = -2
 SUMMARY_TOKENS = 404
 """The stand-in of 400 tokens, as a message."""
@@ -37,9 +42,9 @@ Sent = list[list[int]]
 
 def played(strategy: Any) -> Sent:
     """What a strategy sends, call by call, as places in the conversation: -1 is the prompt, -2 what it made itself."""
-    places = {id(message): place for place, message in enumerate(MESSAGES)} | {id(PROMPT): -1}
+    places = {id(message): place for place, message in enumerate(DEMO_TALK.messages)} | {id(PROMPT): -1}
     sent = []
-    for message in MESSAGES:
+    for message in DEMO_TALK.messages:
         if message.role == "assistant":
             sent.append([places.get(id(one), -2) for one in strategy.render()])
         strategy.add(message)
@@ -50,7 +55,7 @@ def theirs(render: Callable[[list[AnyMessage]], Sequence[BaseMessage]]) -> Sent:
     """The same of a function of LangChain's that makes a request of the messages so far, and may change these."""
     messages: list[AnyMessage] = []
     sent = []
-    for place, message in enumerate(MESSAGES):
+    for place, message in enumerate(DEMO_TALK.messages):
         if message.role == "assistant":
             made = render(messages)
             sent.append([int(one.id or 0) if one.content != "[cleared]" else CLEARED for one in made])
@@ -70,28 +75,28 @@ def converted(message: Message, place: str) -> AnyMessage:
 def tokens(messages: Iterable[Any]) -> int:
     """Counted as quire counts them, by the message that each was."""
     return sum(
-        COUNTED.of(PROMPT)
+        COUNTS.of(PROMPT)
         if one.id == "-1"
         else SUMMARY_TOKENS
         if one.id == "-2"
-        else COUNTED.of(MESSAGES[int(one.id)])
+        else COUNTS.of(DEMO_TALK.messages[int(one.id)])
         for one in messages
     )
 
 
-def setting(budget: int) -> Setting:
-    return Setting(PROMPT, budget, 0, COUNTED)
+def setting(budget: int) -> StrategySetup:
+    return StrategySetup(PROMPT, budget, 0, COUNTS)
 
 
 @pytest.mark.parametrize("budget", [600, 1_000, 2_000, 5_000, 50_000])
 def test_trim_sends_what_trim_messages_sends(budget: int) -> None:
     def render(messages: list[AnyMessage]) -> list[BaseMessage]:
-        whole = [SystemMessage(SYSTEM, id="-1"), *messages]
+        whole = [SystemMessage(DEMO_TALK.system, id="-1"), *messages]
         return trim_messages(
             whole, max_tokens=budget, token_counter=tokens, strategy="last", start_on="human", include_system=True
         )
 
-    assert played(Trimmed(setting(budget))) == theirs(render)
+    assert played(TrimmedMessages(setting(budget))) == theirs(render)
 
 
 @pytest.mark.parametrize("budget", [600, 2_000, 5_000, 50_000])
@@ -100,8 +105,8 @@ def test_clear_tools_sends_what_the_context_editing_middleware_sends(budget: int
 
     def render(messages: list[AnyMessage]) -> list[AnyMessage]:
         made = list(messages)
-        edit.apply(made, count_tokens=lambda given: COUNTED.of(PROMPT) + tokens(given))
-        return [SystemMessage(SYSTEM, id="-1"), *made]
+        edit.apply(made, count_tokens=lambda given: COUNTS.of(PROMPT) + tokens(given))
+        return [SystemMessage(DEMO_TALK.system, id="-1"), *made]
 
     assert played(ClearedResults(setting(budget))) == theirs(render)
 
@@ -110,7 +115,7 @@ def test_clear_tools_sends_what_the_context_editing_middleware_sends(budget: int
 def test_summarise_keeps_what_the_summarization_middleware_keeps(budget: int) -> None:
     middleware: SummarizationMiddleware[Any, Any] = SummarizationMiddleware(
         FakeListChatModel(responses=["A summary."]),
-        trigger=("tokens", int(0.85 * budget) - COUNTED.of(PROMPT)),
+        trigger=("tokens", int(0.85 * budget) - COUNTS.of(PROMPT)),
         keep=("tokens", int(0.10 * budget)),
         token_counter=tokens,
         trim_tokens_to_summarize=None,
@@ -121,12 +126,12 @@ def test_summarise_keeps_what_the_summarization_middleware_keeps(budget: int) ->
         if changed is not None:
             _, summary, *kept = changed["messages"]
             messages[:] = [summary.model_copy(update={"id": str(SUMMARY)}), *kept]
-        return [SystemMessage(SYSTEM, id="-1"), *messages]
+        return [SystemMessage(DEMO_TALK.system, id="-1"), *messages]
 
-    ours = played(Summarised(setting(budget)))
+    ours = played(Summarisation(setting(budget)))
     assert ours == theirs(render)
     assert any(SUMMARY in sent for sent in ours) == (budget < 10_000)
 
 
 def test_the_instructions_of_a_summariser_are_as_long_as_their_own() -> None:
-    assert VocabularyCounter().count(DEFAULT_SUMMARY_PROMPT) == INSTRUCTIONS
+    assert VocabularyCounter().count(DEFAULT_SUMMARY_PROMPT) == INSTRUCTION_TOKENS

@@ -1,4 +1,4 @@
-"""A store to run commands on, and running them."""
+"""Fixtures: a store, and a function that runs commands."""
 
 import json
 from collections.abc import Callable
@@ -14,52 +14,52 @@ from quire.cli import main
 NAME = "支持-42"
 
 
-class Ended(NamedTuple):
-    """How a command ended, and what it said."""
+class Result(NamedTuple):
+    """The exit code and the output of a command."""
 
     code: int
     out: str
     err: str
 
     def values(self) -> list[Any]:
-        """What it printed as JSON, line by line."""
+        """Return the JSON values that it printed, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     def value(self) -> Any:
-        """The one JSON value it printed."""
+        """Return the only JSON value that it printed."""
         (value,) = self.values()
         return value
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in this process, in a terminal of a usual width."""
+    """Return a function that runs a command in this process, with a width of 100 columns."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def run(*words: object) -> Ended:
+    def run(*words: object) -> Result:
         capsys.readouterr()
         try:
             code = main([str(word) for word in words])
         except SystemExit as ended:
             code = int(ended.code or 0)
-        return Ended(code, *capsys.readouterr())
+        return Result(code, *capsys.readouterr())
 
     return run
 
 
 @pytest.fixture
 def store(tmp_path: Path, written: Path) -> Path:
-    """A store with one context: notes in a folder, a cold one, a conversation with a tool call, and a checkpoint."""
+    """Return a store with one context: notes in a folder, a cold note, a conversation with a call, a checkpoint."""
     return Path(copyfile(written, tmp_path / "agent.db"))
 
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `store` is a copy of."""
+    """Write the store that `store` copies."""
     file = tmp_path_factory.mktemp("written") / "agent.db"
     with quire.open(file, NAME) as context:
         pages = context.pages

@@ -1,17 +1,17 @@
-"""Reading what the command line prints."""
+"""Helpers to read the output of commands."""
 
 import re
 
-from quire.cli.width import width
+from quire.cli.terminal import width
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
 
 def plain(text: str) -> str:
-    """A text without its colours."""
+    """Return a text without its colour codes."""
     return _COLOUR.sub("", text)
 
 
 def widest(text: str) -> int:
-    """The columns of the widest line, colours not counted."""
+    """Return the columns of the widest line, without colour codes."""
     return max(width(line) for line in plain(text).splitlines())

@@ -1,4 +1,4 @@
-"""Session files as coding agents write them, shortened."""
+"""Shortened session files of coding agents."""
 
 import json
 from collections.abc import Iterable
@@ -136,6 +136,6 @@ CODEX: list[dict[str, Any]] = [
 
 
 def write_lines(file: Path, values: Iterable[object]) -> Path:
-    """A file of JSON Lines."""
+    """Write a file of JSON Lines and return it."""
     file.write_text("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values), encoding="utf-8")
     return file

@@ -1,4 +1,4 @@
-"""Charts: well-formed, everything named where it can be read, ticks that are round."""
+"""Charts are well-formed, label every line and bar, and have round ticks."""
 
 import re
 from itertools import pairwise
@@ -7,9 +7,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from quire.cli.charts import Axis, Bar, Line, bar_chart, draw_bars, draw_lines, line_chart, stacked
-from quire.cli.charts.lines import spread
-from quire.cli.charts.scale import scale, scale_at, short
+from quire.cli.charts import (
+    Axis,
+    Bar,
+    Line,
+    bar_chart,
+    draw_bars,
+    draw_lines,
+    line_chart,
+    make_scale,
+    make_scale_at,
+    short_number,
+    spread_labels,
+    stack_panels,
+)
 from quire.errors import InvalidValue
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -18,12 +29,12 @@ COST = Axis("billed cost", "plain tokens")
 
 
 def words(chart: str) -> list[str]:
-    """The texts of a chart as they are read."""
+    """Return the texts of a chart."""
     return ["".join(found.itertext()) for found in ElementTree.fromstring(chart).iter(f"{SVG}text")]
 
 
 def names(chart: str) -> dict[str, float]:
-    """Where the names at the ends of the lines stand."""
+    """Return the y position of each label at the end of a line."""
     found = ElementTree.fromstring(chart).iter(f"{SVG}text")
     return {text.text or "": float(text.attrib["y"]) for text in found if text.attrib["class"] in ("strong", "plain")}
 
@@ -46,7 +57,7 @@ def test_a_line_chart_names_every_line_at_its_end_with_its_last_value() -> None:
     assert {"4,000", "8,000"} <= set(shown)
 
 
-def test_it_tells_those_who_do_not_see_it() -> None:
+def test_a_chart_has_a_description_for_screen_readers() -> None:
     root = ElementTree.fromstring(line_chart("T", [Line("quire", [(4_000, 2), (8_000, 1)])], BUDGET, Axis("cost")))
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None
@@ -57,7 +68,7 @@ def test_it_tells_those_who_do_not_see_it() -> None:
     assert description.text == "cost by budget (tokens); quire: 2 at 4,000 tokens, 1 at 8,000 tokens."
 
 
-def test_markup_and_what_xml_has_no_character_for_are_shown_as_text() -> None:
+def test_markup_and_characters_that_xml_forbids_are_escaped() -> None:
     name = 'a <b> & "c"\x00\ud800'
     for chart in (
         line_chart(name, [Line(name, [(1, 1)])], Axis(name), Axis(name)),
@@ -66,7 +77,7 @@ def test_markup_and_what_xml_has_no_character_for_are_shown_as_text() -> None:
         assert 'a <b> & "c"??' in words(chart)
 
 
-def test_names_never_meet_however_near_the_lines_end() -> None:
+def test_labels_never_overlap() -> None:
     lines = [Line(f"series {n}", [(1, 1), (2, 100 + n / 1_000)], strong=not n) for n in range(15)]
     places = sorted(names(line_chart("T", lines, Axis("x"), Axis("y"))).values())
     assert len(places) == 15
@@ -88,11 +99,11 @@ def test_fifteen_lines_differ_by_colour_or_dash() -> None:
     [([], []), ([5], [5]), ([50, 10], [50, 10]), ([50, 50, 50], [40, 50, 60]), ([0, 0, 95], [0, 10, 90])],
 )
 def test_places_are_spread_between_the_edges(wanted: list[float], expected: list[float]) -> None:
-    assert spread(wanted, 0, 90, 10) == expected
+    assert spread_labels(wanted, 0, 90, 10) == expected
 
 
 def test_a_full_side_is_filled_from_edge_to_edge() -> None:
-    assert sorted(spread([90] * 5 + [80] * 5, 0, 90, 10)) == [10.0 * n for n in range(10)]
+    assert sorted(spread_labels([90] * 5 + [80] * 5, 0, 90, 10)) == [10.0 * n for n in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -116,28 +127,28 @@ def test_a_full_side_is_filled_from_edge_to_edge() -> None:
     ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert short(value) == text
+    assert short_number(value) == text
 
 
 def test_ticks_are_round_and_hold_all_values() -> None:
-    assert scale(Axis("y"), [0, 7.3], 0, 1, 6, zero=False).ticks == (0, 2, 4, 6, 8)
-    assert scale(Axis("y"), [950, 1_000], 0, 1, 6, zero=False).ticks[0] == 950
-    assert scale(Axis("y"), [950, 1_000], 0, 1, 6, zero=True).ticks[0] == 0
-    assert scale(Axis("y", log=True), [3, 70], 0, 1, 6, zero=False).ticks == (2, 5, 10, 20, 50, 100)
-    assert scale(Axis("y", log=True), [1, 9e4], 0, 1, 6, zero=False).ticks == (1, 10, 100, 1_000, 10_000, 100_000)
-    assert scale(Axis("y"), [0, 0], 0, 1, 6, zero=False).ticks[-1] == 1
+    assert make_scale(Axis("y"), [0, 7.3], 0, 1, 6, zero=False).ticks == (0, 2, 4, 6, 8)
+    assert make_scale(Axis("y"), [950, 1_000], 0, 1, 6, zero=False).ticks[0] == 950
+    assert make_scale(Axis("y"), [950, 1_000], 0, 1, 6, zero=True).ticks[0] == 0
+    assert make_scale(Axis("y", log=True), [3, 70], 0, 1, 6, zero=False).ticks == (2, 5, 10, 20, 50, 100)
+    assert make_scale(Axis("y", log=True), [1, 9e4], 0, 1, 6, zero=False).ticks == (1, 10, 100, 1_000, 10_000, 100_000)
+    assert make_scale(Axis("y"), [0, 0], 0, 1, 6, zero=False).ticks[-1] == 1
 
 
-def test_an_axis_is_marked_at_the_few_values_it_has_in_one_manner() -> None:
-    few = scale_at(BUDGET, [4_000, 8_000, 16_000, 4_000], 0, 600, 9)
+def test_an_axis_with_few_values_has_a_tick_at_each() -> None:
+    few = make_scale_at(BUDGET, [4_000, 8_000, 16_000, 4_000], 0, 600, 9)
     assert few.marks == [(4_000, "4k"), (8_000, "8k"), (16_000, "16k")]
-    assert Axis("x").marked([999.7, 20_000]) == ["1k", "20k"]
+    assert Axis("x").format_ticks([999.7, 20_000]) == ["1k", "20k"]
     assert [few.at(tick) for tick in few.ticks] == pytest.approx([0, 300, 600])
-    near = scale_at(Axis("x"), [0, 1, 2, 1_000], 0, 600, 9)
+    near = make_scale_at(Axis("x"), [0, 1, 2, 1_000], 0, 600, 9)
     assert near.ticks == (0, 200, 400, 600, 800, 1_000)
 
 
-def test_a_log_axis_leaves_out_what_it_has_no_place_for() -> None:
+def test_a_log_axis_omits_values_it_cannot_show() -> None:
     chart = line_chart(
         "T", [Line("a", [(0, 1), (10, 0), (10, 5), (100, nan), (100, 7)])], Axis("x", log=True), Axis("y")
     )
@@ -146,7 +157,7 @@ def test_a_log_axis_leaves_out_what_it_has_no_place_for() -> None:
     assert {"nothing", "0", "1,000"} <= set(words(bars))
 
 
-def test_bars_stand_in_their_order_with_value_unit_and_note() -> None:
+def test_bars_are_in_order_with_value_unit_and_note() -> None:
     shown = words(bar_chart("T", [Bar("quire", 1.5, "0.1 ms", strong=True), Bar("向量库", 41)], Axis("times", "×")))
     assert [word for word in shown if word in ("quire", "向量库")] == ["quire", "向量库"]
     assert {"1.5×0.1 ms", "41×"} <= set(shown)
@@ -164,30 +175,30 @@ def lengths(chart: str) -> list[float]:
     return [float(rect.attrib["width"]) for rect in rects if rect.attrib["class"] != "paper"]
 
 
-def test_bars_below_zero_are_as_long_as_they_are_far_from_it() -> None:
+def test_negative_bars_have_a_proportional_length() -> None:
     one, two = lengths(bar_chart("T", [Bar("a", -5), Bar("b", -10)], Axis("v")))
     assert one == pytest.approx(two / 2, abs=0.1)
 
 
-def test_a_bar_that_is_no_number_is_named_all_the_same() -> None:
+def test_a_bar_that_is_not_a_number_has_its_label() -> None:
     chart = bar_chart("T", [Bar("a", nan), Bar("b", inf), Bar("c", 3)], Axis("v", "%"))
     assert {"a", "nan %", "b", "inf %", "3 %"} <= set(words(chart))
     assert lengths(bar_chart("T", [Bar("a", nan)], Axis("v"))) == [1.5]
 
 
-def test_charts_stand_below_each_other_in_one_document() -> None:
+def test_panels_are_stacked_in_one_document() -> None:
     panels = [
         draw_lines("One", [Line("a", [(1, 1)])], Axis("x"), Axis("y")),
         draw_bars("Two", [Bar("b", 1)], Axis("v")),
     ]
-    chart = stacked(panels)
+    chart = stack_panels(panels)
     root = ElementTree.fromstring(chart)
     assert float(root.attrib["height"]) == panels[0].height + panels[1].height
     assert re.findall(r"translate\(0 ([\d.]+)\)", chart) == ["0", f"{panels[0].height:g}"]
     assert {"One", "Two"} <= set(words(chart))
 
 
-def test_it_carries_no_address_and_no_script_and_knows_the_dark() -> None:
+def test_a_chart_has_no_links_or_scripts_and_supports_dark_mode() -> None:
     chart = line_chart("T", [Line("a", [(1, 1)])], Axis("x"), Axis("y"))
     assert set(re.findall(r"https?://[^\"]+", chart)) == {"http://www.w3.org/2000/svg"}
     assert "prefers-color-scheme:dark" in chart
@@ -196,7 +207,7 @@ def test_it_carries_no_address_and_no_script_and_knows_the_dark() -> None:
 
 
 @pytest.mark.parametrize("points", [[], [(1, nan)], [(inf, 1)]])
-def test_nothing_to_draw_is_told(points: list[tuple[float, float]]) -> None:
+def test_a_chart_without_data_is_refused(points: list[tuple[float, float]]) -> None:
     with pytest.raises(InvalidValue, match="No point to draw in 'T'"):
         line_chart("T", [Line("a", points)], Axis("x"), Axis("y"))
     with pytest.raises(InvalidValue, match="No bar to draw in 'T'"):

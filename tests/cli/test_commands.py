@@ -1,4 +1,4 @@
-"""The command line: what it prints and how it ends."""
+"""The tree, and errors of unknown names."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire.cli import main
-from quire.cli.paint import Paint
+from quire.cli.terminal import Paint
 from quire.cli.tree import draw_tree
 from tests.cli.screens import plain, widest
 
@@ -27,15 +27,15 @@ def test_tree_shows_every_page_with_its_state(capsys: pytest.CaptureFixture[str]
         context.user("A slip of the tongue")
         context.conversation.delete(0)
     assert main(["tree", str(tmp_path / "a.db"), "--context", "agent"]) == 0
-    said = capsys.readouterr().out
-    assert "mem-2 Chapter 1 page [hidden, summary 0 tokens]" in said
-    assert "mem-1 座位 10 tokens [folded away]" in said
-    assert "mem-3 Old 1 token [archived]" in said
-    assert "mem-4 Gone cold 1 token (from mem-0)" in said
-    assert "usr-1 A slip of the tongue 9 tokens [deleted] (from usr-0)" in said
+    printed = capsys.readouterr().out
+    assert "mem-2 Chapter 1 page [hidden, summary 0 tokens]" in printed
+    assert "mem-1 座位 10 tokens [folded away]" in printed
+    assert "mem-3 Old 1 token [archived]" in printed
+    assert "mem-4 Gone cold 1 token (from mem-0)" in printed
+    assert "usr-1 A slip of the tongue 9 tokens [deleted] (from usr-0)" in printed
 
 
-def test_tree_tells_what_folding_made_from_what_is_open(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_tree_shows_folded_and_open_pages(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with quire.open(tmp_path / "a.db", budget=900) as context:
         context.system("You are careful.")
         for number in range(12):
@@ -45,14 +45,14 @@ def test_tree_tells_what_folding_made_from_what_is_open(capsys: pytest.CaptureFi
         pages = [context.pages.get_page(shown.index) for shown in view.pages if shown.granularity == "line"]
         chapter = next(page for page in pages if isinstance(page, quire.ContentsPage))
     assert main(["tree", str(tmp_path / "a.db")]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     size = f"{chapter.child_count} pages, {chapter.tokens:,} tokens"
-    line = next(line for line in said.splitlines() if f" {chapter.index} " in line)  # its name may be cut to the width
+    line = next(line for line in printed.splitlines() if f" {chapter.index} " in line)  # its name may be cut
     assert line.endswith(f"{size} [folded, summary {chapter.summary_tokens} tokens]")
-    assert "sys-1 System prompt" in said
-    assert "[pinned]" in said
-    assert f"{view.pages[-1].index} Flight HAT11 has seats left" in said
-    assert said.rstrip().splitlines()[-2].endswith("[open]")
+    assert "sys-1 System prompt" in printed
+    assert "[pinned]" in printed
+    assert f"{view.pages[-1].index} Flight HAT11 has seats left" in printed
+    assert printed.rstrip().splitlines()[-2].endswith("[open]")
 
 
 def test_a_hidden_page_is_a_line(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_tree_fits_the_terminal_in_any_language_and_colour(tmp_path: Path, col
         assert coloured != lines
 
 
-def test_a_tree_may_leave_out_what_is_closed_and_what_is_many(tmp_path: Path) -> None:
+def test_a_tree_can_omit_closed_folders_and_long_lists(tmp_path: Path) -> None:
     with quire.open(tmp_path / "a.db") as context:
         pages = context.pages
         inner = [pages.create_detail_page(f"Inner {number}", "", "x", "mem-0") for number in range(5)]
@@ -96,11 +96,11 @@ def test_a_tree_may_leave_out_what_is_closed_and_what_is_many(tmp_path: Path) ->
         assert names(closed=2) == ["Chapter", "Part", *["Inner"] * 5]
         assert names(closed=1) == ["Chapter", "Part"]
         assert names(closed=0) == ["Chapter"]
-        assert names(most=2) == ["Chapter", "Part", *["Inner"] * 2]
-        assert any("… 3 more" in line for line in draw_tree(pages, PLAIN, most=2))
+        assert names(limit=2) == ["Chapter", "Part", *["Inner"] * 2]
+        assert any("… 3 more" in line for line in draw_tree(pages, PLAIN, limit=2))
 
 
-def test_tree_cuts_a_long_folder_and_says_how_much_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_tree_cuts_a_long_folder_and_counts_the_rest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with quire.open(tmp_path / "a.db") as context:
         for number in range(60):
             context.pages.create_detail_page(f"Page {number}", "", "", "mem-0")
@@ -108,21 +108,19 @@ def test_tree_cuts_a_long_folder_and_says_how_much_is_left(capsys: pytest.Captur
     assert "… 10 more" in capsys.readouterr().out
 
 
-def test_a_store_that_is_not_there_is_named_and_not_made(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_missing_store_is_named_and_not_created(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = tmp_path / "missing.db"
     assert main(["tree", str(missing)]) == 1
     assert str(missing) in capsys.readouterr().err
     assert not missing.exists()
 
 
-def test_a_context_that_is_not_there_is_named_with_those_that_are(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_missing_context_is_named_with_the_existing_ones(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     quire.open(tmp_path / "a.db", "here").close()
     assert main(["tree", str(tmp_path / "a.db"), "--context", "there"]) == 2
-    said = capsys.readouterr().err
-    assert "'there'" in said
-    assert "'here'" in said
+    printed = capsys.readouterr().err
+    assert "'there'" in printed
+    assert "'here'" in printed
 
 
 def test_an_unknown_command_ends_with_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The demo: it runs anywhere, says the same every time, and every number in it is measured."""
+"""The demo: it runs offline, prints the same every time, and measures every number."""
 
 import io
 import re
@@ -8,22 +8,27 @@ import pytest
 
 import quire
 from quire.cli import main
-from quire.cli.demo import BUDGET, NAME
-from quire.cli.demo.replay import Replay, replay
-from quire.cli.demo.rest import try_next
-from quire.cli.demo.table import draw_table
-from quire.cli.demo.talk import MESSAGES, QUESTIONS, SYSTEM, asked_in
-from quire.cli.paint import Paint
-from quire.cli.replaying.stage import Stage
+from quire.cli.commands.demo import (
+    BUDGET,
+    NAME,
+    DemoResult,
+    comparison_table,
+    load_conversation,
+    print_next_commands,
+    replay,
+)
+from quire.cli.terminal import Narration, Paint
 from tests.cli.screens import plain, widest
 
 PLAIN = Paint(colour=False)
+TALK = load_conversation()
+MESSAGES = TALK.messages
 CALLS = sum(message.role == "assistant" for message in MESSAGES)
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for the demo's files, and a terminal of a usual width."""
+def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of the demo's files; the terminal has 100 columns."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path
@@ -34,27 +39,27 @@ def run_demo(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     return capsys.readouterr().out
 
 
-def played(budget: int = BUDGET) -> tuple[quire.Context, Replay]:
+def played(budget: int = BUDGET) -> tuple[quire.Context, DemoResult]:
     context = quire.open("memory:", budget=budget)
-    return context, replay(context, Stage(PLAIN, out=io.StringIO()))
+    return context, replay(context, TALK, Narration(PLAIN, file=io.StringIO()))
 
 
 def test_the_demo_fits_a_screen_or_two_and_has_no_colours_in_a_pipe(
-    capsys: pytest.CaptureFixture[str], shop: Path
+    capsys: pytest.CaptureFixture[str], demo_folder: Path
 ) -> None:
-    said = run_demo(capsys)
-    assert "\x1b[" not in said
-    assert 60 <= len(said.splitlines()) <= 112
-    assert widest(said.partition("\nTry next\n")[0]) <= 100  # commands must be whole to be copied
+    printed = run_demo(capsys)
+    assert "\x1b[" not in printed
+    assert 60 <= len(printed.splitlines()) <= 112
+    assert widest(printed.partition("\nTry next\n")[0]) <= 100  # commands must be whole to be copied
 
 
-def test_the_demo_says_the_same_every_time(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
+def test_the_demo_prints_the_same_every_time(capsys: pytest.CaptureFixture[str], demo_folder: Path) -> None:
     first, second = (re.sub(r"quire-demo-\w+", "DEMO", run_demo(capsys)) for _ in range(2))
     assert first == second
 
 
 def test_the_demo_is_in_colour_where_that_is_wanted(
-    capsys: pytest.CaptureFixture[str], shop: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without = run_demo(capsys)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -65,38 +70,41 @@ def test_the_demo_is_in_colour_where_that_is_wanted(
 
 
 def test_the_demo_leaves_a_sound_context_that_its_last_lines_open(
-    capsys: pytest.CaptureFixture[str], shop: Path
+    capsys: pytest.CaptureFixture[str], demo_folder: Path
 ) -> None:
-    said = run_demo(capsys)
-    (store,) = shop.glob("quire-demo-*/agent.db")
+    printed = run_demo(capsys)
+    (store,) = demo_folder.glob("quire-demo-*/agent.db")
     with quire.open(store, NAME) as context:
         assert context.check() == []
-        assert [message.text for message in context.messages()] == [SYSTEM, *(message.text for message in MESSAGES)]
-        assert f"{context.seq} journal entries, check(): 0 problems" in said
+        assert [message.text for message in context.messages()] == [
+            TALK.system,
+            *(message.text for message in MESSAGES),
+        ]
+        assert f"{context.seq} journal entries, check(): 0 problems" in printed
         branch = len(quire.open(store, "what-if").messages())
-        assert f"fork('what-if'): {branch} messages there, {len(context.messages())} here" in said
-    assert "Cannot hide 'sys-1': it is pinned" in said
+        assert f"fork('what-if'): {branch} messages there, {len(context.messages())} here" in printed
+    assert "Cannot hide 'sys-1': it is pinned" in printed
     for command in ("tree", "view"):  # serve runs until it is stopped
-        line = next(line for line in said.splitlines() if f"quire {command} {store}" in line)
+        line = next(line for line in printed.splitlines() if f"quire {command} {store}" in line)
         assert main(line.split("quire ", 1)[1].split()) == 0
 
 
-def test_the_demo_fits_a_narrow_terminal_and_says_what_came_in_between(
-    capsys: pytest.CaptureFixture[str], shop: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_demo_fits_a_narrow_terminal_and_prints_the_tokens_after_the_last_reply(
+    capsys: pytest.CaptureFixture[str], demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    said = run_demo(capsys).partition("\nTry next\n")[0]
-    assert widest(said) <= 80
-    (store,) = shop.glob("quire-demo-*/agent.db")
+    printed = run_demo(capsys).partition("\nTry next\n")[0]
+    assert widest(printed) <= 80
+    (store,) = demo_folder.glob("quire-demo-*/agent.db")
     with quire.open(store, NAME, budget=BUDGET) as context:
         left = len(context.messages())
     _, done = played()
-    told = re.search(r"the view has ([\d,]+) tokens now; it had ([\d,]+)", " ".join(said.split()))
-    assert told is not None
-    assert told[2] == f"{done.view.tokens:,}"
-    assert f"whole: {told[1]} → " in said
-    assert f"{len(MESSAGES)} messages and a prompt in" in said
-    assert f"{left} after it: the prompt and the {len(MESSAGES)}\n" in said
+    sizes = re.search(r"the view has ([\d,]+) tokens; it had ([\d,]+)", " ".join(printed.split()))
+    assert sizes is not None
+    assert sizes[2] == f"{done.view.tokens:,}"
+    assert f"whole: {sizes[1]} → " in printed
+    assert f"{len(MESSAGES)} messages and a prompt in" in printed
+    assert f"{left} after it: the prompt and the {len(MESSAGES)}\n" in printed
 
 
 @pytest.mark.parametrize(
@@ -114,44 +122,44 @@ def test_the_last_lines_are_short_enough_to_type(
     monkeypatch.setattr("sys.executable", str(scripts / "python3"))
     monkeypatch.setenv("PATH", str(scripts) if on_path else "")
     out = io.StringIO()
-    try_next(Path("/tmp/quire-demo-a3aq26q7/agent.db"), NAME, BUDGET, Stage(PLAIN, out=out))
+    print_next_commands(Path("/tmp/quire-demo-a3aq26q7/agent.db"), Narration(PLAIN, file=out))
     assert out.getvalue().splitlines()[1] == f"   {typed} view /tmp/quire-demo-a3aq26q7/agent.db -c {NAME} -b 2k"
     assert widest(out.getvalue()) <= 88
 
 
-def test_the_demo_shows_every_call_and_every_fold(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
-    said = run_demo(capsys)
-    calls = re.findall(r"^ +(\d+) +\d+ +([\d,]+) +(\d+) % +\d+  [A-Za-z.]{20,}  \S", said, re.MULTILINE)
+def test_the_demo_shows_every_call_and_every_fold(capsys: pytest.CaptureFixture[str], demo_folder: Path) -> None:
+    printed = run_demo(capsys)
+    calls = re.findall(r"^ +(\d+) +\d+ +([\d,]+) +(\d+) % +\d+  [A-Za-z.]{20,}  \S", printed, re.MULTILINE)
     assert [int(number) for number, *_ in calls] == [*range(1, CALLS + 1)]
     assert all(int(tokens.replace(",", "")) <= BUDGET for _, tokens, _ in calls)
-    (store,) = shop.glob("quire-demo-*/agent.db")
+    (store,) = demo_folder.glob("quire-demo-*/agent.db")
     with quire.open(store, NAME) as context:
         folds = list(context.history(operation="fold"))
-    assert len(re.findall(r"── folded \d+ exchanges, saved", said)) == len(folds) >= 2
-    assert re.search(r"find\('INV-20931 charge sent'\) → (usr-\d+): 2026-03-11 02:14:09\.122", said)
-    assert said.count("the same view, byte for byte") == 2
-    assert "another view" not in said
+    assert len(re.findall(r"── folded \d+ exchanges, saved", printed)) == len(folds) >= 2
+    assert re.search(r"find\('INV-20931 charge sent'\) → (usr-\d+): 2026-03-11 02:14:09\.122", printed)
+    assert printed.count("the same view, byte for byte") == 2
+    assert "another view" not in printed
 
 
-def test_the_summary_is_what_the_replay_measured(capsys: pytest.CaptureFixture[str], shop: Path) -> None:
-    said = run_demo(capsys)
+def test_the_summary_is_what_the_replay_measured(capsys: pytest.CaptureFixture[str], demo_folder: Path) -> None:
+    printed = run_demo(capsys)
     _, done = played()
     bill = done.view.bill()
-    assert f"bill(): {bill.read:,} from the cache, {bill.plain:,} plain, costs {bill.cost:,.0f}. {bill.why}" in said
-    table = list(draw_table(done, PLAIN))
-    assert "\n".join(f"   {line}" for line in table) in said
+    assert f"bill(): {bill.read:,} from the cache, {bill.plain:,} plain, costs {bill.cost:,.0f}. {bill.why}" in printed
+    table = list(comparison_table(done, PLAIN))
+    assert "\n".join(f"   {line}" for line in table) in printed
     rows = {line[:26].strip(): line.split()[-2:] for line in table}
     assert rows["input tokens"] == [f"{done.ours.tokens:,}", f"{done.theirs.tokens:,}"]
-    assert rows["requests that break a rule"] == ["0", "0"]
+    assert rows["illegal requests"] == ["0", "0"]
 
 
 def test_quire_reaches_everything_and_costs_less_than_a_sliding_window() -> None:
     _, done = played()
     ours, theirs = done.ours, done.theirs
     assert ours.calls == theirs.calls == CALLS
-    assert ours.answers.shown + ours.answers.found == ours.answers.total == len(QUESTIONS)
+    assert ours.answers.shown + ours.answers.found == ours.answers.total == len(TALK.questions)
     assert theirs.answers.found == done.their_facts.found == 0
-    assert theirs.answers.shown < len(QUESTIONS)
+    assert theirs.answers.shown < len(TALK.questions)
     assert done.our_facts.total == done.their_facts.total > 100
     assert done.our_facts.shown + done.our_facts.found > done.their_facts.shown
     assert ours.shared / ours.tokens > theirs.shared / theirs.tokens
@@ -161,7 +169,7 @@ def test_quire_reaches_everything_and_costs_less_than_a_sliding_window() -> None
 def test_the_replay_counts_what_the_views_say() -> None:
     _, done = played()
     context = quire.open("memory:", budget=BUDGET)
-    context.system(SYSTEM)
+    context.system(TALK.system)
     views = []
     for message in MESSAGES:
         if message.role == "assistant":
@@ -182,9 +190,9 @@ def test_with_room_for_everything_the_two_differ_by_the_preamble_alone() -> None
     assert done.our_facts.shown == done.our_facts.total
 
 
-def test_what_is_asked_late_was_said_early_and_is_not_in_the_question() -> None:
-    asked = [(place, question) for place, message in enumerate(MESSAGES) for question in asked_in(message)]
-    assert [question for _, question in asked] == list(QUESTIONS)
+def test_a_late_question_is_about_an_early_message_and_does_not_contain_the_answer() -> None:
+    asked = [(place, question) for place, message in enumerate(MESSAGES) for question in TALK.questions_in(message)]
+    assert [question for _, question in asked] == list(TALK.questions)
     for place, question in asked:
         assert MESSAGES[place + 1].role == "assistant"
         assert question.answer not in MESSAGES[place].text
@@ -208,22 +216,22 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_there_are_pauses_on_a_terminal_only_and_not_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_are_on_a_terminal_only_and_not_with_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("quire.cli.replaying.stage.sleep", slept.append)
-    Stage(PLAIN, out=io.StringIO()).beat("x")
-    Stage(PLAIN, out=Terminal(), fast=True).beat("x")
+    monkeypatch.setattr("quire.cli.terminal.sleep", slept.append)
+    Narration(PLAIN, file=io.StringIO()).slow_line("x")
+    Narration(PLAIN, file=Terminal(), fast=True).slow_line("x")
     assert slept == []
-    Stage(PLAIN, out=Terminal()).beat("x")
+    Narration(PLAIN, file=Terminal()).slow_line("x")
     assert len(slept) == 1
     assert slept[0] <= 0.1
 
 
 def test_the_window_in_the_demo_is_shown_once_and_breaks_no_prefix(
-    capsys: pytest.CaptureFixture[str], shop: Path
+    capsys: pytest.CaptureFixture[str], demo_folder: Path
 ) -> None:
-    said = run_demo(capsys)
-    assert said.count("<Window ") == 1
-    kept = re.search(r"before it ([\d,]+) of ([\d,]+) tokens stay cached", said)
+    printed = run_demo(capsys)
+    assert printed.count("<Window ") == 1
+    kept = re.search(r"before it ([\d,]+) of ([\d,]+) tokens stay cached", printed)
     assert kept is not None
     assert kept[1] == kept[2]

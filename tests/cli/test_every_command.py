@@ -1,4 +1,4 @@
-"""Every command: it succeeds, speaks JSON, refuses bad input, and names what is not there; with its exit codes."""
+"""Every command succeeds, prints JSON, refuses bad input, and names what does not exist; with its exit codes."""
 
 import json
 from collections.abc import Sequence
@@ -48,10 +48,10 @@ WORKING: dict[str, list[str]] = {
     "purge": ["purge", AT, "mem-1", "--yes"],
     "completion": ["completion", "bash"],
 }
-"""A call of each command that works. `serve` and `mcp` run until they are stopped: they have tests of their own."""
+"""A successful call of each command. `serve` and `mcp` run until they are stopped and have their own tests."""
 SERVED = {"serve", "mcp"}
 LINES = {"ls", "tree", "find", "history", "replay", "import"}
-"""What prints JSON Lines."""
+"""Commands that print JSON Lines."""
 
 REFUSED: list[list[str]] = [
     ["demo", "--faster"],
@@ -133,34 +133,34 @@ WITH_CONTEXT = sorted(
         "backup",
         "doctor",
         "completion",
-    )  # no context, or one that is made
+    )  # no context, or a new one
 )
 WITH_STORE = sorted(set(WORKING) - {"demo", "new", "import", "replay", "completion"})
 
 
 @pytest.fixture
 def filled(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store, a session's file beside it, and a place for what the demo makes."""
+    """Return a store; its folder has a session file, and the demo writes there."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     write_lines(tmp_path / "session.jsonl", CLAUDE_CODE)
     return store
 
 
 def words_of(words: Sequence[str], store: Path) -> list[str]:
-    """A call with its places filled in."""
+    """Return a call with its placeholders filled in."""
     with quire.open(store, NAME) as context:
         last = str(context.seq)
     real = {AT: store, FILE: store.parent / "session.jsonl", FRESH: store.parent / "fresh.db", "LAST": last}
     return [str(real.get(word, word)) for word in words]
 
 
-def test_every_command_is_tried_here() -> None:
+def test_every_command_is_in_the_tables() -> None:
     assert {*WORKING, *SERVED} == ROWS.keys()
     assert {words[0] for words in REFUSED} == ROWS.keys()
 
 
-@pytest.mark.parametrize("name", [name for name in WORKING if name != "demo"])  # it has tests of its own
-def test_a_command_succeeds_and_says_something(run: Run, filled: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in WORKING if name != "demo"])  # it has its own tests
+def test_a_command_succeeds_and_prints_something(run: Run, filled: Path, name: str) -> None:
     if name == "restore":
         assert run("archive", filled, "mem-1").code == 0
     ended = run(*words_of(WORKING[name], filled))
@@ -171,7 +171,7 @@ def test_a_command_succeeds_and_says_something(run: Run, filled: Path, name: str
 
 
 @pytest.mark.parametrize("name", WORKING)
-def test_a_command_speaks_json(run: Run, filled: Path, name: str) -> None:
+def test_a_command_prints_json(run: Run, filled: Path, name: str) -> None:
     if name == "restore":
         assert run("archive", filled, "mem-1").code == 0
     ended = run(*words_of(WORKING[name], filled), "--json")
@@ -182,7 +182,7 @@ def test_a_command_speaks_json(run: Run, filled: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_bad_input_ends_with_two_and_a_word_about_it(run: Run, filled: Path, words: list[str]) -> None:
+def test_bad_input_exits_with_2_and_a_message(run: Run, filled: Path, words: list[str]) -> None:
     with quire.open(filled, NAME) as context:
         before = context.seq
     ended = run(*words_of(words, filled))
@@ -194,18 +194,18 @@ def test_bad_input_ends_with_two_and_a_word_about_it(run: Run, filled: Path, wor
 
 
 @pytest.mark.parametrize("name", WITH_CONTEXT)
-def test_a_context_that_is_not_there_is_named_with_those_that_are(run: Run, filled: Path, name: str) -> None:
+def test_a_missing_context_is_named_with_the_existing_ones(run: Run, filled: Path, name: str) -> None:
     ended = run(*words_of(WORKING[name], filled), "--context", "nobody")
     assert (ended.code, ended.out) == (2, "")
     assert "'nobody'" in ended.err
     assert repr(NAME) in ended.err
-    told = run(*words_of(WORKING[name], filled), "--context", "nobody", "--json")
-    assert (told.code, told.out) == (2, "")
-    assert json.loads(told.err)["error"]["code"] == "no_such_context"
+    refused = run(*words_of(WORKING[name], filled), "--context", "nobody", "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert json.loads(refused.err)["error"]["code"] == "no_such_context"
 
 
 @pytest.mark.parametrize("name", [*WITH_STORE, "serve"])
-def test_a_store_that_is_not_there_is_named_and_not_made(run: Run, filled: Path, name: str) -> None:
+def test_a_missing_store_is_named_and_not_created(run: Run, filled: Path, name: str) -> None:
     missing = filled.parent / "missing.db"
     words = WORKING.get(name, [name, AT, "--port", "0"])
     real = [str(missing) if word == str(filled) else word for word in words_of(words, filled)]
@@ -216,7 +216,7 @@ def test_a_store_that_is_not_there_is_named_and_not_made(run: Run, filled: Path,
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_command_has_help_with_examples_of_itself(run: Run, name: str) -> None:
+def test_every_command_has_help_with_examples(run: Run, name: str) -> None:
     ended = run(name, "--help")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith(f"usage: quire {name}")

@@ -1,4 +1,4 @@
-"""The frame around the commands: help, misspelt words, colours, interruptions, progress, completion."""
+"""Help, misspelt commands, colours, interruptions, progress, completion, and exit codes."""
 
 import io
 import os
@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.cli import INTERRUPTED, UNREAD, main
+from quire.cli import BROKEN_PIPE, INTERRUPTED, main
 from quire.cli.commands import GROUPS, ROWS, load
-from quire.cli.commands.completion import SHELLS, known_commands
-from quire.cli.out import Out
-from quire.cli.progress import Progress
-from quire.cli.visible import visible
-from quire.cli.width import width
-from quire.cli.words import counted
+from quire.cli.commands.completion import SHELLS, list_commands
+from quire.cli.terminal import Output, Progress, count_of, escape_control, width
 from quire.storage.base import Commit
 from quire.storage.urls import masked
 from tests.cli.conftest import NAME, Run
@@ -37,7 +33,7 @@ def test_the_help_lists_every_command_once(run: Run) -> None:
     assert (without.code, without.out, without.err) == (2, "", ended.out)
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_the_version_is_printed(run: Run) -> None:
     assert run("--version") == (0, f"quire {quire.__version__}\n", "")
 
 
@@ -60,14 +56,14 @@ def test_a_word_like_no_command_is_answered_with_all_of_them(run: Run) -> None:
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_options_may_stand_anywhere_after_the_command(run: Run, store: Path, place: int) -> None:
+def test_options_may_be_anywhere_after_the_command(run: Run, store: Path, place: int) -> None:
     words = [str(store), "mem-2"]
     words[place:place] = ["--context", NAME, "--depth", "1"]
     ended = run("tree", *words)
     assert (ended.code, len(ended.out.splitlines())) == (0, 2)
 
 
-def test_each_module_holds_the_commands_that_the_table_says() -> None:
+def test_each_module_holds_the_commands_of_the_table() -> None:
     for row in ROWS.values():
         assert load(row).examples
         assert all(example.strip() for example in load(row).examples)
@@ -85,11 +81,11 @@ def test_colours_are_for_terminals_and_never_for_programs(
     assert run("ls", store).out == bare
 
 
-def test_a_table_stands_in_columns_in_any_language(
+def test_a_table_is_aligned_in_any_language(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    Out().table(("name", "n", "text"), [("退款必须", "1", "x" * 60), ("a", "1,000", "周五之前" * 9)], right=(1,))
+    Output().table(("name", "n", "text"), [("退款必须", "1", "x" * 60), ("a", "1,000", "周五之前" * 9)], right=(1,))
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == "name          n  text"
     assert [width(line) for line in lines] == [40, 40]
@@ -105,16 +101,16 @@ def test_ctrl_c_ends_quietly(run: Run, store: Path, monkeypatch: pytest.MonkeyPa
     assert run("ls", store) == (INTERRUPTED, "", "")
 
 
-def test_whoever_stops_reading_is_not_complained_about(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_pipe_is_not_an_error(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
     monkeypatch.setattr("sys.stdout", Closed())
-    assert main(["ls", str(store)]) == UNREAD
+    assert main(["ls", str(store)]) == BROKEN_PIPE
 
 
-def test_a_password_is_not_repeated(run: Run) -> None:
+def test_a_password_is_not_printed(run: Run) -> None:
     url = "postgresql://ada:s3/c@r:et@db/agents"
     for words in ([url], ["ls", "a.db", url], ["ls", f"--where={url}", "a.db"], ["new", "a.db", "-c"], ["ls", url]):
         ended = run(*words)
@@ -123,13 +119,13 @@ def test_a_password_is_not_repeated(run: Run) -> None:
     assert masked("agent.db") == "agent.db"
 
 
-def test_what_steers_a_terminal_becomes_a_picture() -> None:
-    assert visible("a\tb\nc\x1b[1m\x00\x7f\x9b\u202e") == "a\tb\nc␛[1m␀␡<U+009B><U+202E>"
+def test_control_characters_become_symbols() -> None:
+    assert escape_control("a\tb\nc\x1b[1m\x00\x7f\x9b\u202e") == "a\tb\nc␛[1m␀␡<U+009B><U+202E>"
 
 
-def test_numbers_have_their_words() -> None:
-    assert [counted(1, "page"), counted(0, "page"), counted(2_000, "page")] == ["1 page", "0 pages", "2,000 pages"]
-    assert [counted(1, "entry"), counted(2, "entry")] == ["1 entry", "2 entries"]
+def test_a_number_has_its_noun() -> None:
+    assert [count_of(1, "page"), count_of(0, "page"), count_of(2_000, "page")] == ["1 page", "0 pages", "2,000 pages"]
+    assert [count_of(1, "entry"), count_of(2, "entry")] == ["1 entry", "2 entries"]
 
 
 # Progress
@@ -140,12 +136,12 @@ def test_progress_is_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch: pytest
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("COLUMNS", "60")
     with Progress("Importing", 4) as progress:
-        progress.at(1)  # too soon to be worth a word
+        progress.at(1)  # too soon to draw
     assert screen.getvalue() == ""
-    monkeypatch.setattr("quire.cli.progress._WAIT", 0)
+    monkeypatch.setattr("quire.cli.terminal._PROGRESS_DELAY", 0)
     with Progress("Importing", 4) as progress:
         progress.at(1, "支持" * 40)
-        progress.at(2)  # too soon after
+        progress.at(2)  # too soon after the last
     drawn = screen.getvalue()
     assert drawn.startswith("\r\x1b[KImporting ██████░░░░")
     assert "25 %" in drawn
@@ -162,24 +158,24 @@ def test_progress_is_silent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert screen.getvalue() == ""
 
 
-# Care
+# Maintenance
 
 
-def test_a_doctor_says_what_is_not_in_order(run: Run, store: Path) -> None:
-    assert run("doctor", store).out.splitlines()[-1] == "1 context: in order"
+def test_the_doctor_reports_problems(run: Run, store: Path) -> None:
+    assert run("doctor", store).out.splitlines()[-1] == "1 context: no problems"
     with quire.Library(store) as library:
         library.storage.commit("half", Commit(0, -1, b"", ()))
     ended = run("doctor", store)
     assert ended.code == 1
     assert "copy_unfinished" in ended.out
-    assert "not in order" in ended.out
+    assert "problems found" in ended.out
     value = run("doctor", store, "--json").value()
     assert (value["healthy"], value["contexts"]) == (False, 2)
     assert run("doctor", store, "--context", NAME).code == 0
 
 
 @pytest.mark.parametrize(("answer", "code"), [("yes\n", 0), ("no\n", 2), ("", 2)])
-def test_purging_wants_to_be_meant(
+def test_purge_asks_for_confirmation(
     run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(answer))
@@ -195,11 +191,11 @@ def test_purging_wants_to_be_meant(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_completion_knows_every_command_and_option(run: Run, shell: str) -> None:
+def test_a_completion_script_has_every_command_and_option(run: Run, shell: str) -> None:
     script = run("completion", shell).out
-    for known in known_commands():
-        assert known.name in script
-        for option in known.options:
+    for command in list_commands():
+        assert command.name in script
+        for option in command.options:
             for word in option.words:
                 assert (f"-l {word[2:]}" if shell == "fish" and word.startswith("--") else word.lstrip("-")) in script
             assert all(choice in script for choice in option.choices)
@@ -209,7 +205,7 @@ def test_bash_completes_commands_options_and_what_they_take(run: Run, tmp_path: 
     script = tmp_path / "quire.bash"
     script.write_text(run("completion", "bash").out)
 
-    def completed(*words: str) -> set[str]:
+    def complete(*words: str) -> set[str]:
         listed = " ".join(f"'{word}'" for word in words)
         code = (
             f"source {script}; COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _quire;"
@@ -219,10 +215,10 @@ def test_bash_completes_commands_options_and_what_they_take(run: Run, tmp_path: 
         assert done.stderr == ""
         return set(done.stdout.split())
 
-    assert completed("quire", "ro") == {"rollback"}
-    assert completed("quire", "rollback", "--d") == {"--dry-run"}
-    assert completed("quire", "render", "--format", "") == {"text", "openai", "anthropic", "responses"}
-    assert completed("quire", "tree", "quire") == {"quire.bash"}
+    assert complete("quire", "ro") == {"rollback"}
+    assert complete("quire", "rollback", "--d") == {"--dry-run"}
+    assert complete("quire", "render", "--format", "") == {"text", "openai", "anthropic", "responses"}
+    assert complete("quire", "tree", "quire") == {"quire.bash"}
 
 
 # Real processes
@@ -243,17 +239,17 @@ def test_a_closed_pipe_ends_a_process_quietly(store: Path) -> None:
     process = started("tree", store)
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(30) == UNREAD
+    assert process.wait(30) == BROKEN_PIPE
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
 
 
-def test_any_text_is_printed_where_the_locale_knows_none(store: Path) -> None:
+def test_any_text_is_printed_in_any_locale(store: Path) -> None:
     process = started("tree", store, PYTHONIOENCODING="ascii", LC_ALL="C")
-    said, complaint = process.communicate(timeout=30)
+    printed, complaint = process.communicate(timeout=30)
     assert (process.returncode, complaint) == (0, "")
-    assert "座位" in said
+    assert "座位" in printed
 
 
 def test_help_loads_nothing_of_the_library(tmp_path: Path) -> None:

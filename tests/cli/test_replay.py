@@ -1,4 +1,4 @@
-"""`quire replay`: what conversations cost, added up by hand where that can be, and told to people and programs."""
+"""`quire replay`: its costs are checked by hand where possible, and its output is for people and programs."""
 
 import json
 import re
@@ -11,26 +11,26 @@ import pytest
 import quire
 from docs.replaying import PICTURE, draw
 from quire import Message
-from quire.cli.demo.talk import MESSAGES, SYSTEM
-from quire.cli.progress import Progress
-from quire.cli.replaying.counting import Counted
-from quire.cli.replaying.life import live
-from quire.cli.replaying.prefix import Prefix
-from quire.cli.replaying.rates import OUTPUT, Rates, parse_rates
-from quire.cli.replaying.recorded import Recorded, Recording, joined, read_recording
-from quire.cli.replaying.report import fitted, head, title
-from quire.cli.replaying.strategies import KINDS, chosen
-from quire.cli.replaying.tally import Tally
+from quire.cli.commands.demo import load_conversation
+from quire.cli.replay.pricing import OUTPUT, CallTotals, PromptCache, Rates, TokenCounts, parse_rates
+from quire.cli.replay.recordings import Recording, RecordingSet, join_recordings, read_recordings
+from quire.cli.replay.report import describe_recordings, fit_columns, table_head
+from quire.cli.replay.simulation import simulate
+from quire.cli.replay.strategies import STRATEGIES, select_strategies
+from quire.cli.terminal import Progress
 from quire.errors import InvalidValue
 from tests.cli.conftest import Run
 from tests.cli.screens import plain, widest
 
-DEMO = Recording([Recorded("", Message(role="system", content=SYSTEM), MESSAGES)], 0)
-COUNTED = Counted()
+DEMO_TALK = load_conversation()
+
+MESSAGES = DEMO_TALK.messages
+DEMO = RecordingSet([Recording("", DEMO_TALK.prompt, MESSAGES)], 0)
+COUNTS = TokenCounts()
 
 
 def talk(turns: int, *, seed: str = "") -> list[dict[str, Any]]:
-    """A conversation with calls whose ids are the same in every conversation."""
+    """Return a conversation with call ids that repeat in every conversation."""
     said: list[dict[str, Any]] = [{"role": "system", "content": "You are brief. 请简短。"}]
     for turn in range(turns):
         call = {"id": f"call_{turn}", "type": "function", "function": {"name": "look", "arguments": '{"q":1}'}}
@@ -54,31 +54,31 @@ def two(tmp_path: Path) -> Path:
 
 def test_the_prefix_ends_with_the_first_message_that_differs() -> None:
     one, two, other, three = (Message(role="user", content=text) for text in ("一", "two words", "other", "three"))
-    sizes = {id(message): COUNTED.of(message) for message in (one, two, other, three)}
-    prefix = Prefix(COUNTED)
-    assert prefix.follow([one, two]) == 0
-    assert prefix.follow([one, two, three]) == sizes[id(one)] + sizes[id(two)]
-    assert prefix.shared([one, other, three]) == sizes[id(one)]
-    assert prefix.follow([one, other, three]) == sizes[id(one)]
-    assert prefix.follow([two, other, three]) == 0
-    assert prefix.follow([Message(role="user", content="two words")]) == sizes[id(two)]  # equal is the same
-    assert prefix.follow([]) == 0
+    sizes = {id(message): COUNTS.of(message) for message in (one, two, other, three)}
+    prefix = PromptCache(COUNTS)
+    assert prefix.send([one, two]) == 0
+    assert prefix.send([one, two, three]) == sizes[id(one)] + sizes[id(two)]
+    assert prefix.read([one, other, three]) == sizes[id(one)]
+    assert prefix.send([one, other, three]) == sizes[id(one)]
+    assert prefix.send([two, other, three]) == 0
+    assert prefix.send([Message(role="user", content="two words")]) == sizes[id(two)]  # equal is the same
+    assert prefix.send([]) == 0
 
 
 def test_a_bill_is_added_up_by_hand() -> None:
-    tally = Tally(parse_rates("3,0.3,15"))
+    tally = CallTotals(parse_rates("3,0.3,15"))
     tally.count(1_000, 0, ())
     tally.count(1_200, 1_000, ("anthropic",), over=True)
-    tally.count_aside(500, 100, 40)
+    tally.count_summary(500, 100, 40)
     assert (tally.calls, tally.tokens, tally.shared, tally.mean) == (2, 2_200, 1_000, 1_100)
-    assert (tally.read, tally.cached, tally.share) == (2_700, 1_100, 1_100 / 2_700)
-    assert (tally.broken, tally.refused, tally.over, tally.asides) == (0, 1, 1, 1)
+    assert (tally.input_tokens, tally.cached, tally.share) == (2_700, 1_100, 1_100 / 2_700)
+    assert (tally.openai_refusals, tally.anthropic_refusals, tally.over, tally.summary_calls) == (0, 1, 1, 1)
     assert tally.cost == pytest.approx(1_600 + 0.1 * 1_100 + 5 * 40)
     assert tally.money == pytest.approx((1_600 * 3 + 1_100 * 0.3 + 40 * 15) / 1e6)
 
 
 def test_latency_is_a_median_and_a_percentile_in_milliseconds() -> None:
-    tally = Tally()
+    tally = CallTotals()
     assert tally.latency() == (0, 0)
     tally.seconds = [0.002]
     assert tally.latency() == (2, 2)
@@ -97,92 +97,93 @@ def test_prices(text: str | None, read: float, output: float, million: float | N
 
 
 @pytest.mark.parametrize("text", ["", "free", "0", "-3", "3,", "3,-1", "1,2,3,4", "nan", "inf", "3;0.3"])
-def test_a_price_that_is_none_is_told(text: str) -> None:
-    with pytest.raises(InvalidValue, match=r"3,0\.3,15"):
+def test_a_wrong_price_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
         parse_rates(text)
+    assert caught.value.argument == "price"
 
 
-def test_a_life_without_management_is_the_sum_of_all_beginnings() -> None:
-    life = live(DEMO, [KINDS["unmanaged"]], [2_000, 100_000], Rates())
-    sizes = [COUNTED.of(message) for message in (DEMO.conversations[0].prompt, *MESSAGES) if message is not None]
+def test_the_unmanaged_total_is_the_sum_of_all_requests() -> None:
+    simulation = simulate(DEMO, [STRATEGIES["unmanaged"]], [2_000, 100_000], Rates())
+    sizes = [COUNTS.of(message) for message in (DEMO.conversations[0].prompt, *MESSAGES) if message is not None]
     calls = [n for n, message in enumerate(MESSAGES, 1) if message.role == "assistant"]
     sent = [sum(sizes[:n]) for n in calls]
-    small, large = (one.tally for one in life.lived)
+    small, large = (one.totals for one in simulation.runs)
     for tally in (small, large):
         assert (tally.calls, tally.tokens, tally.shared) == (len(calls), sum(sent), sum(sent[:-1]))
-        assert (tally.broken, tally.refused, len(tally.seconds)) == (0, 0, len(calls))
+        assert (tally.openai_refusals, tally.anthropic_refusals, len(tally.seconds)) == (0, 0, len(calls))
         assert tally.facts.shown == tally.facts.total > 20
     assert (small.over, large.over) == (sum(size > 2_000 for size in sent), 0)
 
 
-def test_quire_is_counted_by_the_same_rule_as_everybody_and_as_its_views_say() -> None:
-    (lived,) = live(DEMO, [KINDS["quire"]], [2_000], Rates()).lived
+def test_quire_is_counted_by_the_same_rule_as_the_others_and_as_its_views() -> None:
+    (run_of_quire,) = simulate(DEMO, [STRATEGIES["quire"]], [2_000], Rates()).runs
     views = []
     with quire.open("memory:", budget=2_000) as context:
-        context.system(SYSTEM)
+        context.system(DEMO_TALK.system)
         for message in MESSAGES:
             if message.role == "assistant":
                 views.append(context.render())
             context.add(message)
-    assert lived.tally.tokens == sum(view.tokens for view in views)
-    assert lived.tally.shared == sum(view.shared_prefix for view in views)
-    assert lived.tally.cost == pytest.approx(sum(view.cost() for view in views))
-    facts = lived.tally.facts
+    assert run_of_quire.totals.tokens == sum(view.tokens for view in views)
+    assert run_of_quire.totals.shared == sum(view.shared_prefix for view in views)
+    assert run_of_quire.totals.cost == pytest.approx(sum(view.cost() for view in views))
+    facts = run_of_quire.totals.facts
     assert facts.shown < facts.shown + facts.found == facts.total
 
 
 def test_the_others_lose_facts_or_break_the_budget_and_a_summary_is_paid_for() -> None:
-    lived = {one.kind.name: one.tally for one in live(DEMO, chosen(None), [2_000], Rates()).lived}
-    assert list(lived) == [*KINDS]
+    lived = {one.kind.name: one.totals for one in simulate(DEMO, select_strategies(None), [2_000], Rates()).runs}
+    assert list(lived) == [*STRATEGIES]
     for name, tally in lived.items():
         assert tally.calls == lived["quire"].calls
         if name != "quire":
             assert tally.over or tally.facts.shown < tally.facts.total
-    assert lived["quire"].over == lived["quire"].broken == lived["quire"].refused == 0
+    assert lived["quire"].over == lived["quire"].openai_refusals == lived["quire"].anthropic_refusals == 0
     for name in ("summarise", "compact"):
         tally = lived[name]
-        assert tally.written == 400 * tally.asides > 0
-        assert tally.read > tally.tokens
-    assert lived["summarise"].aside_shared == 0 < lived["compact"].aside_shared
+        assert tally.written == 400 * tally.summary_calls > 0
+        assert tally.input_tokens > tally.tokens
+    assert lived["summarise"].summary_shared == 0 < lived["compact"].summary_shared
 
 
 def test_conversations_are_added_up_and_each_begins_with_an_empty_cache() -> None:
-    twice = Recording([*DEMO.conversations, *DEMO.conversations], 0)
+    twice = RecordingSet([*DEMO.conversations, *DEMO.conversations], 0)
     for kind in ("quire", "newest", "compact"):
-        (one,) = live(DEMO, [KINDS[kind]], [2_000], Rates()).lived
-        (two,) = live(twice, [KINDS[kind]], [2_000], Rates()).lived
-        for name in ("calls", "read", "cached", "cost", "over", "asides"):
-            assert getattr(two.tally, name) == pytest.approx(2 * getattr(one.tally, name))
+        (one,) = simulate(DEMO, [STRATEGIES[kind]], [2_000], Rates()).runs
+        (two,) = simulate(twice, [STRATEGIES[kind]], [2_000], Rates()).runs
+        for name in ("calls", "input_tokens", "cached", "cost", "over", "summary_calls"):
+            assert getattr(two.totals, name) == pytest.approx(2 * getattr(one.totals, name))
 
 
-def test_progress_hears_of_every_call(two: Path) -> None:
-    heard: list[int] = []
-    live(read_recording([str(two)]), chosen("newest"), [1_000, 2_000], Rates(), heard.append)
-    assert heard == [*range(1, (12 + 8) * 2 * 2 + 1)]
+def test_progress_is_called_for_every_model_call(two: Path) -> None:
+    calls: list[int] = []
+    simulate(read_recordings([str(two)]), select_strategies("newest"), [1_000, 2_000], Rates(), calls.append)
+    assert calls == [*range(1, (12 + 8) * 2 * 2 + 1)]
 
 
-def test_joined_conversations_are_one_whose_calls_have_ids_of_their_own(two: Path) -> None:
-    recording = joined(read_recording([str(two)]))
+def test_joined_conversations_have_distinct_call_ids(two: Path) -> None:
+    recording = join_recordings(read_recordings([str(two)]))
     (one,) = recording.conversations
     assert one.prompt is not None
     assert (recording.calls, recording.messages) == (20, 40)
     ids = [call.id for message in one.messages for call in message.tool_calls]
     assert len(ids) == len(set(ids)) == 10
     assert {message.tool_call_id for message in one.messages if message.role == "tool"} == set(ids)
-    (lived,) = live(recording, [KINDS["unmanaged"]], [1_000], Rates()).lived
-    assert (lived.tally.broken, lived.tally.refused) == (0, 0)
+    (run_of_quire,) = simulate(recording, [STRATEGIES["unmanaged"]], [1_000], Rates()).runs
+    assert (run_of_quire.totals.openai_refusals, run_of_quire.totals.anthropic_refusals) == (0, 0)
 
 
-def test_a_recording_is_read_from_all_files_and_what_has_no_call_is_told(two: Path, tmp_path: Path) -> None:
+def test_recordings_are_read_from_all_files_and_those_without_a_call_are_counted(two: Path, tmp_path: Path) -> None:
     silent = write(tmp_path / "silent.jsonl", talk(1)[:2])
-    recording = read_recording([str(two), str(silent)])
-    assert title(recording) == "40 messages in 2 conversations, 20 model calls (1 more without any)"
+    recording = read_recordings([str(two), str(silent)])
+    assert describe_recordings(recording) == "40 messages in 2 conversations, 20 model calls (1 more without any)"
     assert (len(recording.conversations), recording.silent, recording.calls) == (2, 1, 20)
-    assert read_recording([str(silent), str(two)], 3).calls == 8
+    assert read_recordings([str(silent), str(two)], 3).calls == 8
     with pytest.raises(InvalidValue, match=r"holds 3 conversations.*1 to 3, not 4"):
-        read_recording([str(silent), str(two)], 4)
+        read_recordings([str(silent), str(two)], 4)
     with pytest.raises(InvalidValue, match="no model call"):
-        read_recording([str(silent)])
+        read_recordings([str(silent)])
 
 
 def test_every_budget_has_its_table(run: Run, two: Path) -> None:
@@ -191,20 +192,20 @@ def test_every_budget_has_its_table(run: Run, two: Path) -> None:
     shown = plain(ended.out)
     assert "40 messages in 2 conversations, 20 model calls" in shown
     assert shown.index("at a budget of 1,000 tokens") < shown.index("at a budget of 2,000 tokens")
-    for name in KINDS:
+    for name in STRATEGIES:
         assert sum(line.startswith(f"{name} ") for line in shown.splitlines()) == 2
-    assert "stand-in of 400 tokens" in shown
+    assert "placeholder of 400 tokens" in shown
     assert "money" not in shown
     assert widest(shown) <= 100
-    assert "20 facts sampled, at most 40 a conversation" in " ".join(shown.split())
+    assert "a sample of 20 facts, at most 40 per conversation" in " ".join(shown.split())
 
 
-def test_a_table_gives_up_columns_until_it_fits() -> None:
-    heads = head(Rates())
+def test_a_table_omits_columns_until_it_fits() -> None:
+    heads = table_head(Rates())
     line = ["session-limit", "105,190", "3,506", "95 %", "15,626", "0.42", "4.43", "12/17", "26", "18 → 100 %"]
     widest_one = sum(max(map(len, pair)) + 2 for pair in zip(heads, line, strict=True)) - 2
     for room, left in ((0, []), (1, ["p95"]), (7, ["a call", "p95"]), (16, ["a call", "ms", "p95"])):
-        places = fitted(heads, [[line], [line]], widest_one - room)
+        places = fit_columns(heads, [[line], [line]], widest_one - room)
         assert [name for place, name in enumerate(heads) if place not in places] == left
 
 
@@ -216,8 +217,8 @@ def test_a_narrow_terminal_gets_narrow_tables_and_whole_notes(
     monkeypatch.setenv("COLUMNS", str(columns))
     shown = plain(run("replay", two, "--budget", "1k,2k").out)
     assert widest(shown) <= columns
-    assert columns == 80 or "left out, for want of room: " in shown
-    notes = wide[wide.index("cost: in plain") :].partition("left out")[0]
+    assert columns == 80 or "columns that do not fit: " in shown
+    notes = wide[wide.index("cost: in plain") :].partition("columns that")[0]
     assert " ".join(notes.split()) in " ".join(shown.split())
     (heads,) = {tuple(line.split()) for line in shown.splitlines() if line.startswith("strategy")}
     assert columns == 80 or "p95" not in heads
@@ -230,20 +231,20 @@ def test_the_conversation_of_a_store_is_replayed(run: Run, two: Path, tmp_path: 
     words = ("-b", "1k,2k", "--strategies", "newest", "--json")
     *direct, about = run("replay", two, "--conversation", 2, *words).values()
     for where in (store, f"sqlite:{store}"):
-        *kept, told = run("replay", where, "-c", "run-2", *words).values()
-        assert told == about
-        assert [(row["tokens"], row["cost"]) for row in kept] == [(row["tokens"], row["cost"]) for row in direct]
+        *rows, last = run("replay", where, "-c", "run-2", *words).values()
+        assert last == about
+        assert [(row["tokens"], row["cost"]) for row in rows] == [(row["tokens"], row["cost"]) for row in direct]
     assert "'run-1'" in run("replay", store, *words).err
     ended = run("import", tmp_path / "other.db", store)
     assert ended.code == 2
-    assert f"is a store, not a file of messages; quire export {store} messages.jsonl --format openai" in ended.err
+    assert f"is a store, not a file of messages. Run quire export {store} messages.jsonl --format openai" in ended.err
 
 
 def test_programs_get_a_line_for_every_strategy_and_one_about_all(run: Run, two: Path) -> None:
     *lines, last = run("replay", two, "-b", "1000,2000", "--json", "--price", "3").values()
     assert last == {"conversations": 2, "messages": 40, "calls": 20, "too_small": []}
     assert [(line["budget"], line["strategy"]) for line in lines] == [
-        (budget, name) for budget in (1_000, 2_000) for name in KINDS
+        (budget, name) for budget in (1_000, 2_000) for name in STRATEGIES
     ]
     for line in lines:
         assert line["calls"] == 20
@@ -268,7 +269,7 @@ def test_one_conversation_at_one_budget_is_shown_call_by_call_too(run: Run, two:
     assert len(calls) == 12
     assert all(call["cost"] == call["tokens"] - call["cached"] / 2 for call in calls)
     rows = {row["strategy"]: row for row in sums["strategies"]}
-    assert [*rows] == [*KINDS]
+    assert [*rows] == [*STRATEGIES]
     assert rows["quire"]["tokens"] == sums["quire"]["tokens"] == sum(call["tokens"] for call in calls)
     assert rows["newest"]["tokens"] == sums["sliding_window"]["tokens"]
     assert rows["newest"]["cached"] == sums["sliding_window"]["cached"]
@@ -280,7 +281,7 @@ def test_strategies_are_chosen_by_name_and_quire_is_always_there(run: Run, two: 
     assert [line["strategy"] for line in lines] == ["quire", "trim", "compact"]
 
 
-def test_a_budget_that_is_too_small_is_left_out_and_told(run: Run, two: Path) -> None:
+def test_a_budget_that_is_too_small_is_reported(run: Run, two: Path) -> None:
     ended = run("replay", two, "-b", "60,2000")
     assert ended.code == 0
     assert "too small: What must be shown takes" in " ".join(ended.out.split())
@@ -294,55 +295,55 @@ def test_a_budget_that_is_too_small_is_left_out_and_told(run: Run, two: Path) ->
 def test_a_plot_is_a_picture_with_every_strategy_in_it(run: Run, two: Path, tmp_path: Path, budgets: str) -> None:
     picture = tmp_path / "一生.svg"
     ended = run("replay", two, "-b", budgets, "--plot", picture)
-    assert (ended.code, ended.err) == (0, f"plotted in {picture}\n")
+    assert (ended.code, ended.err) == (0, f"plot written to {picture}\n")
     root = ElementTree.fromstring(picture.read_text("utf-8"))
     texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "runs.jsonl: 20 model calls" in texts
-    for name in KINDS:  # in each of the three charts
+    for name in STRATEGIES:  # in each of the three charts
         assert sum(text.startswith(name) for text in texts) == 3
     reach = [text for text in texts if "sampled" in text or "search here" in text]
     assert reach == [
-        "facts that the last request holds or a search finds, of 20 sampled",
-        "A summary is a stand-in: facts that a model would keep in one are not counted. Only quire has a search here.",
+        "facts in the last request or found by a search, of 20 sampled",
+        "A summary is a placeholder: facts in a real summary are not counted. Only quire has a search here.",
     ]
     assert run("replay", two, "-b", budgets, "--plot", picture, "--json", "--title", "一生 & more").code == 0
     assert "一生 &amp; more</text>" in picture.read_text("utf-8")  # an older picture is replaced
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["-b", "0"], "tokens above 0 are needed"),
         (["-b", "4000,-1"], "tokens above 0 are needed"),
         (["-b", ""], "tokens above 0 are needed"),
-        (["-b", "4q"], "budget is '4q'"),
+        (["-b", "4q"], "--budget is '4q'"),
         (["-b", "4k,"], "such as 8000, 8k or 4000,"),
         (["--strategies", "sumarise"], "Did you mean 'summarise'?"),
         (["--title", "一生"], "but there is no plot"),
-        (["--context", "support"], "is no store"),
-        (["--strategies", "oldest"], "'oldest'; there are quire, unmanaged, newest"),
-        (["--price", "cheap"], "price is 'cheap'"),
+        (["--context", "support"], "is not a store"),
+        (["--strategies", "oldest"], "'oldest'; one or more of quire, unmanaged, newest"),
+        (["--price", "cheap"], "--price is 'cheap'"),
         (["--conversation", "3"], "holds 2 conversations"),
-        (["--conversation", "two"], "conversation is 'two'"),
-        (["--plot", "nowhere/life.svg"], "there is no such folder"),
+        (["--conversation", "two"], "--conversation is 'two'"),
+        (["--plot", "nowhere/life.svg"], "its folder does not exist"),
         (["--plot", "."], "it is a folder"),
-        (["--plot", "THE FILE"], "is there and is no SVG"),
+        (["--plot", "THE FILE"], "exists and is not an SVG file"),
     ],
 )
-def test_what_cannot_be_is_told_before_the_work(run: Run, two: Path, words: list[str], told: str) -> None:
+def test_wrong_options_are_refused_before_the_work(run: Run, two: Path, words: list[str], text: str) -> None:
     before = two.read_bytes()
     ended = run("replay", two, *(str(two) if word == "THE FILE" else word for word in words))
     assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
+    assert text in ended.err
     assert two.read_bytes() == before
 
 
-def test_a_plot_takes_the_place_of_pictures_alone(run: Run, two: Path, tmp_path: Path) -> None:
+def test_a_plot_replaces_only_svg_files(run: Run, two: Path, tmp_path: Path) -> None:
     other, picture = tmp_path / "pom.xml", tmp_path / "life.svg"
     other.write_text("<?xml version='1.0'?>\n<project/>\n")
     picture.write_text("<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>\n")
     ended = run("replay", two, "-b", 2_000, "--plot", other)
-    assert (ended.code, "is there and is no SVG" in ended.err) == (2, True)
+    assert (ended.code, "exists and is not an SVG file" in ended.err) == (2, True)
     assert other.read_text().endswith("<project/>\n")
     assert run("replay", two, "-b", 2_000, "--strategies", "newest", "--plot", picture).code == 0
 
@@ -372,13 +373,13 @@ def test_ctrl_c_ends_it_and_leaves_no_picture(
     assert not (tmp_path / "life.svg").exists()
 
 
-def test_the_picture_in_the_docs_is_of_today() -> None:
-    assert draw() == PICTURE.read_text(encoding="utf-8"), "python -m docs.replaying draws it anew"
+def test_the_picture_in_the_docs_is_current() -> None:
+    assert draw() == PICTURE.read_text(encoding="utf-8"), "run python -m docs.replaying"
 
 
 def test_the_page_about_it_names_every_strategy_and_every_column() -> None:
     page = (PICTURE.parent.parent / "howto" / "replay.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| `([\w-]+)`(?: ✓)? \|", page, re.MULTILINE)
-    assert named == [*KINDS]
+    assert named == [*STRATEGIES]
     columns = [word for row in re.findall(r"^\| ([^`|]+?) \|", page, re.MULTILINE) for word in row.split(", ")]
-    assert set(head(parse_rates("3"))) - {"strategy"} <= set(columns)
+    assert set(table_head(parse_rates("3"))) - {"strategy"} <= set(columns)

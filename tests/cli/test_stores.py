@@ -1,4 +1,4 @@
-"""The command line on every kind of store: the same commands, the same output."""
+"""The same commands print the same output on every kind of store."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ KINDS = ("file", "postgres", "s3")
 
 
 def url_of(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A store that nobody used before."""
+    """Return the address of a new store."""
     if kind == "file":
         return f"file:{tmp_path / 'pages'}"
     if kind == "postgres":
@@ -48,5 +48,5 @@ def test_a_store_that_is_not_there_is_not_made_anywhere(
 ) -> None:
     there = url_of(kind, tmp_path, monkeypatch)
     ended = run("ls", there)
-    assert (ended.code, ended.out) in ((1, ""), (0, "no contexts\n"))  # a database may be there, and empty
+    assert (ended.code, ended.out) in ((1, ""), (0, "no contexts\n"))  # an empty database may exist
     assert "Traceback" not in ended.err

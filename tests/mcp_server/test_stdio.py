@@ -48,10 +48,10 @@ def test_the_official_client_works_with_a_store_that_the_command_makes(tmp_path:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (["two.db", "--create"], "'a', 'b'. Say with -c NAME"),
-        (["two.db"], "'a', 'b'. Say with -c NAME"),
-        (["two.db", "-c", "第三"], "--create makes it"),
-        (["new.db", "--http"], "--create makes one"),
+        (["two.db", "--create"], "'a', 'b'. Choose one with --context NAME"),
+        (["two.db"], "'a', 'b'. Choose one with --context NAME"),
+        (["two.db", "-c", "第三"], "--create creates it"),
+        (["new.db", "--http"], "Add --create to create it"),
         (["two.db", "-c", "a", "--port", "1", "--allow-host", "x"], "--port, --allow-host would do nothing over stdio"),
         (["two.db", "-c", "a", "--token-file", "t"], "add --http"),
         (["two.db", "-c", "a", "-b", "0"], "--budget is 0"),

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import quire
-from quire.cli.demo.talk import MESSAGES, SYSTEM
+from quire.cli.commands.demo import load_conversation
 from quire.windows.apps import Todo
+
+DEMO_TALK = load_conversation()
 
 BUDGET = 2_500
 NAME = "coding-agent"
@@ -32,12 +34,12 @@ def fill_library(path: Path) -> None:
 
 
 def _talk(context: quire.Context) -> None:
-    context.system(SYSTEM)
-    for count, message in enumerate(MESSAGES):
+    context.system(DEMO_TALK.system)
+    for count, message in enumerate(DEMO_TALK.messages):
         context.add(message)
         if message.role == "tool" or (message.role == "assistant" and not message.tool_calls):
             context.render()
-        if count == len(MESSAGES) // 2:
+        if count == len(DEMO_TALK.messages) // 2:
             context.checkpoint("before the patch")
 
 

@@ -1,29 +1,33 @@
 """The `quire` command: parse, one library call, print. Errors become exit codes here and nowhere else.
 
-0: done. 1: it could not be done, or what was checked is not in order. 2: bad input, and nothing was changed: arguments,
-a name that names nothing, a refused operation. 130: stopped with Ctrl-C. 141: whoever read the output stopped reading.
+0: success. 1: failure, or a check found a problem. 2: bad input (arguments, an unknown name, a refused operation);
+nothing was changed. 130: stopped with Ctrl-C. 141: the reader of the output closed the pipe.
 """
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
-from quire.cli.commands import ROWS, Row, load
-from quire.cli.usage import overview, refuse
+from quire.cli.commands import GROUPS, ROWS, CommandRow, load
+from quire.cli.terminal import Output, Paint
 from quire.errors import InvalidOperation, QuireError
-
-if TYPE_CHECKING:
-    import argparse
 
 FAILED = 1
 REFUSED = 2
 INTERRUPTED = 130
-UNREAD = 141
+BROKEN_PIPE = 141
+
+_TITLE = "quire: an agent's memory as a book of pages under a token budget."
+_USAGE = "usage: quire COMMAND [ARGUMENTS]"
+_END = (
+    "Most commands take a store and --context NAME. Every command has --json, and --help with examples.",
+    "Start with: quire demo",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code. What cannot be parsed ends in `SystemExit(2)`, as with `argparse`."""
+    """Run the command line and return the exit code. Arguments that cannot be parsed raise `SystemExit(2)`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _run(words)
@@ -31,71 +35,104 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _read_no_more()
-        return UNREAD
+        _discard_output()
+        return BROKEN_PIPE
     return code
 
 
 def _run(words: list[str]) -> int:
     first = words[0] if words else ""
     if first in ("", "-h", "--help", "help"):
-        return _help(words)
+        return _print_help(words)
     if first in ("-V", "--version"):
         from quire import __version__
 
         print(f"quire {__version__}")
         return 0
-    return _command(ROWS[first], words[1:]) if first in ROWS else refuse(first)
+    return _run_command(ROWS[first], words[1:]) if first in ROWS else _refuse(first)
 
 
-def _help(words: list[str]) -> int:
-    from quire.cli.paint import Paint
-
+def _print_help(words: list[str]) -> int:
     if len(words) > 1 and words[1] in ROWS:  # quire help tree
-        return _command(ROWS[words[1]], ["--help"])
-    for line in overview(Paint.for_terminal()):
+        return _run_command(ROWS[words[1]], ["--help"])
+    for line in _overview(Paint.for_terminal()):
         print(line, file=sys.stdout if words else sys.stderr)
     return 0 if words else REFUSED
 
 
-def _command(row: Row, words: list[str]) -> int:
-    from quire.cli.command import parser_of
-    from quire.cli.out import Out
+def _overview(paint: Paint) -> Iterator[str]:
+    """Yield the lines of the help: every command with its summary."""
+    yield _TITLE
+    yield ""
+    yield f"{_USAGE}   (or --version)"
+    widest = max(map(len, ROWS))
+    for title, rows in GROUPS:
+        yield ""
+        yield paint.bold(f"{title}:")
+        for row in rows:
+            yield f"  {paint.cyan(row.name)}{' ' * (widest - len(row.name))}  {row.summary}"
+    yield ""
+    yield from _END
+
+
+def _refuse(word: str) -> NoReturn:
+    """Print that `word` is not a command, with similar commands, and exit."""
+    from difflib import get_close_matches
+
+    from quire.storage.urls import masked
+
+    near = get_close_matches(word, ROWS, n=3, cutoff=0.5)
+    word = masked(word)  # it may be a store's address with a password, if the command is missing
+    print(_USAGE, file=sys.stderr)
+    if word.startswith("-"):
+        print(f"quire: {word!r} is not an option here; options follow the command.", file=sys.stderr)
+    elif near:
+        *others, last = near
+        listed = f"{', '.join(others)} or {last}" if others else last
+        print(f"quire: no command {word!r}. Did you mean {listed}?", file=sys.stderr)
+    else:
+        print(f"quire: no command {word!r}. Commands: {', '.join(ROWS)}.", file=sys.stderr)
+    raise SystemExit(REFUSED)
+
+
+def _run_command(row: CommandRow, words: list[str]) -> int:
+    from quire.cli.command import build_parser
 
     command = load(row)
-    options = parser_of(row.name, row.summary, command).parse_intermixed_args(words)
-    _speak_utf8()
+    parser = build_parser(row.name, row.summary, command)
+    options = parser.parse_intermixed_args(words)
+    _use_utf8()
     try:
-        return command.run(options, Out(json=options.json)) or 0
+        return command.run(options, Output(json=options.json)) or 0
     except QuireError as error:
-        _tell(error, options)
-        is_refused = isinstance(error, InvalidOperation | LookupError)
-        return REFUSED if is_refused else FAILED
+        from quire.cli.wording import CommandWording, argument_names
+
+        message = error.describe(CommandWording(options, argument_names(parser)))
+        print_error(error.code, message, json=options.json)
+        return REFUSED if isinstance(error, InvalidOperation | LookupError) else FAILED
 
 
-def _tell(error: QuireError, options: "argparse.Namespace") -> None:
-    from quire.cli.speech import spoken
-
-    message = spoken(str(error), options)
-    if options.json:
+def print_error(code: str, message: str, *, json: bool) -> None:
+    """Print an error on standard error, as JSON for programs."""
+    if json:
         import msgspec
 
-        told = {"error": {"code": error.code, "message": message}}
-        print(msgspec.json.encode(told).decode(), file=sys.stderr)
+        error = {"error": {"code": code, "message": message}}
+        print(msgspec.json.encode(error).decode(), file=sys.stderr)
     else:
         print(f"quire: {message}", file=sys.stderr)
 
 
-def _speak_utf8() -> None:
-    """Print any text, also where the locale knows none but its own letters."""
+def _use_utf8() -> None:
+    """Make the output accept any text, whatever the locale's encoding is."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
-def _read_no_more() -> None:
-    """Let what is left in the buffers go nowhere: Python would complain at its end that nobody reads it."""
+def _discard_output() -> None:
+    """Send buffered output to the null device: Python would report the closed pipe at exit otherwise."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

@@ -1,26 +1,43 @@
-"""What a command is: how it is called, what it does, and how its help looks."""
+"""A command: its arguments, its parser with help, and the store and context that it works on."""
 
 import argparse
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from quire.cli.out import Out
+import quire
+from quire.cli.terminal import Output
+from quire.storage.base import no_such_context
+from quire.storage.urls import masked
+
+STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
+PAGE_HELP = "the index of a page, such as usr-7"
+_DEFAULT_CONTEXT = "default"
+_SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([km])", re.ASCII | re.IGNORECASE)
+_SIZES = {"k": 1_000, "m": 1_000_000}
+_LISTED_BY = {
+    "ENTRY": "quire history lists the entries",
+    "POINT": "quire history lists entries and checkpoints",
+    "PAGE": "quire tree shows the pages",
+}
+"""The command that lists the values of an argument, for a complaint that names the argument."""
 
 
 class Command(NamedTuple):
-    """One command. `add` declares its arguments; `run` makes the library call and prints.
+    """One command: `add` declares its arguments; `run` makes the library call, prints, and returns the exit code.
 
-    `run` returns the exit code where that is not 0. `examples` stand in the help and in the documentation.
+    `None` means exit code 0. `examples` are part of the help and of docs/cli.md.
     """
 
-    run: Callable[[argparse.Namespace, Out], int | None]
+    run: Callable[[argparse.Namespace, Output], int | None]
     add: Callable[[argparse.ArgumentParser], None]
     examples: tuple[str, ...]
     about: str = ""
 
 
-def parser_of(name: str, summary: str, command: Command) -> argparse.ArgumentParser:
-    """The parser of one command, with `--json` as every command has it."""
+def build_parser(name: str, summary: str, command: Command) -> argparse.ArgumentParser:
+    """Return the parser of a command, with `--json`, which every command has."""
     about = f"{summary[:1].upper()}{summary[1:]}." + (f" {command.about}" if command.about else "")
     parser = _Parser(
         prog=f"quire {name}",
@@ -35,7 +52,7 @@ def parser_of(name: str, summary: str, command: Command) -> argparse.ArgumentPar
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints repeat no password of an address."""
+    """A parser that hides passwords of addresses in its messages."""
 
     _words: Sequence[str] = ()
 
@@ -46,32 +63,84 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_intermixed_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        from quire.storage.urls import masked
-
         for word in self._words:
             for part in (word, word.partition("=")[2]):
                 if masked(part) != part:
                     message = message.replace(part, masked(part))
-        super().error(message + _help_for(message))
-
-
-_REQUIRED = "the following arguments are required: "
-_TOLD_BY = {
-    "ENTRY": "quire history lists the entries",
-    "POINT": "quire history lists entries and checkpoints",
-    "PAGE": "quire tree shows the pages",
-}
-"""What helps somebody who does not know what to give, by the argument that is missing."""
-
-
-def _help_for(message: str) -> str:
-    missing = message.removeprefix(_REQUIRED).split(", ") if message.startswith(_REQUIRED) else []
-    told = next((_TOLD_BY[name] for name in missing if name in _TOLD_BY), "")
-    return f"; {told}" if told else ""
+        hint = next((f"; {hint}" for name, hint in _LISTED_BY.items() if name in message), "")
+        super().error(message + hint)
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Wraps a description as usual, and leaves the examples alone."""
+    """Wraps the description, and prints the examples as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for the store."""
+    parser.add_argument("where", metavar="WHERE", help=STORE_HELP)
+
+
+def add_context(parser: argparse.ArgumentParser, *, what: str = "") -> None:
+    """Add the arguments for the store and for a context in it; `what` replaces the help of the context."""
+    add_store(parser)
+    about = what or "the context (default: 'default', or the only context of the store)"
+    parser.add_argument("-c", "--context", metavar="NAME", help=about)
+
+
+def add_page(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for a store, a context and a page."""
+    add_context(parser)
+    parser.add_argument("index", metavar="PAGE", help=PAGE_HELP)
+
+
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the budget of a view."""
+    from quire.view.options import DEFAULT_BUDGET
+
+    about = "the token budget of the view (default: %(default)s)"
+    parser.add_argument("-b", "--budget", type=token_count, metavar="TOKENS", default=DEFAULT_BUDGET, help=about)
+
+
+def token_count(text: str) -> int:
+    """Return a number of tokens given as 8000, 8_000, 8k or 0.5M. Raises `ArgumentTypeError`."""
+    short = _SHORT_NUMBER.fullmatch(text.strip())
+    try:
+        return round(float(short[1]) * _SIZES[short[2].lower()]) if short else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens, such as 8000 or 8k") from None
+
+
+@contextmanager
+def open_context(options: argparse.Namespace) -> Iterator[quire.Context]:
+    """Open the context that the options name. Raises `NoSuchContext`."""
+    with (
+        quire.Library(options.where, create=False) as library,
+        library.open(existing_name(library, options), create=False) as context,
+    ):
+        yield context
+
+
+def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
+    """Return the name of the context that the options mean. Raises `NoSuchContext` if it does not exist.
+
+    Without `--context`, it is the only context of the store, or `default`.
+    """
+    name: str = options.context or _only_name(library) or _DEFAULT_CONTEXT
+    if not library.exists(name):
+        raise no_such_context(library.storage, name, repr(masked(options.where)))
+    return name
+
+
+def new_name(options: argparse.Namespace) -> str:
+    """Return the name of a context that may not exist yet."""
+    name: str = options.context or _DEFAULT_CONTEXT
+    return name
+
+
+def _only_name(library: quire.Library) -> str | None:
+    """Return the name of the only context of a store; None if there are several, or none."""
+    names = [name for _, name in zip(range(2), library.list(), strict=False)]
+    return names[0] if len(names) == 1 else None

@@ -1,26 +1,23 @@
-"""Drawing a context's tree for a terminal: one line a page, with its tokens and state, within the terminal's width."""
+"""The tree of a context for a terminal: one line for each page, with its tokens and its state."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from quire.cli.paint import Paint
-from quire.cli.visible import visible
-from quire.cli.width import DEFAULT_WIDTH, cut, width
-from quire.cli.words import counted
+from quire.cli.terminal import DEFAULT_WIDTH, Paint, count_of, cut, escape_control, width
 from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
 from quire.system import ContextSystem
 from quire.system.rules import check_whole_number
 from quire.view.renderer import ACTOR
 
-DEPTH = 40
-"""As deep as a tree is drawn where nobody says how deep."""
-MOST_CHILDREN = 50
-MOST_PAGES = 1_000
-"""So many pages are shown of a large context, about: the upper levels of it first."""
+MAX_DEPTH = 40
+"""The default number of levels."""
+MAX_CHILDREN = 50
+MAX_PAGES = 1_000
+"""About as many pages are shown of a large context, upper levels first."""
 _CHUNK = 256
-_LEAST_NAME = 12
-_LONGEST_NAME = 60
+_MIN_NAME = 12
+_MAX_NAME = 60
 
 
 def draw_tree(
@@ -29,60 +26,58 @@ def draw_tree(
     columns: int = DEFAULT_WIDTH,
     *,
     index: PageIndex | None = None,
-    depth: int = DEPTH,
-    closed: int = DEPTH,
-    most: int = MOST_CHILDREN,
+    depth: int = MAX_DEPTH,
+    closed: int = MAX_DEPTH,
+    limit: int = MAX_CHILDREN,
     everything: bool = False,
 ) -> Iterator[str]:
-    """The lines of the whole context, segment by segment, or of one page and what is below it.
+    """Yield the lines of a context, segment by segment, or of one page and the pages below it.
 
-    So many levels are shown, so many below a closed folder, and so many children of each folder, with a count of the
-    others; and no more folders are opened than are good to look at, unless `everything` is asked for.
+    `depth` limits the levels, `closed` the levels below a closed folder, and `limit` the children of each folder; a
+    line counts the others. With `everything`, no folder is left out because of the size of the context.
     """
-    tree = _Tree(pages, _Bounds(depth, closed, most, everything), index)
-    draw = _Drawing(paint, columns)
+    tree = _Tree(pages, _Bounds(depth, closed, limit, everything), index)
+    drawing = _Drawing(paint, columns)
     if index is not None:
-        yield draw.page("", pages.get_page(index))
-        yield from map(draw.line, tree.walk(index))
+        yield drawing.page("", pages.get_page(index))
+        yield from map(drawing.line, tree.walk(index))
     else:
         for segment in pages.list_segments():
             yield _segment_line(segment, paint)
-            yield from map(draw.line, tree.walk(segment.root_index))
-    for title, marked in (("cold archive", False), ("out of the conversation", True)):
-        found = [page for page in tree.out if _is_marked(page) is marked]
-        if found:
+            yield from map(drawing.line, tree.walk(segment.root_index))
+    for title, marked in (("cold archive", False), ("removed from the conversation", True)):
+        listed = [page for page in tree.outside if _is_marked(page) is marked]
+        if listed:
             yield paint.bold(title)
-            for page in found if everything else found[:most]:
-                yield draw.page("   ", page, f" (from {page.home})")
+            for page in listed if everything else listed[:limit]:
+                yield drawing.page("   ", page, f" (from {page.home})")
 
 
-def pages_of(
+def tree_pages(
     pages: ContextSystem,
     *,
     index: PageIndex | None = None,
-    depth: int = DEPTH,
-    most: int = MOST_CHILDREN,
+    depth: int = MAX_DEPTH,
+    limit: int = MAX_CHILDREN,
     everything: bool = False,
 ) -> Iterator[tuple[int, Page]]:
-    """The pages that `draw_tree` shows, each with its depth; those that are out of the tree last."""
-    tree = _Tree(pages, _Bounds(depth, DEPTH, most, everything), index)
+    """Yield the pages that `draw_tree` shows, each with its depth; pages outside the tree are last."""
+    tree = _Tree(pages, _Bounds(depth, MAX_DEPTH, limit, everything), index)
     for root in [index] if index is not None else [segment.root_index for segment in pages.list_segments()]:
         yield 0, pages.get_page(root)
         yield from ((line.depth, line.page) for line in tree.walk(root) if line.page is not None)
-    yield from ((0, page) for page in (tree.out if everything else tree.out[:most]))
+    yield from ((0, page) for page in (tree.outside if everything else tree.outside[:limit]))
 
 
 class _Bounds(NamedTuple):
-    """How much of a tree is looked at."""
-
     depth: int
     closed: int
-    most: int
+    limit: int
     everything: bool
 
 
 class _Line(NamedTuple):
-    """A page in the tree, or how many more there are in a folder."""
+    """A page in the tree, or (without a page) the number of further pages of a folder."""
 
     depth: int
     start: str
@@ -91,41 +86,42 @@ class _Line(NamedTuple):
 
 
 class _Tree:
-    """What is shown of a context: for each folder that is looked into, its first children and how many more.
+    """The part of a context that is shown.
 
-    Which folders those are is found out first, level by level; where everything is shown, folders are read when their
-    turn comes.
+    The folders to open are chosen first, level by level. If everything is shown, each folder is read when the walk
+    reaches it.
     """
 
     def __init__(self, pages: ContextSystem, bounds: _Bounds, index: PageIndex | None) -> None:
         self._bounds = bounds._replace(
-            depth=check_whole_number(bounds.depth, "depth"), most=check_whole_number(bounds.most, "limit")
+            depth=check_whole_number(bounds.depth, "depth"), limit=check_whole_number(bounds.limit, "limit")
         )
         self._pages = pages
-        self._found: dict[PageIndex, list[Page]] = {}
-        self.out: list[Page] = []
-        """Pages that were archived cold, or marked, out of the folders that were looked into."""
+        self._children: dict[PageIndex, list[Page]] = {}
+        self.outside: list[Page] = []
+        """Cold-archived and marked pages of the folders that were read."""
         if not bounds.everything:
-            self._look([segment.root_index for segment in pages.list_segments()] if index is None else [index])
+            self._read([segment.root_index for segment in pages.list_segments()] if index is None else [index])
 
     def walk(self, root: PageIndex) -> Iterator[_Line]:
-        """The lines below a folder, parents first."""
+        """Yield the lines below a folder, parents first."""
         stack = [("", self._lines(root))]
         while stack:
             indent, lines = stack[-1]
-            found = next(lines, None)
-            if found is None:
+            line = next(lines, None)
+            if line is None:
                 stack.pop()
                 continue
-            page, more, last = found
-            yield _Line(len(stack), f"{indent}{'└─ ' if last else '├─ '}", page, more)
+            page, more, is_last = line
+            yield _Line(len(stack), f"{indent}{'└─ ' if is_last else '├─ '}", page, more)
             if isinstance(page, ContentsPage):
-                stack.append((indent + ("   " if last else "│  "), self._lines(page.index)))
+                stack.append((indent + ("   " if is_last else "│  "), self._lines(page.index)))
 
     def _lines(self, folder: PageIndex) -> Iterator[tuple[Page | None, int, bool]]:
-        """The children of a folder, then how many more there are, each with whether it is the last."""
-        children = self._all_children(folder) if self._bounds.everything else iter(self._found.get(folder, ()))
-        more = self._pages.child_count(folder) - len(self._found[folder]) if folder in self._found else 0
+        """Yield the children of a folder, then the number of further children, each with whether it is the last."""
+        known = self._children.get(folder, [])
+        children = self._all_children(folder) if self._bounds.everything else iter(known)
+        more = self._pages.child_count(folder) - len(known) if folder in self._children else 0
         child = next(children, None)
         while child is not None:
             following = next(children, None)
@@ -137,49 +133,49 @@ class _Tree:
     def _all_children(self, folder: PageIndex) -> Iterator[Page]:
         if not isinstance(self._pages.get_page(folder), ContentsPage):
             return
-        self.out += self._pages.children(folder, cold=True)
+        self.outside += self._pages.children(folder, cold=True)
         after: PageIndex | None = None
         while chunk := self._pages.children(folder, after=after, limit=_CHUNK):
             yield from chunk
             after = chunk[-1].index
 
-    def _look(self, roots: Sequence[PageIndex]) -> None:
-        """Look into folders level by level until there is enough to show."""
-        bounds, shown = self._bounds, 0
-        waiting = deque((page, 1, bounds.closed) for page in map(self._pages.get_page, roots))
-        while waiting and shown < MOST_PAGES:
-            folder, level, closed = waiting.popleft()
+    def _read(self, roots: Sequence[PageIndex]) -> None:
+        """Read folders level by level until there are enough pages to show."""
+        bounds, count = self._bounds, 0
+        queue = deque((page, 1, bounds.closed) for page in map(self._pages.get_page, roots))
+        while queue and count < MAX_PAGES:
+            folder, level, closed = queue.popleft()
             if level > bounds.depth or not isinstance(folder, ContentsPage) or closed < 0:
                 continue
-            children = self._found[folder.index] = self._pages.children(folder.index, limit=bounds.most)
-            self.out += self._pages.children(folder.index, limit=bounds.most, cold=True)
-            shown += len(children)
-            waiting.extend((child, level + 1, closed if _is_open(child) else closed - 1) for child in children)
+            children = self._children[folder.index] = self._pages.children(folder.index, limit=bounds.limit)
+            self.outside += self._pages.children(folder.index, limit=bounds.limit, cold=True)
+            count += len(children)
+            queue.extend((child, level + 1, closed if _is_open(child) else closed - 1) for child in children)
 
 
 class _Drawing:
-    """Draws lines in colour, within the width of a terminal."""
+    """Draws lines within the width of a terminal."""
 
     def __init__(self, paint: Paint, columns: int) -> None:
         self._paint = paint
         self._columns = columns
 
     def line(self, line: _Line) -> str:
-        """A line of the tree."""
+        """Return a line of the tree."""
         if line.page is None:
             return f"{line.start}{self._paint.dim(f'… {line.more:,} more')}"
         return self.page(line.start, line.page)
 
     def page(self, start: str, page: Page, end: str = "") -> str:
-        """One page: index, name, size, state. The name gives way where the terminal is narrow."""
+        """Return the line of one page: index, name, size, state. The name is cut on a narrow terminal."""
         paint, size, marks = self._paint, _size(page), _marks(page)
         state = f" [{', '.join(word for word, _ in marks)}]" if marks else ""
-        taken = width(f"{start}{page.index}  {size}{state}{end}")
-        name = cut(visible(page.name), max(_LEAST_NAME, min(_LONGEST_NAME, self._columns - taken)))
-        shown = paint.bold(name) if isinstance(page, ContentsPage) else name
+        used = width(f"{start}{page.index}  {size}{state}{end}")
+        name = cut(escape_control(page.name), max(_MIN_NAME, min(_MAX_NAME, self._columns - used)))
+        name = paint.bold(name) if isinstance(page, ContentsPage) else name
         coloured = ", ".join(paint.colour(colour, word) for word, colour in marks)
         state = f" [{coloured}]" if marks else ""
-        return f"{start}{paint.cyan(page.index)} {shown} {paint.yellow(size)}{state}{paint.dim(end)}"
+        return f"{start}{paint.cyan(page.index)} {name} {paint.yellow(size)}{state}{paint.dim(end)}"
 
 
 def _is_marked(page: Page) -> bool:
@@ -192,18 +188,18 @@ def _is_open(page: Page) -> bool:
 
 def _segment_line(segment: Segment, paint: Paint) -> str:
     kind = paint.dim(f"{segment.type.name} · {segment.permission.name}")
-    return f"{paint.bold(segment.id)} {visible(segment.name)} {kind}"
+    return f"{paint.bold(segment.id)} {escape_control(segment.name)} {kind}"
 
 
 def _size(page: Page) -> str:
     if isinstance(page, DetailPage):
-        return counted(page.tokens, "token")
-    children = counted(page.child_count, "page")
-    return f"{children}, {counted(page.tokens, 'token')}" if page.tokens else children
+        return count_of(page.tokens, "token")
+    children = count_of(page.child_count, "page")
+    return f"{children}, {count_of(page.tokens, 'token')}" if page.tokens else children
 
 
 def _marks(page: Page) -> list[tuple[str, str]]:
-    """The words that say how a page stands, each with its colour."""
+    """Return the words for the state of a page, each with its colour."""
     marks = []
     if page.pinned:
         marks.append(("pinned", "green"))
@@ -214,13 +210,9 @@ def _marks(page: Page) -> list[tuple[str, str]]:
     elif page.effective is Lifecycle.HOT_ARCHIVED:
         marks.append(("folded away", "dim"))
     elif page.visibility is Visibility.HIDDEN:
-        marks.append((f"{_closed_word(page)}, summary {counted(page.summary_tokens, 'token')}", "blue"))
+        leaf, folded = isinstance(page, DetailPage), page.author == ACTOR
+        word = "line" if leaf else "folded" if folded else "hidden"
+        marks.append((f"{word}, summary {count_of(page.summary_tokens, 'token')}", "blue"))
     elif page.effective is Lifecycle.ACTIVE and not page.pinned:
         marks.append(("open", "dim"))
     return marks
-
-
-def _closed_word(page: Page) -> str:
-    if isinstance(page, DetailPage):
-        return "line"
-    return "folded" if page.author == ACTOR else "hidden"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from quire.errors import InvalidValue, StorageFailure, short_repr
+from quire.errors import Hint, InvalidValue, StorageFailure, short_repr
 from quire.storage.base import Durability, Storage, check_durability, check_path, check_storage, veiled
 from quire.storage.file.storage import FileStorage
 from quire.storage.memory import MemoryStorage
@@ -35,7 +35,8 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
     if opener is None:
         return MemoryStorage()
     if not create and not path.exists():
-        raise StorageFailure(f"There is no store at {str(path)!r}.")
+        hint = Hint("Library", arguments="create=True", purpose="to create it")
+        raise StorageFailure(f"There is no store at {str(path)!r}.", hint)
     return opener(path, durability=durability)
 
 

@@ -1,6 +1,6 @@
-"""The table of commands. A new one is a module beside this one with its `COMMANDS`, and its row here.
+"""The table of commands. To add one, add a row here and an entry in `COMMANDS` of its module.
 
-The module is imported when its command is called, so that the table can be shown at once.
+The module is imported when its command runs, so that the help needs no imports.
 """
 
 from importlib import import_module
@@ -10,89 +10,85 @@ if TYPE_CHECKING:
     from quire.cli.command import Command
 
 
-class Row(NamedTuple):
-    """A command's name, the module it is in, and what it does in a line."""
+class CommandRow(NamedTuple):
+    """A command: its name, its module, and one line of help."""
 
     name: str
     module: str
     summary: str
 
 
-GROUPS: tuple[tuple[str, tuple[Row, ...]], ...] = (
+GROUPS: tuple[tuple[str, tuple[CommandRow, ...]], ...] = (
     (
-        "begin",
+        "start",
         (
-            Row("demo", "demo", "replay a short agent conversation and show how its view is kept"),
-            Row("new", "contexts", "make a context"),
-            Row("import", "importing", "take in a conversation from a file"),
-            Row(
-                "replay",
-                "replay",
-                "tell what recorded conversations would cost, with quire and as others do it",
-            ),
+            CommandRow("demo", "demo", "replay a short agent conversation and show how its view is kept in budget"),
+            CommandRow("new", "contexts", "create a context"),
+            CommandRow("import", "imports", "import a conversation from a file"),
+            CommandRow("replay", "replay", "compare the cost of recorded conversations across strategies"),
         ),
     ),
     (
-        "look",
+        "read",
         (
-            Row("ls", "contexts", "list the contexts of a store"),
-            Row("tree", "looking", "show a context's pages with their tokens"),
-            Row("show", "looking", "show one page whole"),
-            Row("find", "looking", "search the pages, archived ones too"),
-            Row("stats", "looking", "count what a context holds"),
+            CommandRow("ls", "contexts", "list the contexts of a store"),
+            CommandRow("tree", "read", "show the pages of a context with their tokens"),
+            CommandRow("show", "read", "show one page with its full text"),
+            CommandRow("find", "read", "search all pages, including archived ones"),
+            CommandRow("stats", "read", "count messages, pages and tokens of a context"),
         ),
     ),
     (
-        "the view",
+        "view",
         (
-            Row("view", "views", "show what fills the model's window, as a map; nothing is written"),
-            Row("render", "views", "print what the model would see; nothing is written"),
-            Row("why", "views", "say why a page is shown as it is, and what would change that"),
+            CommandRow("view", "view", "show a map of the model's window; writes nothing"),
+            CommandRow("render", "view", "print the messages that a model would get; writes nothing"),
+            CommandRow("why", "view", "explain why a page is shown as it is, and how to change that"),
         ),
     ),
     (
         "change pages",
         (
-            Row("expand", "pages", "open a page and the chain above it"),
-            Row("hide", "pages", "show only a page's summary line"),
-            Row("pin", "pages", "show a page whole, always"),
-            Row("unpin", "pages", "lift a pin"),
-            Row("archive", "pages", "take a page out of the window"),
-            Row("restore", "pages", "bring an archived page back into the window"),
-            Row("recall", "pages", "bring a page back from the cold archive"),
-            Row("move", "pages", "move a page with all below it into a folder"),
+            CommandRow("expand", "pages", "open a page and all folders above it"),
+            CommandRow("hide", "pages", "show only the summary line of a page"),
+            CommandRow("pin", "pages", "always show the full text of a page"),
+            CommandRow("unpin", "pages", "remove a pin"),
+            CommandRow("archive", "pages", "archive a page: it leaves the view"),
+            CommandRow("restore", "pages", "restore an archived page to the view"),
+            CommandRow("recall", "pages", "restore a page from the cold archive"),
+            CommandRow("move", "pages", "move a page, with all pages below it, into a folder"),
         ),
     ),
     (
         "history",
         (
-            Row("history", "timeline", "list what was done, by whom and when"),
-            Row("undo", "timeline", "undo one entry and keep all that came after"),
-            Row("checkpoint", "timeline", "name the state of a context, to come back to"),
-            Row("rollback", "timeline", "bring a context back to a checkpoint or an entry"),
-            Row("fork", "contexts", "make another context of one, as it is or as it was"),
+            CommandRow("history", "history", "list journal entries: operation, actor, time, pages"),
+            CommandRow("undo", "history", "undo one entry and keep all later ones"),
+            CommandRow("checkpoint", "history", "name the current state of a context"),
+            CommandRow("rollback", "history", "return a context to a checkpoint or an entry"),
+            CommandRow("fork", "contexts", "create a context from the current or an earlier state of another"),
         ),
     ),
     (
-        "care",
+        "copy and maintain",
         (
-            Row("export", "keeping", "write one context to a file"),
-            Row("backup", "keeping", "copy a whole store that may be in use"),
-            Row("migrate", "keeping", "copy contexts to another store, verified"),
-            Row("doctor", "care", "examine a store, and repair what is safe to repair"),
-            Row("purge", "care", "remove pages and every trace of them, for good"),
-            Row("serve", "serving", "serve a store over HTTP, with the inspector"),
-            Row("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
-            Row("completion", "completion", "print the completion script of a shell"),
+            CommandRow("export", "copy", "write one context to a file"),
+            CommandRow("backup", "copy", "copy a whole store, even while it is in use"),
+            CommandRow("migrate", "copy", "copy contexts to another store and verify them"),
+            CommandRow("doctor", "maintain", "check a store and repair what can be repaired safely"),
+            CommandRow("purge", "maintain", "delete pages permanently, with every trace of them"),
+            CommandRow("serve", "serve", "serve a store over HTTP, with the inspector"),
+            CommandRow("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
+            CommandRow("completion", "completion", "print the completion script for a shell"),
         ),
     ),
 )
 """All commands, in the order of the help."""
 
-ROWS: dict[str, Row] = {row.name: row for _, rows in GROUPS for row in rows}
+ROWS: dict[str, CommandRow] = {row.name: row for _, rows in GROUPS for row in rows}
 
 
-def load(row: Row) -> "Command":
-    """The command of a row."""
+def load(row: CommandRow) -> "Command":
+    """Import and return the command of a row."""
     command: Command = import_module(f"{__name__}.{row.module}").COMMANDS[row.name]
     return command

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
-from quire.errors import Busy, Conflict, Corrupt, InvalidValue, StorageClosed, StorageFailure, short_repr
+from quire.errors import Busy, Conflict, Corrupt, Hint, InvalidValue, StorageClosed, StorageFailure, short_repr
 from quire.storage.base import (
     JOURNAL,
     MAX_KEY,
@@ -125,7 +125,8 @@ class S3Storage:
         """The storage that `s3://bucket/prefix?endpoint=…&region=…` names; with `create=False` there must be one."""
         storage = cls(**parse_url(url), durability=durability)
         if not create and next(storage.contexts(), None) is None and next(storage.objects.list("data"), None) is None:
-            raise StorageFailure(f"There is no store at {storage.objects.place!r}.")
+            hint = Hint("Library", arguments="create=True", purpose="to create it")
+            raise StorageFailure(f"There is no store at {storage.objects.place!r}.", hint)
         return storage
 
     def __repr__(self) -> str:

@@ -1,0 +1,153 @@
+"""Commands that copy contexts: export, backup, migrate."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+import quire
+from quire.cli.command import STORE_HELP, Command, add_context, add_store, existing_name, open_context
+from quire.cli.terminal import Output, Progress, Values, count_of
+from quire.errors import InvalidOperation, StorageFailure
+from quire.providers import format_messages
+from quire.storage.urls import masked
+
+_STDOUT = "-"
+_FORMATS = ("quire", "json", "openai", "anthropic", "responses")
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    parser.add_argument("file", metavar="FILE", help="the file to write; - is standard output (not for quire)")
+    about = "quire: everything with its history; json: the pages as a document; others: the conversation as messages"
+    parser.add_argument("-f", "--format", choices=_FORMATS, default="quire", help=f"{about} (default: %(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+
+
+def _export(options: argparse.Namespace, out: Output) -> None:
+    values: Values = {"format": options.format, "file": options.file}
+    if options.format == "quire":
+        if options.file == _STDOUT:
+            raise InvalidOperation("The format 'quire' is binary and cannot go to standard output: name a file.")
+        with quire.Library(options.where, create=False) as library, Progress("Writing") as progress:
+            name = existing_name(library, options)
+            done = library.export(
+                name,
+                options.file,
+                overwrite=options.overwrite,
+                progress=lambda at: progress.at(at.records, "records"),
+            )
+        values |= {"context": name, "records": done.records, "bytes": done.bytes}
+    else:
+        with open_context(options) as context:
+            data = _encode_context(context, options.format)
+        if options.file == _STDOUT:
+            sys.stdout.write(data.decode())
+            return
+        _write(Path(options.file), data, overwrite=options.overwrite)
+        values |= {"context": context.name, "bytes": len(data)}
+    if out.json:
+        out.value(values)
+    else:
+        out.line(f"wrote {out.paint.cyan(values['context'])} to {options.file}: {values['bytes']:,} bytes")
+
+
+def _encode_context(context: quire.Context, form: str) -> bytes:
+    """Return a context as a JSON document, or its messages in a provider's form as JSON Lines."""
+    if form == "json":
+        return context.pages.marshal() + b"\n"
+    messages = list(context.messages())
+    values = format_messages(messages, form)  # type: ignore[arg-type]
+    if form == "anthropic":
+        prompts = [{"role": "system", "content": message.text} for message in messages if message.role == "system"]
+        values = [*prompts, *values]
+    return b"".join(msgspec.json.encode(value) + b"\n" for value in values)
+
+
+def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
+    try:
+        with path.open("wb" if overwrite else "xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise InvalidOperation(f"{str(path)!r} exists already; --overwrite replaces it.") from None
+    except OSError as error:
+        raise StorageFailure(f"Cannot write {str(path)!r}: {error.strerror}.") from error
+
+
+def _add_migrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("where", metavar="SOURCE", help=STORE_HELP)
+    parser.add_argument("target", metavar="TARGET", help="the store to copy to; created if it does not exist")
+    parser.add_argument("-c", "--context", metavar="NAME", help="only this context (default: all)")
+    parser.add_argument("--replace", action="store_true", help="replace an older copy in the target")
+
+
+def _migrate(options: argparse.Namespace, out: Output) -> None:
+    with quire.Library(options.where, create=False) as source:
+        name = existing_name(source, options) if options.context else None
+        with quire.Library(options.target, create=True) as target, Progress("Copying") as progress:
+            done = quire.migrate(
+                source.storage,
+                target.storage,
+                name,
+                replace=options.replace,
+                progress=lambda at: progress.at(at.records, f"records, {at.context}: {at.phase}"),
+            )
+    if out.json:
+        out.value({"records": done.records, "bytes": done.bytes})
+    else:
+        copied = count_of(done.records, "record")
+        out.line(f"copied and verified {copied}, {done.bytes:,} bytes, to {masked(options.target)}")
+
+
+def _add_backup(parser: argparse.ArgumentParser) -> None:
+    add_store(parser)
+    parser.add_argument("target", metavar="TARGET", help="the new store: a path (SQLite) or file:DIR")
+
+
+def _backup(options: argparse.Namespace, out: Output) -> int | None:
+    from quire.maintenance.backup import backup
+
+    with Progress("Copying") as progress:
+        done = backup(
+            options.where,
+            options.target,
+            progress=lambda at: progress.at(at.records, f"records, {at.context}: {at.phase}"),
+        )
+    if out.json:
+        out.value(done)
+    else:
+        out.line(f"copied {count_of(done.contexts, 'context')}, {done.bytes:,} bytes, to {done.path}")
+        for problem in done.problems:
+            out.line(f"   {out.paint.red('damaged')}: {problem}")
+    return 1 if done.problems else None
+
+
+COMMANDS = {
+    "export": Command(
+        _export,
+        _add_export,
+        (
+            "quire export agent.db support-42.quire --context support-42",
+            "quire export agent.db - --format openai | jq -r .role",
+            "quire export agent.db agent.json --format json --overwrite",
+        ),
+        "The import command reads the formats quire and json as a whole context.",
+    ),
+    "migrate": Command(
+        _migrate,
+        _add_migrate,
+        (
+            "quire migrate agent.db postgresql://localhost/agents",
+            "quire migrate agent.db file:pages --context support-42",
+        ),
+        "Run it again to resume an interrupted copy.",
+    ),
+    "backup": Command(
+        _backup,
+        _add_backup,
+        ("quire backup agent.db agent-2026-03-11.db", "quire backup postgresql://localhost/agents file:copy"),
+        "It reads everything once. It reports records that cannot be read, copies them unchanged, and exits with"
+        " code 1.",
+    ),
+}

@@ -1,0 +1,266 @@
+"""Commands for the journal: history, undo, checkpoint, rollback."""
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct, structs
+
+from quire import Context, ContextSystem, Entry
+from quire.cli.command import Command, add_context, open_context
+from quire.cli.commands.contexts import parse_point
+from quire.cli.terminal import Output, Values, count_of
+from quire.errors import InvalidValue, NoSuchPage, short_repr
+from quire.model.page_json import STATES
+from quire.model.pages import DetailPage, Mark, Page, PageIndex
+
+_DEFAULT_LIMIT = 20
+_MAX_PREVIEW_PAGES = 40
+_MAX_ENTRY_PAGES = 8
+
+
+def _add_history(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    parser.add_argument(
+        "-n",
+        "--limit",
+        type=int,
+        default=_DEFAULT_LIMIT,
+        metavar="N",
+        help="the newest N (default: %(default)s)",
+    )
+    parser.add_argument("--all", action="store_true", help="all entries")
+    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only entries after this one")
+    parser.add_argument("--actor", metavar="NAME", help="only entries of this actor")
+    parser.add_argument("--operation", metavar="NAME", help="only this operation, such as fold")
+    parser.add_argument("--page", metavar="PAGE", help="only entries that changed this page")
+    parser.add_argument(
+        "--since", metavar="TIME", help="only from this time on, such as 2026-03-11 or 2026-03-11T14:00+08:00"
+    )
+    parser.add_argument("--until", metavar="TIME", help="only until this time")
+    parser.add_argument("--changes", action="store_true", help="with --json: also print each record before the change")
+
+
+def _history(options: argparse.Namespace, out: Output) -> None:
+    with open_context(options) as context:
+        names = {seq: name for name, seq in context.pages.checkpoints().items()}
+        entries = _select_entries(context, options)
+        if out.json:
+            for entry in entries:
+                changes = {"changes": entry.changes} if options.changes else {}
+                out.value({**_entry_values(entry), "checkpoint": names.get(entry.seq), **changes})
+            return
+        rows = [_entry_row(entry, names.get(entry.seq)) for entry in entries]
+    if rows:
+        out.table(("entry", "time (UTC)", "actor", "operation", "pages"), rows, right=(0,))
+    else:
+        out.note("no entries")
+
+
+def _select_entries(context: Context, options: argparse.Namespace) -> Iterator[Entry]:
+    if options.limit < 0:
+        raise InvalidValue(f"is {options.limit}; a whole number from 0 is needed.", argument="limit")
+    filters: dict[str, Any] = {name: getattr(options, name) for name in ("actor", "operation", "page")}
+    filters |= {name: _parse_time(getattr(options, name), name) for name in ("since", "until")}
+    if options.all:
+        return context.history(options.after, **filters)
+    newest = context.history(options.after, reverse=True, **filters)
+    return reversed(list(islice(newest, options.limit)))
+
+
+def _entry_values(entry: Entry) -> Values:
+    return {
+        "seq": entry.seq,
+        "time": entry.time,
+        "actor": entry.actor,
+        "operation": entry.operation,
+        "pages": entry.pages,
+        "segments": entry.segments,
+        "undoes": entry.undoes,
+    }
+
+
+def _entry_row(entry: Entry, checkpoint: str | None) -> tuple[str, ...]:
+    changed = [*entry.segments, *entry.pages]
+    more = f" and {len(changed) - _MAX_ENTRY_PAGES:,} more" if len(changed) > _MAX_ENTRY_PAGES else ""
+    undoes = f" {entry.undoes}" if entry.undoes else ""
+    name = f"{checkpoint!r} " if checkpoint else ""
+    return (
+        f"{entry.seq}",
+        f"{entry.time:%Y-%m-%d %H:%M:%S}",
+        entry.actor,
+        f"{entry.operation}{undoes}",
+        f"{name}{' '.join(changed[:_MAX_ENTRY_PAGES])}{more}",
+    )
+
+
+def _parse_time(text: str | None, name: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        fact = f"is {short_repr(text)}; a time such as 2026-03-11T14:00+08:00 is needed."
+        raise InvalidValue(fact, argument=name) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _add_undo(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    parser.add_argument("seq", type=int, metavar="ENTRY", help="the number of the entry, from quire history")
+
+
+def _undo(options: argparse.Namespace, out: Output) -> None:
+    with open_context(options) as context:
+        seq = context.undo(options.seq)
+    if out.json:
+        out.value({"seq": seq, "undone": options.seq})
+    else:
+        out.line(f"undid entry {options.seq} {out.paint.dim(f'(entry {seq}; undo {seq} to redo)')}")
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    parser.add_argument("name", metavar="CHECKPOINT", help="the name of the checkpoint")
+
+
+def _checkpoint(options: argparse.Namespace, out: Output) -> None:
+    with open_context(options) as context:
+        seq = context.checkpoint(options.name)
+    if out.json:
+        out.value({"seq": seq, "name": options.name})
+    else:
+        out.line(f"checkpoint {out.paint.cyan(options.name)} {out.paint.dim(f'(entry {seq})')}")
+
+
+def _add_rollback(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    parser.add_argument("to", metavar="POINT", help="a checkpoint or the number of an entry")
+    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+
+
+def _rollback(options: argparse.Namespace, out: Output) -> None:
+    to = parse_point(options.to)
+    with open_context(options) as context:
+        if options.dry_run:
+            _print_preview(preview_rollback(context, to), to, out)
+            return
+        before = context.seq
+        seq = context.rollback(to)
+        pins = _count_pins(context, to)
+    if out.json:
+        out.value({"seq": seq, "to": to, "changed": seq != before, "dry_run": False, "pins": pins})
+    elif seq == before:
+        out.line("no change: the context is in this state already")
+    else:
+        out.line(f"rolled back to {to} {out.paint.dim(f'(entry {seq}; undo {seq} to return)')}")
+        _print_pins(pins, out)
+
+
+class PageChange(Struct, frozen=True):
+    """A page that a rollback would change: its state now, and its state then."""
+
+    index: PageIndex
+    name: str
+    now: str
+    then: str
+
+
+class RollbackPreview(Struct, frozen=True):
+    """What a rollback would do: entries undone, pages changed, messages before and after, pins that stay."""
+
+    entries: int
+    pages: list[PageChange]
+    messages_now: int
+    messages_then: int
+    pins: int
+
+
+def preview_rollback(context: Context, to: str | int) -> RollbackPreview:
+    """Return what `rollback(to)` would change, without writing. Raises what the rollback would raise."""
+    past = context.as_of(to)
+    seq = context.pages.checkpoints()[to] if isinstance(to, str) else to
+    changes = []
+    for index in (index for entry in past.history(context.seq) for index in entry.pages):
+        now, then = _find_page(context.pages, index), _find_page(past.pages, index)
+        page = now or then
+        if page is None:  # an index that the page had only between two moves
+            continue
+        before, after = _state(now), _state(then)
+        changes.append(PageChange(index, page.name, before, "says something else" if before == after else after))
+    pins = _count_pins(context, seq)
+    return RollbackPreview(context.seq - seq, changes, len(context.messages()), len(past.messages()), pins)
+
+
+def _count_pins(context: Context, to: str | int) -> int:
+    """Return how many pages that changed since `to` are pinned: a rollback keeps their pins."""
+    seq = context.pages.checkpoints().get(to) if isinstance(to, str) else to
+    if seq is None:
+        return 0  # the rollback reports the unknown checkpoint
+    indices = {index for entry in context.history(seq) for index in entry.pages}
+    pages = (_find_page(context.pages, index) for index in indices)
+    return sum(page is not None and bool(page.pinned) for page in pages)
+
+
+def _find_page(pages: ContextSystem, index: PageIndex) -> Page | None:
+    try:
+        return pages.get_page(index)
+    except NoSuchPage:
+        return None
+
+
+def _state(page: Page | None) -> str:
+    """Return the state of a page in a few words."""
+    if page is None:
+        return "not there"
+    if isinstance(page, DetailPage) and page.mark is not Mark.NONE:
+        return page.mark.name.lower()
+    folder = page.parent or page.home
+    state = f"{STATES[page.effective]}, {page.visibility.name.lower()}"
+    return f"{state}, in {folder}" if folder else state
+
+
+def _print_preview(preview: RollbackPreview, to: str | int, out: Output) -> None:
+    if out.json:
+        out.value({"to": to, "dry_run": True, **structs.asdict(preview)})
+        return
+    out.line(
+        f"rolling back to {to} would undo {count_of(preview.entries, 'entry')}"
+        f" and change {count_of(len(preview.pages), 'page')}"
+    )
+    out.line(f"messages in the conversation: {preview.messages_now:,} → {preview.messages_then:,}")
+    rows = [(page.index, page.now, page.then, page.name) for page in preview.pages[:_MAX_PREVIEW_PAGES]]
+    if rows:
+        out.table(("page", "now", "then", "name"), rows)
+    if len(preview.pages) > _MAX_PREVIEW_PAGES:
+        out.line(out.paint.dim(f"… {len(preview.pages) - _MAX_PREVIEW_PAGES:,} more"))
+    _print_pins(preview.pins, out)
+    out.line("nothing was changed")
+
+
+def _print_pins(pins: int, out: Output) -> None:
+    if pins:
+        out.line(f"{count_of(pins, 'pin')} not changed")
+
+
+COMMANDS = {
+    "history": Command(
+        _history,
+        _add_history,
+        (
+            "quire history agent.db --limit 50",
+            "quire history agent.db --page usr-7 --actor agent",
+            "quire history agent.db --all --changes --json > audit.jsonl",
+        ),
+    ),
+    "undo": Command(_undo, _add_undo, ("quire undo agent.db 17",)),
+    "checkpoint": Command(_checkpoint, _add_checkpoint, ("quire checkpoint agent.db before-the-refactoring",)),
+    "rollback": Command(
+        _rollback,
+        _add_rollback,
+        ("quire rollback agent.db before-the-refactoring --dry-run", "quire rollback agent.db 17"),
+        "A rollback is one entry, which undo can undo.",
+    ),
+}

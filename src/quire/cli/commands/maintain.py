@@ -1,0 +1,105 @@
+"""Commands that maintain a store: doctor, purge."""
+
+import argparse
+import sys
+from itertools import count
+
+from quire import Context
+from quire.cli.command import Command, add_context, add_store, open_context
+from quire.cli.terminal import Output, Progress, count_of, escape_control
+from quire.cli.wording import CommandWording
+from quire.errors import Hint, InvalidOperation, NoSuchContext, short_repr
+from quire.model.pages import ContentsPage
+from quire.storage.urls import masked
+
+_COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    add_store(parser)
+    parser.add_argument("-c", "--context", metavar="NAME", help="only this context (default: all)")
+    parser.add_argument("--repair", action="store_true", help="repair what can be repaired safely")
+
+
+def _doctor(options: argparse.Namespace, out: Output) -> int | None:
+    from quire.maintenance.doctor import doctor
+
+    contexts = None if options.context is None else [options.context]
+    with Progress("Checking") as progress:
+        number = count(1)
+        diagnosis = doctor(
+            options.where,
+            contexts=contexts,
+            repair=options.repair,
+            progress=lambda name: progress.at(next(number), name),
+        )
+    missing = next((symptom.text for symptom in diagnosis.symptoms if symptom.code == NoSuchContext.code), None)
+    if missing is not None:
+        raise NoSuchContext(f"No context {short_repr(options.context)} in {masked(options.where)!r}: {missing}")
+    if out.json:
+        symptoms = diagnosis.symptoms
+        out.value({"healthy": diagnosis.healthy, "contexts": diagnosis.contexts, "symptoms": symptoms})
+    else:
+        for symptom in diagnosis.symptoms:
+            colour = "green" if symptom.repaired else _COLOURS[symptom.severity]
+            severity, _, rest = escape_control(str(symptom)).partition(" ")
+            out.line(f"{out.paint.colour(colour, severity)} {rest}")
+        verdict = out.paint.green("no problems") if diagnosis.healthy else out.paint.red("problems found")
+        out.line(f"{count_of(diagnosis.contexts, 'context')}: {verdict}")
+        if not diagnosis.healthy and not options.repair:
+            repair = CommandWording(options).command(Hint("doctor", arguments="repair=True"))
+            out.line(out.paint.dim(f"{repair} repairs what can be repaired safely"))
+    return None if diagnosis.healthy else 1
+
+
+def _add_purge(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    parser.add_argument("index", nargs="+", metavar="PAGE", help="the pages to delete, with all pages below them")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--keep-forks", action="store_true", help="do not purge the contexts that were forked from it")
+
+
+def _purge(options: argparse.Namespace, out: Output) -> int | None:
+    with open_context(options) as context:
+        if not options.yes:
+            _confirm(context, options.index, out)
+        done = context.pages.purge(*options.index, forks=not options.keep_forks)
+    if out.json:
+        out.value(done)
+    else:
+        removed = f"removed {count_of(len(done.pages), 'page')} and {count_of(done.messages, 'message')} from"
+        contexts = ", ".join(done.contexts)
+        out.line(f"{removed} {contexts}" if contexts else "nothing to remove: the pages were purged before")
+        if done.problem:
+            out.line(f"{out.paint.red('their bytes are still in the store')}: {done.problem}")
+    return None if done.scrubbed else 1
+
+
+def _confirm(context: Context, indices: list[str], out: Output) -> None:
+    """Ask the user to confirm. Raises `InvalidOperation` without a terminal, or if the answer is not yes."""
+    pages = [context.pages.get_page(index) for index in indices]
+    if out.json or not sys.stdin.isatty():
+        raise InvalidOperation("A purge, and every entry before it, cannot be undone: add --yes to confirm.")
+    for page in pages:
+        below = f" with {count_of(page.child_count, 'page')} in it" if isinstance(page, ContentsPage) else ""
+        out.line(f"{out.paint.cyan(page.index)} {escape_control(page.name)}{below}")
+    out.line("A purge cannot be undone, and neither can any entry before it. Type yes to continue:")
+    if sys.stdin.readline().strip().lower() != "yes":
+        raise InvalidOperation("Nothing was purged.")
+
+
+COMMANDS = {
+    "doctor": Command(
+        _doctor,
+        _add_doctor,
+        ("quire doctor agent.db", "quire doctor agent.db --repair --json | jq .healthy"),
+        "The exit code is 1 if a problem is found and not repaired.",
+    ),
+    "purge": Command(
+        _purge,
+        _add_purge,
+        ("quire purge agent.db usr-7", "quire purge agent.db mem-3 mem-4 --yes"),
+        "Use it for secrets and for requests to erase personal data. It removes the pages from texts, history, search"
+        " and the bytes of the store. A purge, and every entry before it, cannot be undone.",
+    ),
+}

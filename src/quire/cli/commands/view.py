@@ -1,0 +1,142 @@
+"""Commands that show the view: view, render, why."""
+
+import argparse
+
+import quire
+from quire.cli.command import Command, add_budget, add_context, add_page, open_context, token_count
+from quire.cli.terminal import Output, Values, count_of
+from quire.cli.view_map import draw_map
+from quire.cli.wording import CommandWording
+from quire.view.options import DEFAULT_BUDGET
+
+_FORMATS = ("text", "openai", "anthropic", "responses")
+
+
+def _add_view(parser: argparse.ArgumentParser) -> None:
+    add_context(parser)
+    add_budget(parser)
+
+
+def _view(options: argparse.Namespace, out: Output) -> None:
+    with open_context(options) as context:
+        view = context.render(max_tokens=options.budget, preview=True)
+    if out.json:
+        out.value(_view_values(view))
+        return
+    _note_default_budget(options, out)
+    out.line(_size(view))
+    for line in draw_map(view, out.paint, out.columns):
+        out.line(line)
+
+
+def _view_values(view: quire.View) -> Values:
+    """Return the parts of a view, without its messages."""
+    return {
+        "seq": view.seq,
+        "tokens": view.tokens,
+        "budget": view.budget,
+        "messages": len(view.messages),
+        "kinds": view.by_kind(),
+        "pages": [
+            {"index": shown.index, "kind": part.kind, "shown": shown.granularity, "tokens": shown.tokens}
+            for part in view.parts
+            for shown in part.pages
+        ],
+    }
+
+
+def _note_default_budget(options: argparse.Namespace, out: Output) -> None:
+    """Print that the default budget is used: the agent of the context may use another."""
+    if options.budget == DEFAULT_BUDGET:
+        out.note(f"using the default budget of {DEFAULT_BUDGET:,} tokens; --budget sets another")
+
+
+def _size(view: quire.View) -> str:
+    return f"{view.tokens:,} of {view.budget:,} tokens, {count_of(len(view.messages), 'message')}"
+
+
+def _add_render(parser: argparse.ArgumentParser) -> None:
+    _add_view(parser)
+    parser.add_argument("-f", "--format", choices=_FORMATS, default="text", help="output format (default: %(default)s)")
+    parser.add_argument(
+        "--recall",
+        type=float,
+        metavar="SHARE",
+        help="recall pages that match the last user message, in at most this share of the budget, such as 0.25",
+    )
+    parser.add_argument("--reserve", type=token_count, default=0, metavar="TOKENS", help="tokens to keep free")
+    parser.add_argument("--cache", action="store_true", help="add cache marks (anthropic)")
+
+
+def _render(options: argparse.Namespace, out: Output) -> None:
+    with open_context(options) as context:
+        view = context.render(max_tokens=options.budget, preview=True, recall=options.recall, reserve=options.reserve)
+    messages = _request_values(view, options)
+    _note_default_budget(options, out)
+    if out.json:
+        figures = {"seq": view.seq, "tokens": view.tokens, "budget": view.budget, "format": options.format}
+        out.value({**figures, **messages})
+    elif options.format == "text":
+        _print_text(view, out)
+    else:
+        out.value(messages if options.format == "anthropic" else next(iter(messages.values())))
+
+
+def _request_values(view: quire.View, options: argparse.Namespace) -> Values:
+    """Return the view in the chosen format, under the names that a request has for it."""
+    if options.format == "anthropic":
+        return dict(view.anthropic(cache=options.cache))
+    if options.format == "responses":
+        return {"input": view.responses()}
+    return {"messages": view.openai()}
+
+
+def _print_text(view: quire.View, out: Output) -> None:
+    for message in view.messages:
+        out.line(out.paint.bold(f"── {message.role}") + (f" {message.tool_call_id}" if message.tool_call_id else ""))
+        if message.text:
+            out.line(out.safe(message.text))
+        for call in message.tool_calls:
+            out.line(f"{out.paint.cyan(f'call {call.id}')}: {call.name}({out.safe(call.arguments)})")
+    out.note(_size(view))
+
+
+def _add_why(parser: argparse.ArgumentParser) -> None:
+    add_page(parser)
+    add_budget(parser)
+
+
+def _why(options: argparse.Namespace, out: Output) -> None:
+    with open_context(options) as context:
+        view = context.render(max_tokens=options.budget, preview=True)
+        why = context.why(options.index, view)
+        name = context.pages.get_page(options.index).name
+    if out.json:
+        out.value(why)
+        return
+    _note_default_budget(options, out)
+    facts = [
+        ("page", f"{why.index} {name}"),
+        ("shown", why.shown),
+        ("because", why.rule),
+        ("tokens", f"{why.tokens:,}"),
+    ]
+    if why.call:
+        facts.append(("to change", CommandWording(options).command_of_call(why.call)))
+    out.facts(facts)
+
+
+COMMANDS = {
+    "view": Command(_view, _add_view, ("quire view agent.db --context support-42 --budget 8000",)),
+    "render": Command(
+        _render,
+        _add_render,
+        (
+            "quire render agent.db --budget 8000",
+            "quire render agent.db --format openai > messages.json",
+            "quire render agent.db --format anthropic --cache --json | jq .tokens",
+        ),
+        "The formats openai, anthropic and responses print what a request takes.",
+    ),
+    "why": Command(_why, _add_why, ("quire why agent.db usr-7 --budget 8000",)),
+}

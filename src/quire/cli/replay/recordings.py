@@ -1,0 +1,98 @@
+"""Recorded conversations from files and stores.
+
+Each is imported into a context first, as quire would store it. A call id that occurs twice is made distinct, as in a
+view: the replay compares how requests are built, not how they were recorded.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import quire
+from quire import Message
+from quire.cli.command import open_context
+from quire.cli.log_formats import LogFile, LoggedConversation, is_store, read_log
+from quire.errors import InvalidValue
+from quire.providers.common import with_distinct_calls
+from quire.storage.urls import masked
+
+
+class Recording(NamedTuple):
+    """A conversation: its name, its prompt if it has one, and the other messages."""
+
+    name: str
+    prompt: Message | None
+    messages: Sequence[Message]
+
+    @property
+    def calls(self) -> int:
+        """The number of model calls."""
+        return sum(message.role == "assistant" for message in self.messages)
+
+
+class RecordingSet(NamedTuple):
+    """The conversations that have a model call, and the number of those without."""
+
+    conversations: Sequence[Recording]
+    silent: int
+
+    @property
+    def messages(self) -> int:
+        """The number of messages, without prompts."""
+        return sum(len(recording.messages) for recording in self.conversations)
+
+    @property
+    def calls(self) -> int:
+        """The number of model calls."""
+        return sum(recording.calls for recording in self.conversations)
+
+
+def read_recordings(
+    sources: Sequence[str],
+    number: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+    *,
+    context: str | None = None,
+) -> RecordingSet:
+    """Read all conversations of files, or the one with a number, counted from 1 over all files.
+
+    For a store, it is the conversation of the context that is named, or of the default one. `progress` is called with
+    the number of conversations read. Raises `InvalidValue` if a file cannot be read, the number is out of range, or no
+    conversation has a model call.
+    """
+    if context is not None and not any(map(is_store, sources)):
+        fact = f"is {context!r}, but {', '.join(map(repr, sources))} is not a store."
+        raise InvalidValue(fact, argument="context")
+    logs = [_read_store(source, context) if is_store(source) else read_log(source) for source in sources]
+    names = ", ".join(log.source for log in logs)
+    conversations = [conversation for log in logs for conversation in log.conversations]
+    selected = conversations if number is None else [LogFile(names, conversations, []).select(number)]
+    recordings: list[Recording] = []
+    for conversation in selected:
+        recordings.append(_record(conversation))
+        progress(len(recordings))
+    with_calls = [recording for recording in recordings if recording.calls]
+    if not with_calls:
+        raise InvalidValue(f"{names!r} holds no message of an assistant, so there is no model call to replay.")
+    return RecordingSet(with_calls, len(recordings) - len(with_calls))
+
+
+def join_recordings(recordings: RecordingSet) -> RecordingSet:
+    """Return all conversations as one, in their order, under the prompt of the first."""
+    first, *_ = recordings.conversations
+    messages = [message for one in recordings.conversations for message in one.messages if message.role != "system"]
+    return RecordingSet([Recording(first.name, first.prompt, with_distinct_calls(messages))], recordings.silent)
+
+
+def _read_store(where: str, name: str | None) -> LogFile:
+    with open_context(Namespace(where=where, context=name)) as context:
+        return LogFile(masked(where), [LoggedConversation(context.name, list(context.messages()))], [])
+
+
+def _record(conversation: LoggedConversation) -> Recording:
+    with quire.open("memory:") as context:
+        context.import_messages(conversation.messages)
+        messages = list(context.messages())
+    has_prompt = bool(messages) and messages[0].role == "system"
+    others = with_distinct_calls(messages[has_prompt:])
+    return Recording(conversation.name, messages[0] if has_prompt else None, others)

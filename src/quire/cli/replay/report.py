@@ -1,0 +1,173 @@
+"""The report of a replay: tables for people, values for programs, and lines for single calls."""
+
+from collections.abc import Iterator, Sequence
+
+from quire.cli.replay.facts import Reach
+from quire.cli.replay.pricing import CallTotals, Rates
+from quire.cli.replay.recordings import RecordingSet
+from quire.cli.replay.simulation import MAX_FACTS, ModelCall, Simulation, StrategyRun
+from quire.cli.replay.strategies import SUMMARY_TOKENS
+from quire.cli.terminal import Narration, Values, count_of, cut, width
+from quire.cli.view_map import draw_bar
+
+_HEAD = ("strategy", "input", "a call", "cached", "cost", "ms", "p95", "illegal", "over", "facts")
+_OPTIONAL = ("p95", "a call", "ms")
+"""Columns that are left out, in this order, if a table is too wide."""
+_GAP = 2
+_MONEY = 5
+"""The position of the money column."""
+CALL_HEAD = "call turn   tokens  cached  lines  F folded, E exchanges; CAPITALS: cached"
+_CALL_COLUMNS = 37
+"""The columns of a call's line before the bar and the reply."""
+_BAR_CELLS = 32
+
+
+def table_head(rates: Rates) -> list[str]:
+    """Return the column names."""
+    return list(_with_money(_HEAD, "money", rates.million))
+
+
+def table_rows(runs: Sequence[StrategyRun]) -> Iterator[list[str]]:
+    """Yield the rows of a table, one for each strategy."""
+    for run in runs:
+        totals = run.totals
+        middle, slow = totals.latency()
+        cells = (
+            run.kind.name,
+            f"{totals.input_tokens:,}",
+            f"{totals.mean:,}",
+            f"{100 * totals.share:.0f} %",
+            f"{totals.cost:,.0f}",
+            f"{middle:.2f}",
+            f"{slow:.2f}",
+            f"{totals.openai_refusals:,}/{totals.anthropic_refusals:,}",
+            f"{totals.over:,}",
+            _format_facts(totals.facts),
+        )
+        yield list(_with_money(cells, f"{totals.money or 0:,.2f}", totals.money))
+
+
+def fit_columns(head: Sequence[str], tables: Sequence[Sequence[Sequence[str]]], columns: int) -> list[int]:
+    """Return the positions of the columns that fit the terminal, the same for all tables."""
+    lines = [head, *(line for table in tables for line in table)]
+    widths = [max(width(line[place]) for line in lines) for place in range(len(head))]
+    places = list(range(len(head)))
+    for name in _OPTIONAL:
+        if sum(widths[place] + _GAP for place in places) - _GAP > columns:
+            places.remove(head.index(name))
+    return places
+
+
+def describe_recordings(recordings: RecordingSet) -> str:
+    """Return the number of messages, conversations and model calls."""
+    silent = f" ({recordings.silent:,} more without any)" if recordings.silent else ""
+    return (
+        f"{count_of(recordings.messages, 'message')} in {count_of(len(recordings.conversations), 'conversation')},"
+        f" {count_of(recordings.calls, 'model call')}{silent}"
+    )
+
+
+def legend(rates: Rates, simulation: Simulation) -> Iterator[str]:
+    """Yield the explanation of the columns."""
+    yield (
+        f"cost: in plain input tokens; a cached token costs {rates.price.read:.3g}, an output token of a summariser"
+        f" {rates.output:.3g}"
+    )
+    yield (
+        "ms, p95: time to add messages and build a request; illegal: requests that OpenAI/Anthropic would refuse;"
+        " over: requests above the budget"
+    )
+    if simulation.facts:
+        yield (
+            "facts: ids, numbers and dates in the last request → or found by a search, which only quire has here;"
+            f" a sample of {count_of(simulation.facts, 'fact')}, at most {MAX_FACTS} per conversation"
+        )
+    if simulation.has_summaries:
+        yield f"a summary is a placeholder of {SUMMARY_TOKENS} tokens: facts in a real summary are not counted"
+
+
+def run_values(run: StrategyRun) -> Values:
+    """Return a strategy at a budget for `--json`."""
+    totals = run.totals
+    middle, slow = totals.latency()
+    return {
+        "budget": run.budget,
+        "strategy": run.kind.name,
+        "calls": totals.calls,
+        "tokens": totals.tokens,
+        "cached": totals.shared,
+        "share": totals.share,
+        "cost": totals.cost,
+        "money": totals.money,
+        "latency_ms": {"median": middle, "p95": slow},
+        "illegal": {"openai": totals.openai_refusals, "anthropic": totals.anthropic_refusals},
+        "over_budget": totals.over,
+        "facts": totals.facts._asdict(),
+        "summaries": {
+            "calls": totals.summary_calls,
+            "tokens": totals.summary_tokens,
+            "cached": totals.summary_shared,
+            "written": totals.written,
+        },
+    }
+
+
+def totals_values(totals: CallTotals) -> Values:
+    """Return the totals of one side for `--json`."""
+    return {
+        "calls": totals.calls,
+        "tokens": totals.tokens,
+        "cached": totals.shared,
+        "cost": totals.cost,
+        "illegal": totals.openai_refusals,
+    }
+
+
+def call_values(call: ModelCall, rates: Rates) -> Values:
+    """Return one model call for `--json`."""
+    view, fold = call.view, call.view.fold
+    return {
+        "call": call.number,
+        "turn": call.turn,
+        "tokens": view.tokens,
+        "budget": view.budget,
+        "cached": view.shared_prefix,
+        "cost": view.cost(rates.price),
+        "why": view.bill().why,
+        "folded": None if fold is None else {"exchanges": fold.exchanges, "saved": fold.saved},
+        "sliding_window": {"tokens": call.window.tokens, "cached": call.window.shared},
+    }
+
+
+def print_call(narration: Narration, call: ModelCall) -> None:
+    """Print the fold before a call, if there was one, and one line for the call: its view and the reply."""
+    paint, view, fold = narration.paint, call.view, call.view.fold
+    if fold is not None:
+        facts = fold.account
+        text = (
+            f"── folded {fold.exchanges} exchanges, saved {fold.saved:,};"
+            f" facts: {facts.kept} kept, {facts.reachable} reachable, {facts.lost} lost"
+        )
+        narration.slow_line(paint.bold(paint.blue(cut(text, narration.columns))))
+    lines = sum(page.granularity == "line" for page in view.pages)
+    share = f"{100 * view.shared_prefix // max(1, view.tokens):>3} %"
+    room = max(2, narration.columns - _CALL_COLUMNS)
+    cells = min(_BAR_CELLS, room // 2)
+    bar = draw_bar(view, cells, paint)
+    reply = ", ".join(f"{made.name}()" for made in call.reply.tool_calls) or " ".join(call.reply.text.split())
+    reply = paint.dim(cut(reply, room - cells))
+    narration.slow_line(f"{call.number:>4} {call.turn:>4}  {view.tokens:>7,} {share:>7} {lines:>6}  {bar}  {reply}")
+
+
+def _format_facts(facts: Reach) -> str:
+    if not facts.total:
+        return "-"
+    shown = f"{100 * facts.shown / facts.total:.0f}"
+    return f"{shown} → {100 * (facts.shown + facts.found) / facts.total:.0f} %" if facts.found else f"{shown} %"
+
+
+def _with_money(cells: Sequence[str], money: str, price: float | None) -> Iterator[str]:
+    yield from cells[:_MONEY]
+    if price is not None:
+        yield money
+    yield from cells[_MONEY:]

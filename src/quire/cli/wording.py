@@ -1,0 +1,84 @@
+"""Errors in the words of the command line: a hint names a command, an argument its option."""
+
+import argparse
+import ast
+import re
+import shlex
+from collections.abc import Mapping
+
+from quire.cli.commands import ROWS
+from quire.errors import Hint, Wording
+from quire.storage.urls import masked
+
+_PHRASES = {
+    "refresh": "Run the command again.",
+    "open": "Choose another name.",
+    "contexts": "Run quire ls to list the contexts.",
+    "list": "Run quire ls to list the contexts.",
+    "import_": "Run quire import again.",
+}
+"""Sentences for calls that the command line words differently."""
+_OPTIONS = {"max_tokens": "budget", "target": "file"}
+"""Arguments of the library that have another name on the command line."""
+_PLACEHOLDERS = {"find": "QUERY", "checkpoint": "CHECKPOINT", "migrate": "TARGET", "export": "FILE"}
+"""Arguments that a command needs and a hint may leave open."""
+_FLAG = re.compile(r"(\w+)=True")
+
+
+class CommandWording(Wording):
+    """Words errors for a command that was called with `options`.
+
+    The commands in hints are for the same store and context, so that a user can copy them. A call that has no command
+    stays a Python call.
+    """
+
+    def __init__(self, options: argparse.Namespace, names: Mapping[str, str] | None = None) -> None:
+        where, context = getattr(options, "where", None), getattr(options, "context", None)
+        self._where = shlex.quote(masked(where)) if where else "WHERE"
+        self._context = f" --context {shlex.quote(context)}" if context else ""
+        self._names = names or {}
+
+    def argument(self, name: str) -> str:
+        """Return the option or the placeholder of an argument."""
+        return self._names.get(name) or self._names.get(_OPTIONS.get(name, ""), name)
+
+    def hint(self, hint: Hint) -> str:
+        """Return the sentence with the command of a hint."""
+        if hint.call == "Library":  # to open a store that does not exist with create=True
+            return "Add --create to create it." if "create" in self._names else ""
+        phrase = _PHRASES.get(hint.call)
+        if phrase is not None:
+            return phrase
+        command = self.command(hint)
+        return super().hint(hint) if command is None else f"Run {command} {hint.purpose}".rstrip() + "."
+
+    def command(self, hint: Hint) -> str | None:
+        """Return the command of a hint, ready to copy; None if there is none."""
+        if hint.call not in ROWS:
+            return None
+        flags = "".join(f" --{flag.replace('_', '-')}" for flag in _FLAG.findall(hint.arguments))
+        argument = hint.page or _PLACEHOLDERS.get(hint.call)
+        given = f" {argument}" if argument is not None else ""
+        return f"quire {hint.call} {self._where}{given}{self._context}{flags}"
+
+    def command_of_call(self, source: str) -> str:
+        """Return the command for a call given as Python source, such as `hide('usr-1')`; the source if there is none.
+
+        `Why.call` is such a call.
+        """
+        try:
+            call = ast.parse(source, mode="eval").body
+        except SyntaxError:  # such as windows.register(…)
+            return source
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
+            return source
+        given = [str(value.value) for value in call.args if isinstance(value, ast.Constant)]
+        return self.command(Hint(call.func.id, given[0] if given else None)) or source
+
+
+def argument_names(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return what a user types for each argument of a command: its long option, or its placeholder."""
+    return {
+        action.dest: action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
+        for action in parser._actions
+    }

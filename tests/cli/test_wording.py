@@ -1,0 +1,118 @@
+"""Errors name commands and options of the command line, not calls of the library."""
+
+import re
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.cli.commands import ROWS
+from quire.cli.wording import CommandWording
+from quire.errors import Hint, InvalidOperation, InvalidValue
+from tests.cli.conftest import NAME, Run
+
+WORDING = CommandWording(Namespace(where="a b.db", context=None), {"limit": "--limit", "index": "PAGE"})
+
+
+@pytest.mark.parametrize(
+    ("hint", "sentence"),
+    [
+        (Hint("expand", "usr-3", purpose="to open it"), "Run quire expand 'a b.db' usr-3 to open it."),
+        (Hint("find", purpose="to look for it"), "Run quire find 'a b.db' QUERY to look for it."),
+        (Hint("export", arguments="overwrite=True"), "Run quire export 'a b.db' FILE --overwrite."),
+        (Hint("migrate", arguments="replace=True"), "Run quire migrate 'a b.db' TARGET --replace."),
+        (Hint("refresh", purpose="and retry"), "Run the command again."),
+        (Hint("add_segment", purpose="to add one"), "Call add_segment() to add one."),
+        (Hint("Library", arguments="create=True"), ""),
+    ],
+)
+def test_a_hint_names_the_command_if_there_is_one(hint: Hint, sentence: str) -> None:
+    assert WORDING.hint(hint) == sentence
+
+
+def test_a_command_is_for_the_store_and_the_context_that_were_given() -> None:
+    given = Namespace(where="postgresql://ada:secret@db/agents", context="support 42")
+    command = CommandWording(given).command(Hint("hide", "usr-1"))
+    assert command == "quire hide 'postgresql://ada:…@db/agents' usr-1 --context 'support 42'"
+    assert CommandWording(Namespace()).command(Hint("hide", "usr-1")) == "quire hide WHERE usr-1"
+
+
+def test_a_missing_store_names_the_option_that_creates_it_only_if_there_is_one() -> None:
+    wording = CommandWording(Namespace(where="a.db"), {"create": "--create"})
+    assert wording.hint(Hint("Library", arguments="create=True")) == "Add --create to create it."
+
+
+def test_an_argument_is_named_as_it_is_typed() -> None:
+    error = InvalidValue("is 0; a whole number from 1 is needed.", argument="limit")
+    assert error.describe(WORDING) == "--limit is 0; a whole number from 1 is needed."
+    assert InvalidOperation("is unknown.", argument="other").describe(WORDING) == "other is unknown."
+
+
+@pytest.mark.parametrize(
+    ("call", "command"),
+    [
+        ("hide('usr-1')", "quire hide 'a b.db' usr-1"),
+        ("undo(12)", "quire undo 'a b.db' 12"),
+        ("windows.register(…)", "windows.register(…)"),
+        ("render(include_system_prompt=True)", "render(include_system_prompt=True)"),
+        ("set_segment_permission(…)", "set_segment_permission(…)"),
+    ],
+)
+def test_the_call_of_an_explanation_becomes_a_command(call: str, command: str) -> None:
+    assert WORDING.command_of_call(call) == command
+
+
+def test_every_command_in_a_hint_exists() -> None:
+    assert {"expand", "find", "export", "migrate", "undo", "hide"} <= ROWS.keys()
+
+
+def test_errors_name_commands_and_options(run: Run, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.quire").write_text("")
+    for words, text in (
+        (("show", store, "mem-99"), "quire find"),
+        (("new", store, "-c", NAME), "exists already"),
+        (("export", store, tmp_path / "there.quire"), "--overwrite"),
+        (("undo", store, 9_999), "quire history"),
+        (("backup", store, "mysql://there"), "quire migrate"),
+        (("find", store, "x", "--limit", 0), "--limit is 0; a whole number from 1"),
+    ):
+        result = run(*words)
+        assert result.code == 2
+        assert text in result.err
+        assert not re.search(r"[a-z]\(|=True", result.err)
+
+
+def test_why_names_the_command_that_changes_it(run: Run, store: Path) -> None:
+    assert f"quire hide {store} usr-1\n" in run("why", store, "usr-1").out
+    assert f"quire hide {store} usr-1 --context '{NAME}'\n" in run("why", store, "usr-1", "-c", NAME).out
+    assert f"quire unpin {store} sys-1" in run("hide", store, "sys-1").err
+    assert run("why", store, "usr-1", "--json").value()["call"] == "hide('usr-1')"
+
+
+def test_a_missing_argument_is_answered_with_the_command_that_lists_its_values(run: Run, store: Path) -> None:
+    for words, text in (
+        (("undo", store), "required: ENTRY; quire history lists the entries"),
+        (("rollback", store), "required: POINT; quire history lists"),
+        (("show", store), "required: PAGE; quire tree shows the pages"),
+    ):
+        result = run(*words)
+        assert (result.code, text in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["quire", "json"])
+def test_an_export_into_a_missing_folder_names_the_requested_file(run: Run, store: Path, form: str) -> None:
+    result = run("export", store, store.parent / "nowhere" / "a.file", "--format", form)
+    assert result.code == 1
+    assert "a.file'" in result.err
+    assert ".new" not in result.err
+
+
+def test_the_doctor_names_its_option(run: Run, tmp_path: Path) -> None:
+    quire.open(tmp_path / "a.db").close()
+    storage = quire.SQLiteStorage(tmp_path / "a.db")
+    storage._db.execute("INSERT INTO body (id, value) VALUES (?, ?)", (99 << 40, b"stray"))
+    storage.close()
+    assert f"quire doctor {tmp_path / 'a.db'} --repair" in run("doctor", tmp_path / "a.db").out
+    for result in (run("doctor", tmp_path / "a.db"), run("doctor", tmp_path / "a.db", "--json")):
+        assert not re.search(r"[a-z]\(|=True", result.out)
