@@ -21,7 +21,7 @@ def test_the_recording_is_of_the_demo_as_it_is(
     assert main(["demo", "--fast", "--no-serve"]) == 0
     printed = capsys.readouterr().out.partition("\nTry next\n")[0]
     recorded = letters(PICTURE.read_text(encoding="utf-8"))
-    assert recorded == "$quiredemo" + "".join(printed.split()), "docs/recording.py makes it anew"
+    assert recorded == "$quiredemo" + "".join(printed.split()), "run python docs/recording.py"
 
 
 def test_a_line_keeps_its_colours_and_its_columns() -> None:

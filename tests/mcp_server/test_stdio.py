@@ -52,7 +52,7 @@ def test_the_official_client_works_with_a_store_that_the_command_makes(tmp_path:
         (["two.db"], "'a', 'b'. Choose one with --context NAME"),
         (["two.db", "-c", "第三"], "--create creates it"),
         (["new.db", "--http"], "Add --create to create it"),
-        (["two.db", "-c", "a", "--port", "1", "--allow-host", "x"], "--port, --allow-host would do nothing over stdio"),
+        (["two.db", "-c", "a", "--port", "1", "--allow-host", "x"], "--port, --allow-host: no effect over stdio"),
         (["two.db", "-c", "a", "--token-file", "t"], "add --http"),
         (["two.db", "-c", "a", "-b", "0"], "--budget is 0"),
     ],

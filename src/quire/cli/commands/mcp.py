@@ -77,7 +77,7 @@ def _check_options(options: argparse.Namespace) -> None:
     unused = [name for name, value in given.items() if value is not None]
     unused += ["--allow-host"] if options.allow_host else []
     if unused and not options.http:
-        raise quire.InvalidValue(f"{', '.join(unused)} has no effect over stdio; add --http to serve over HTTP.")
+        raise quire.InvalidValue(f"{', '.join(unused)}: no effect over stdio; add --http to serve over HTTP.")
     if options.budget < 1:
         raise quire.InvalidValue(f"is {options.budget}; a number of tokens above 0 is needed.", argument="budget")
 

@@ -7,7 +7,7 @@ does not need the driver.
 
 from typing import TYPE_CHECKING, Final
 
-from quire.errors import Corrupt, NewerFormat, QuireError, StorageFailure
+from quire.errors import Corrupt, Hint, NewerFormat, QuireError, StorageFailure
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, Family
 
 if TYPE_CHECKING:
@@ -208,7 +208,8 @@ def prepare_schema(session: "Session", schema: str, *, create: bool, full: bool)
             " restore that table from a backup of the database."
         )
     if found is None and not create:
-        raise StorageFailure(f"There is no store in schema {schema!r} of {session.name}.")
+        hint = Hint("Library", arguments="create=True", purpose="to create it")
+        raise StorageFailure(f"There is no store in schema {schema!r} of {session.name}.", hint)
     if found is None or found[0] < len(MIGRATIONS):
         _migrate(session, schema)
         found = _read_state(session)
