@@ -11,7 +11,7 @@ from quire.cli.command import Command, add_store, token_count
 from quire.cli.terminal import Output
 
 if TYPE_CHECKING:
-    from quire.server.running import Running
+    from quire.server.http_server import RunningServer
 
 _TOKEN = "QUIRE_TOKEN"
 
@@ -30,7 +30,7 @@ def serve_inspector(
     """
     from quire.server import serve
 
-    def ready(running: "Running") -> None:
+    def ready(running: "RunningServer") -> None:
         target = f"&context={quote(context, safe='')}" if context is not None else ""
         link = f"{running.url}{target}" if running.token_is_new else running.address
         if out.json:
