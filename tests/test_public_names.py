@@ -87,7 +87,7 @@ NAMES_OF_MODULES = {
     "quire.model.pages": "Form Mark",
     "quire.providers.legal": "IllegalMessage",
     "quire.storage.base": "Symptom",
-    "quire.storage.migrate": "Progress",
+    "quire.core.context_copy": "Progress",
     "quire.system": "Change PageStorage Problem",
     "quire.system.purge": "Purged",
     "quire.view.billing_factor": "Usage",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.library import Library
     from quire.maintenance.backup import backup
     from quire.maintenance.doctor import doctor
+    from quire.maintenance.migrate import migrate
     from quire.model.messages import Message, ToolCall
     from quire.model.pages import (
         ContentsPage,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.storage.base import Storage
     from quire.storage.file.storage import FileStorage
     from quire.storage.memory import MemoryStorage
-    from quire.storage.migrate import migrate
     from quire.storage.postgres import PostgresStorage
     from quire.storage.s3 import S3Storage
     from quire.storage.sqlite.storage import SQLiteStorage
@@ -142,6 +142,7 @@ _NAMES_BY_MODULE = {
     "quire.library": "Library",
     "quire.maintenance.backup": "backup",
     "quire.maintenance.doctor": "doctor",
+    "quire.maintenance.migrate": "migrate",
     "quire.model.messages": "Message ToolCall",
     "quire.model.pages": ("ContentsPage DetailPage Lifecycle Page PageIndex Permission Segment SegmentType Visibility"),
     "quire.model.tokens": "EstimateCounter TokenCounter VocabularyCounter",
@@ -151,7 +152,6 @@ _NAMES_BY_MODULE = {
     "quire.storage.base": "Storage",
     "quire.storage.file.storage": "FileStorage",
     "quire.storage.memory": "MemoryStorage",
-    "quire.storage.migrate": "migrate",
     "quire.storage.postgres": "PostgresStorage",
     "quire.storage.s3": "S3Storage",
     "quire.storage.sqlite.storage": "SQLiteStorage",

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from quire.context import Context as SyncContext
     from quire.context import Options
     from quire.conversation import Conversation as SyncConversation
+    from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
     from quire.model.tokens import TokenCounter
     from quire.storage.base import Durability, Storage
-    from quire.storage.migrate import Progress, Report
     from quire.system import ContextSystem as SyncContextSystem
     from quire.view.summariser import Summarising
     from quire.windows.windows import Windows as SyncWindows
@@ -646,7 +646,7 @@ class Library(Closable):
         target: "str | os.PathLike[str] | Storage | Library",
         *,
         replace: bool = False,
-        progress: "Report | None" = None,
+        progress: "ProgressCallback | None" = None,
     ) -> "Progress":
         """Copy every context to another store. See `quire.Library.migrate`."""
 

@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quire.context import Context, Options, open_in, setup_of
+from quire.core.context_copy import Progress, ProgressCallback
 from quire.core.records import decode_head
 from quire.errors import Corrupt, InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
+from quire.maintenance.migrate import migrate
 from quire.model.clock import as_milliseconds
 from quire.storage.base import Durability, Storage, check_context_name, no_such_context
-from quire.storage.migrate import Progress, Report, migrate
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool, check_whole_number
@@ -70,7 +71,12 @@ class Library:
         return usage_of(self.storage, name)
 
     def export(
-        self, name: str, path: str | os.PathLike[str], *, overwrite: bool = False, progress: Report | None = None
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        progress: ProgressCallback | None = None,
     ) -> Progress:
         """Write one context with its history to a file. Writers of the context do not have to wait.
 
@@ -81,7 +87,9 @@ class Library:
 
         return export_context(self.storage, name, path, overwrite=overwrite, progress=progress)
 
-    def import_(self, path: str | os.PathLike[str], name: str | None = None, *, progress: Report | None = None) -> str:
+    def import_(
+        self, path: str | os.PathLike[str], name: str | None = None, *, progress: ProgressCallback | None = None
+    ) -> str:
         """Read an exported context, under its own name or another. Return that name. Read all of it or nothing.
 
         A context that is the same as in the file is left unchanged. Raise `InvalidOperation` if the name belongs to
@@ -140,7 +148,7 @@ class Library:
         target: "str | os.PathLike[str] | Storage | Library",
         *,
         replace: bool = False,
-        progress: Report | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Progress:
         """Copy every context to another store and verify it. Call again to resume a copy. See `migrate`."""
         to = target.storage if isinstance(target, Library) else target

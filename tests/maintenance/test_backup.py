@@ -12,9 +12,9 @@ import pytest
 
 import quire
 from quire import Context, Corrupt, FileStorage, InvalidOperation, InvalidValue, SQLiteStorage, Storage, StorageFailure
+from quire.core.context_copy import Progress
 from quire.maintenance.backup import backup
 from quire.storage.base import Commit
-from quire.storage.migrate import Progress
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
 from tests.stores import BACKENDS, make

@@ -157,8 +157,8 @@ def test_a_damaged_count_beside_a_damaged_page_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (Busy("'x.db' is locked by another writer: retry."), "run it again"),
-        (StorageFailure("'x': Permission denied."), "Look at the disk, the server or the rights"),
+        (Busy("'x.db' is locked by another writer: retry."), "Run it again"),
+        (StorageFailure("'x': Permission denied."), "Check the disk, the server or the permissions"),
         (Corrupt("The log is damaged."), "from a backup"),
         (NewerFormat("Install a newer quire."), ""),
     ],
@@ -247,7 +247,7 @@ def test_a_search_index_whose_blocks_were_overwritten_is_noticed_and_made_anew(p
     change(path, "UPDATE search_data SET block = zeroblob(length(block)) WHERE id > 100")
     found = doctor(path)
     assert codes(found) == [("search_damaged", "", False)]
-    assert "pages themselves are not touched" in found.symptoms[0].text
+    assert "pages themselves are not affected" in found.symptoms[0].text
     assert codes(doctor(path, repair=True)) == [("search_damaged", "", True)]
     assert doctor(path).symptoms == ()
     with quire.open(path, "c") as back:
@@ -274,7 +274,7 @@ def test_an_index_that_disagrees_with_itself_is_made_anew(path: Path, damage: st
 def test_an_index_that_holds_other_pages_than_there_are_is_emptied(path: Path) -> None:
     storage = SQLiteStorage(path)
     index = storage.search("c")
-    stands = index.standing()
+    stands = index.state()
     assert stands is not None
     index.update(stands, stands, (), [next(iter(storage.scan("c", PAGE))).key])
     assert codes(doctor(storage)) == [("search_outdated", "c", False)]

@@ -19,10 +19,10 @@ from quire import (
     SQLiteStorage,
     StorageFailure,
 )
+from quire.core.context_copy import Progress
 from quire.errors import NewerFormat
 from quire.maintenance.export import ExportFile, export_context, import_context
 from quire.storage.base import Commit, Head, Put
-from quire.storage.migrate import Progress
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
 from tests.stores import BACKENDS, make

@@ -14,7 +14,7 @@ from quire.search.index import Kept, LayeredIndex, MemoryIndex
 from quire.search.indexing import catch_up, index_of
 from quire.search.query import open_to_agents
 from quire.storage.base import Head
-from quire.storage.search_protocol import Document, Phrase, SearchIndex, Standing
+from quire.storage.search_protocol import Document, IndexState, Phrase, SearchIndex
 from tests.books import leaf, new_book
 from tests.search.shelves import BACKENDS, found, storage_of
 
@@ -130,7 +130,7 @@ def test_much_text_is_taken_in_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
     taken: list[int] = []
     update = MemoryIndex.update
 
-    def noted(self: MemoryIndex, seen: Any, then: Standing, documents: list[Document], gone: Any = ()) -> bool:
+    def noted(self: MemoryIndex, seen: Any, then: IndexState, documents: list[Document], gone: Any = ()) -> bool:
         taken.append(len(documents))
         return update(self, seen, then, documents, gone)
 
@@ -156,7 +156,7 @@ def test_only_so_many_indexes_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch
 def test_pages_that_count_above_only_are_cut_out_of_what_lies_below() -> None:
     below, above = MemoryIndex(), MemoryIndex()
     for index, keys in ((below, range(1, 9)), (above, (3, 4))):
-        index.update(None, Standing(1, b""), [Document(key, ["pump"]) for key in keys])
+        index.update(None, IndexState(1, b""), [Document(key, ["pump"]) for key in keys])
     both = LayeredIndex(below, above, [1, 3, 4, 8, 99])
     assert both.amount([(0, 5), (6, 20)]).documents == 6
     assert both.count(Phrase(("pump",)), [(1, 8)], 100) == 6

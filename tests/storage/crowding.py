@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 import quire
 from quire import Busy, Conflict, EstimateCounter, Storage, open_storage
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Family, Head, Put
-from quire.storage.search_protocol import Document, Standing
+from quire.storage.search_protocol import Document, IndexState
 
 HEAD = b"head"
 FAMILIES: tuple[Family, ...] = (PAGE, BODY)
@@ -161,7 +161,7 @@ def fork(storage: Storage, name: str) -> None:
 
 
 def index(storage: Storage, name: str, by: str) -> bool:
-    made = storage.search(name).update(None, Standing(1, b"x"), [Document(1, (by,))])  # type: ignore[attr-defined]
+    made = storage.search(name).update(None, IndexState(1, b"x"), [Document(1, (by,))])  # type: ignore[attr-defined]
     if not made:
         raise Conflict("another was first")
     return True

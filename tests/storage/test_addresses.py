@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import quire
 from quire.cli import main
 from quire.errors import InvalidValue, QuireError
-from quire.storage.base import is_no_path, veiled
+from quire.storage.paths import is_address, mask_secrets
 from quire.storage.postgres.address import parse
 from quire.storage.urls import masked, open_storage
 
@@ -101,7 +101,7 @@ def without_secrets(text: str) -> bool:
 @given(addresses)
 def test_a_secret_is_repeated_nowhere(here: Path, caplog: pytest.LogCaptureFixture, capfd: Any, where: str) -> None:
     caplog.set_level(logging.DEBUG)
-    said = told(lambda: open_storage(where, create=False)) + masked(where) + veiled(where)
+    said = told(lambda: open_storage(where, create=False)) + masked(where) + mask_secrets(where)
     said += told(lambda: quire.backup("there.db", where))
     assert main(["ls", where]) in (1, 2)
     assert main(["stats", where, "--json"]) in (1, 2)
@@ -177,4 +177,4 @@ def test_an_address_given_as_a_path_makes_no_file(here: Path) -> None:
         with pytest.raises(InvalidValue, match=r"path is 'postgresql://…'"):
             call("postgresql://me:pw@host/db")
     assert list(here.iterdir()) == []
-    assert not is_no_path("./token=7/agent.db")
+    assert not is_address("./token=7/agent.db")

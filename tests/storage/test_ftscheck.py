@@ -8,8 +8,7 @@ import pytest
 from quire import SQLiteStorage
 from quire.search.tokenizer import cut
 from quire.storage.base import Commit
-from quire.storage.search_protocol import Document, Standing
-from quire.storage.sqlite.maintenance import unlike_itself
+from quire.storage.search_protocol import Document, IndexState
 
 IDENTITY = b"i"
 
@@ -46,14 +45,14 @@ def test_a_sound_index_is_like_its_documents(tmp_path: Path, seed: int) -> None:
             document.key: document for document in (new_document(chance) for _ in range(chance.choice((1, 1, 9, 50))))
         }
         gone = set(chance.sample(sorted(documents), min(len(documents), chance.choice((0, 1, 20))))) - set(new)
-        assert index.update(index.standing(), Standing(step, IDENTITY), new.values(), gone)
+        assert index.update(index.state(), IndexState(step, IDENTITY), new.values(), gone)
         held[name] = {key: document for key, document in documents.items() if key not in gone} | new
         if step % 30 == 0:
-            assert unlike_itself(storage._db) == ""
+            assert storage._indexes.find_damage() == ""
             check = storage.search_check()
             for examined in chance.sample(sorted(held), chance.randint(1, 3)):
-                stands = storage.search(examined).standing()
+                stands = storage.search(examined).state()
                 assert stands is not None
-                assert check.differs(examined, stands, held[examined].values()) == ""
-            assert check.rest() == ""
+                assert check.matches(examined, stands, held[examined].values())
+            assert check.find_damage() == ""
     storage.close()

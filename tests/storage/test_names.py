@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quire.storage.base import file_name, plain_name
+from quire.storage.paths import decode_file_name, file_name
 from quire.testing.contexts import ACCEPTED
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -37,12 +37,12 @@ def test_a_file_name_is_safe_on_every_file_system(name: str) -> None:
 @example("%con")
 def test_a_file_name_that_was_not_cut_leads_back(name: str) -> None:
     encoded = file_name(name)
-    assert plain_name(encoded) == (None if "%-" in encoded else name)
+    assert decode_file_name(encoded) == (None if "%-" in encoded else name)
 
 
 @given(st.text(st.sampled_from("a%2fF-c3on"), max_size=8))
 def test_no_other_file_name_leads_anywhere(file: str) -> None:
-    name = plain_name(file)
+    name = decode_file_name(file)
     assert name is None or file_name(name) == file
 
 

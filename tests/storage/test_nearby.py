@@ -7,8 +7,8 @@ import pytest
 
 import quire
 from quire import MemoryStorage
-from quire.storage.base import FAMILIES, MAX_KEY, Head, Record
-from quire.storage.overlay import SMALL, Nearby, Opened
+from quire.storage.base import FAMILIES, MAX_KEY, Head, Prefetch, Record
+from quire.storage.prefetch import SMALL, PrefetchReader
 
 
 class Looking(MemoryStorage):
@@ -19,11 +19,11 @@ class Looking(MemoryStorage):
         self.looks = 0
         self.most = most
 
-    def opened(self, context: str) -> Opened:
+    def prefetch(self, context: str) -> Prefetch:
         head = super().head(context)
         records = [(family, record) for family in SMALL for record in super(Looking, self).scan(context, family)]
         self.looks += 1
-        return Opened(head, Nearby(self, records) if head and len(records) <= self.most else self)
+        return Prefetch(head, PrefetchReader(self, records) if head and len(records) <= self.most else self)
 
     def head(self, context: str) -> Head | None:
         self.looks += 1
@@ -55,8 +55,8 @@ def storage() -> Looking:
 
 
 def test_every_read_gives_what_the_storage_gives(storage: Looking) -> None:
-    near = storage.opened("c").reads
-    assert isinstance(near, Nearby)
+    near = storage.prefetch("c").reader
+    assert isinstance(near, PrefetchReader)
     for family in FAMILIES:
         records = list(storage.scan("c", family))
         assert list(near.scan("c", family)) == records

@@ -27,7 +27,7 @@ from quire.storage.base import (
     Write,
     check_storage,
 )
-from quire.storage.memory import Row
+from quire.storage.memory import Row, row_record
 from quire.storage.overlay import OverlayStorage
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import HEAD, contents, grouped, keys_of, pages, version_of, write
@@ -124,13 +124,12 @@ def test_writing_does_not_disturb_a_reading_that_is_running(reverse: bool, listi
 def test_a_neighbour_is_found_without_reading_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     overlay = over(filled(), *pages(range(100, 5_000), group=1))
     read: list[int] = []
-    make = overlays._record_overlay
 
     def noted(key: int, row: Row[bytes]) -> Record:
         read.append(key)
-        return make(key, row)
+        return row_record(key, row)
 
-    monkeypatch.setattr(overlays, "_record_overlay", noted)
+    monkeypatch.setattr(overlays, "row_record", noted)
     assert next(overlay.members("c", PAGE, 1, reverse=True)).key == 4_999
     assert next(overlay.scan("c", PAGE, 101)).key == 101
     assert read == [4_999, 101]
@@ -144,7 +143,7 @@ def test_an_overlay_lies_over_any_backend(tmp_path: Path, backend: type[FileStor
         storage.fork("origin", "c", Commit(1, 1, HEAD, ()), {})
         overlay = over(storage, *pages(range(600, 700), group=1), Delete(BODY, 3), Patch(PAGE, 300, b"x"))
         write(overlay, "c", Put(BODY, 9, b"9"), *(Delete(PAGE, key) for key in range(0, 700, 2)))
-        overlay.pour()
+        overlay.flush()
         assert contents(overlay, "c") == contents(storage, "c")
     for name in ("c", "origin"):
         assert contents(below, name) == contents(model, name)
@@ -174,7 +173,7 @@ def test_a_patch_of_a_deleted_record_does_nothing() -> None:
     overlay = over(filled(), Delete(PAGE, 10), Patch(PAGE, 10, b"ghost"))
     write(overlay, "c", Patch(PAGE, 10, b"ghost"), Patch(PAGE, 20, b"x"), Delete(PAGE, 20), Patch(PAGE, 20, b"ghost"))
     assert (overlay.get("c", PAGE, 10), overlay.get("c", PAGE, 20)) == (None, None)
-    overlay.pour()
+    overlay.flush()
     assert keys_of(overlay.below.scan("c", PAGE)) == [0, *range(30, 100, 10)]
 
 
@@ -183,7 +182,7 @@ def test_a_put_brings_a_deleted_record_back() -> None:
     write(overlay, "c", Put(PAGE, 20, b"back"), Patch(PAGE, 20, b"patched"))
     assert overlay.get("c", PAGE, 10) == Record(10, b"back", 1, b"z")
     assert overlay.get("c", PAGE, 20) == Record(20, b"patched")
-    overlay.pour()
+    overlay.flush()
     assert overlay.below.get("c", PAGE, 10) == Record(10, b"back", 1, b"z")
     assert overlay.below.get("c", PAGE, 20) == Record(20, b"patched")
 
@@ -193,7 +192,7 @@ def test_a_record_of_its_own_can_go_again() -> None:
     write(overlay, "c", Delete(PAGE, 11), Delete(PAGE, 12))
     assert overlay.get("c", PAGE, 11) is None
     before = contents(overlay, "c")
-    overlay.pour()
+    overlay.flush()
     assert contents(overlay.below, "c") == before
 
 
@@ -260,7 +259,7 @@ def test_nothing_reaches_below_before_it_is_poured() -> None:
     write(overlay, "c", *pages(range(100, 200)))
     assert contents(below, "c") == before
     after = contents(overlay, "c")
-    overlay.pour()
+    overlay.flush()
     assert contents(below, "c") == after
     assert contents(overlay, "c") == after
 
@@ -272,7 +271,7 @@ def test_pouring_is_one_commit_of_all_commits() -> None:
         overlay.commit("c", Commit(version, version + 1, b"%d" % version, [Put(JOURNAL, version, b"x")]))
     assert "commit" not in below.calls
     below.arm(0)
-    overlay.pour()
+    overlay.flush()
     assert below.calls == ["commit"]
     assert below.head("c") == Head(6, b"5")
     assert keys_of(below.scan("c", JOURNAL)) == [1, 2, 3, 4, 5]
@@ -282,27 +281,27 @@ def test_pouring_without_a_commit_commits_nothing() -> None:
     below = FaultyStorage(filled())
     overlay = over(below)
     below.arm(0)
-    overlay.pour()
-    assert overlay.poured() is None
+    overlay.flush()
+    assert overlay.as_commit() is None
     assert below.calls == []
     empty = OverlayStorage(below, "never there")
-    empty.pour()
+    empty.flush()
     assert below.head("never there") is None
 
 
 def test_pouring_twice_is_fine_and_an_overlay_goes_on_after_it() -> None:
     below = FaultyStorage(filled())
     overlay = over(below, *pages([11]), Delete(PAGE, 0))
-    overlay.pour()
+    overlay.flush()
     below.arm(0)
-    overlay.pour()
+    overlay.flush()
     assert below.calls == []
     write(below, "c", *pages([0]))
     overlay = over(below, *pages([12]))
-    overlay.pour()
+    overlay.flush()
     write(overlay, "c", *pages([13]), Delete(PAGE, 12))
     assert keys_of(below.scan("c", PAGE, 0, 15)) == [0, 10, 11, 12]
-    overlay.pour()
+    overlay.flush()
     assert keys_of(below.scan("c", PAGE, 0, 15)) == [0, 10, 11, 13]
     assert contents(overlay, "c") == contents(below, "c")
 
@@ -310,14 +309,14 @@ def test_pouring_twice_is_fine_and_an_overlay_goes_on_after_it() -> None:
 def test_pouring_over_what_someone_else_wrote_is_refused_and_leaves_everything() -> None:
     below = filled()
     overlay = over(below, *pages([11]), Delete(PAGE, 0))
-    mine = overlay.poured()
+    mine = overlay.as_commit()
     write(below, "c", *pages([12]))
     before = contents(below, "c")
     for _ in range(2):
         with pytest.raises(Conflict):
-            overlay.pour()
+            overlay.flush()
         assert contents(below, "c") == before
-        assert overlay.poured() == mine
+        assert overlay.as_commit() == mine
     assert overlay.get("c", PAGE, 11) is not None
     assert overlay.get("c", PAGE, 0) is None
 
@@ -328,11 +327,11 @@ def test_pouring_over_a_context_that_was_made_anew_is_refused() -> None:
     overlay = over(below, *pages([2]))
     below.drop("c")
     with pytest.raises(Conflict):
-        overlay.pour()
+        overlay.flush()
     assert contents(below, "c") == EMPTY
     below.commit("c", Commit(0, 1, b"new", pages([3])))
     with pytest.raises(Conflict):
-        overlay.pour()
+        overlay.flush()
     assert keys_of(below.scan("c", PAGE)) == [3]
 
 
@@ -342,10 +341,10 @@ def test_pouring_that_fails_can_be_done_again() -> None:
     before, after = contents(below.inner, "c"), contents(overlay, "c")
     below.arm(1)
     with pytest.raises(InjectedFault):
-        overlay.pour()
+        overlay.flush()
     assert contents(below.inner, "c") == before
     assert contents(overlay, "c") == after
-    overlay.pour()
+    overlay.flush()
     assert contents(below.inner, "c") == after
 
 
@@ -358,7 +357,7 @@ def test_a_context_can_begin_in_an_overlay() -> None:
     assert list(overlay.contexts()) == ["c", "new", "other"]
     assert list(overlay.contexts("new")) == ["other"]
     assert list(below.contexts()) == ["c", "other"]
-    overlay.pour()
+    overlay.flush()
     assert contents(below, "new") == contents(overlay, "new")
     assert list(overlay.contexts()) == list(below.contexts()) == ["c", "new", "other"]
 
@@ -368,7 +367,7 @@ def test_a_context_that_someone_else_began_is_not_overwritten() -> None:
     overlay = over(below, *pages([1]))
     write(below, "c", *pages([2]))
     with pytest.raises(Conflict):
-        overlay.pour()
+        overlay.flush()
     assert keys_of(below.scan("c", PAGE)) == [2]
 
 
@@ -380,10 +379,10 @@ def test_an_overlay_over_an_overlay_pours_into_the_lower_one() -> None:
     assert keys_of(lower.scan("c", PAGE, 0, 25)) == [0, 11, 20]
     assert keys_of(upper.scan("c", PAGE, 0, 25)) == [0, 10, 12, 20]
     after = contents(upper, "c")
-    upper.pour()
+    upper.flush()
     assert contents(lower, "c") == contents(upper, "c") == after
     assert contents(bottom, "c") == before
-    lower.pour()
+    lower.flush()
     assert contents(bottom, "c") == after
 
 
@@ -392,7 +391,7 @@ def test_a_lower_overlay_that_moved_on_refuses_the_upper_one() -> None:
     upper = over(lower, *pages([12]))
     write(lower, "c", *pages([13]))
     with pytest.raises(Conflict):
-        upper.pour()
+        upper.flush()
     assert keys_of(lower.scan("c", PAGE, 0, 15)) == [0, 10, 11, 13]
 
 
@@ -451,10 +450,10 @@ def test_an_overlay_reads_like_a_storage_to_which_the_same_was_done(
             write(each, "c", *writes)
     assert all_reads(upper, low, high, slot) == all_reads(plain, low, high, slot)
     assert all_reads(below, low, high, slot) == untouched
-    upper.pour()
+    upper.flush()
     assert all_reads(lower, low, high, slot) == all_reads(plain, low, high, slot)
     assert all_reads(below, low, high, slot) == untouched
-    lower.pour()
+    lower.flush()
     for poured in (below, lower, upper):
         assert all_reads(poured, low, high, slot) == all_reads(plain, low, high, slot)
     assert version_of(below, "c") == len(before) + len(held) + len(held_twice)

@@ -25,11 +25,11 @@ from quire import (
     StorageFailure,
 )
 from quire.errors import NewerFormat
-from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Head, Put, at_rest
+from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Head, Put, snapshot_of
 from quire.storage.postgres import schema
 from quire.storage.postgres.address import parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
-from quire.storage.search_protocol import Standing
+from quire.storage.search_protocol import IndexState
 from quire.testing import StorageContract
 from tests.servers.postgres import postgres_url
 
@@ -313,7 +313,7 @@ def test_a_role_that_may_only_use_the_tables_does_everything_but_make_them(db: p
     with quire.Library(url) as library:
         library.delete("agent")
         assert library.open("fork", counter=EstimateCounter()).find("pump")
-        with at_rest(library.storage, "fork") as still:
+        with snapshot_of(library.storage, "fork") as still:
             assert still.head("fork") is not None
     with pytest.raises(StorageFailure, match="as their owner"):
         PostgresStorage(url.replace(f"schema={name}", f"schema={new_schema()}"))
@@ -491,7 +491,7 @@ def test_dropping_the_last_fork_removes_shared_records(storage: PostgresStorage,
     storage.fork("a", "b", Commit(1, 1, HEAD, []), {})
     storage.fork("b", "c", Commit(1, 1, HEAD, [Delete(BODY, 1)]), {})
     numbers = [storage._number(name) for name in "abc"]
-    storage.search("a").update(None, Standing(1, b"x"), ())
+    storage.search("a").update(None, IndexState(1, b"x"), ())
     for name in "abc":
         storage.drop(name)
     for table in ("record", "gone", "search", "search_state", "search_size"):

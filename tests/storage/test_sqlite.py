@@ -322,7 +322,7 @@ def test_a_head_put_back_to_an_older_one_is_refused_before_anything_is_overwritt
     talk.user("二")
     for name in ("书", "分支"):
         assert quire.open(storage, name).seq == (talk.seq if name == "书" else fork.seq)
-    assert storage.opened("none").head is None
+    assert storage.prefetch("none").head is None
     storage._db.execute("UPDATE context SET version = ?, head = ? WHERE name = '书'", (older.version, older.value))
     before = contents(storage, "书")
     with pytest.raises(Corrupt, match=rf"'书' is damaged: it is an older one, at version {older.version}"):

@@ -292,7 +292,7 @@ class Transaction:
     def commit_all(self) -> None:
         """Commit everything as one. Raises what a commit raises; the transaction is then still open."""
         engine, inner = self._engine, self._inner()
-        commit = self._overlay.poured()
+        commit = self._overlay.as_commit()
         if commit is not None:
             last = self._overlay.get(inner.context, JOURNAL, commit.version)
             if last is None:

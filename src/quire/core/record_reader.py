@@ -23,8 +23,22 @@ from quire.core.records import (
     decode_tally,
 )
 from quire.errors import Corrupt, short_repr
-from quire.storage.base import ANCHOR, BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Record, Storage
-from quire.storage.overlay import Opened, Reads
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
+    Prefetch,
+    Record,
+    Storage,
+    StorageReader,
+    SupportsPrefetch,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,21 +52,21 @@ class RecordReader:
         self._name_of = name_of
         self.read_from(storage)
 
-    def read_from(self, storage: Storage, near: Reads | None = None) -> None:
+    def read_from(self, storage: Storage, near: StorageReader | None = None) -> None:
         """Read from this storage, and small records from `near`, which was read together with the head."""
         self._storage = storage
         self._near = storage if near is None else near
 
-    def look(self) -> Opened:
+    def look(self) -> Prefetch:
         """The head, and what to read this version from: what a backend read along with it, else the storage."""
-        look = getattr(self._storage, "opened", None)
-        found: Opened = look(self._context) if look else Opened(self._storage.head(self._context), self._storage)
-        return found
+        if isinstance(self._storage, SupportsPrefetch):
+            return self._storage.prefetch(self._context)
+        return Prefetch(self._storage.head(self._context), self._storage)
 
     def head(self, value: bytes) -> HeadRecord:
         return self._decode(decode_head, value)
 
-    def segments(self, near: Reads) -> dict[int, SegmentRecord]:
+    def segments(self, near: StorageReader) -> dict[int, SegmentRecord]:
         """Return all segments by number."""
         scanned = near.scan(self._context, SEGMENT)
         return {record.key: self._decode(decode_segment, record.key, record.value) for record in scanned}

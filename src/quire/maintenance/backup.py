@@ -3,10 +3,11 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
+from quire.core.context_copy import Progress, ProgressCallback, copy_contexts, ignore_progress
+from quire.core.integrity import find_damage
 from quire.errors import (
     Conflict,
     Corrupt,
@@ -17,10 +18,9 @@ from quire.errors import (
     StorageFailure,
     short_repr,
 )
-from quire.storage.base import Storage, Symptom, at_rest, check_path
+from quire.storage.base import Storage, SupportsExamine, snapshot_of
 from quire.storage.file.storage import FileStorage
-from quire.storage.integrity import findings
-from quire.storage.migrate import Progress, Report, copy_contexts
+from quire.storage.paths import check_path
 from quire.storage.sqlite.storage import SQLiteStorage
 from quire.storage.urls import masked, storage_at
 
@@ -41,7 +41,7 @@ class Backup(Struct, frozen=True, kw_only=True):
 
 
 def backup(
-    where: str | os.PathLike[str] | Storage, target: str | os.PathLike[str], *, progress: Report | None = None
+    where: str | os.PathLike[str] | Storage, target: str | os.PathLike[str], *, progress: ProgressCallback | None = None
 ) -> Backup:
     """Copy a store that may be in use into a new one: `target` is a path for an SQLite file, or `file:DIR`.
 
@@ -58,8 +58,8 @@ def backup(
     storage, owned = storage_at(where, create=False)
     fresh = path.with_name(f".{path.name[:80]}.{os.urandom(6).hex()}.new")
     try:
-        problems = _copy(storage, kind, fresh, progress or _silent)
-        contexts, found = _read_through(kind, fresh, progress or _silent)
+        problems = _copy(storage, kind, fresh, progress or ignore_progress)
+        contexts, found = _read_through(kind, fresh, progress or ignore_progress)
         size = _size(fresh)
         _put_in_place(fresh, path)
     except StorageFailure as error:
@@ -92,7 +92,7 @@ def _target(target: object) -> tuple[Kind, Path]:
     return SQLiteStorage, check_path(target)
 
 
-def _copy(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list[str]:
+def _copy(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -> list[str]:
     """Copy what can be copied; what is wrong with the rest. Raises `Corrupt` if a damaged file gives nothing."""
     if not isinstance(storage, SQLiteStorage) or kind is not SQLiteStorage:
         return _copy_all(storage, kind, fresh, report)
@@ -106,7 +106,7 @@ def _copy(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list[str
         return problems
 
 
-def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list[str]:
+def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -> list[str]:
     """Copy the contexts one by one; those that could not be, and why."""
     problems = _headless(storage)
     target = kind(fresh)
@@ -123,9 +123,8 @@ def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: Report) -> list
 
 def _headless(storage: Storage) -> list[str]:
     """Contexts that nothing leads to any more: they are not among those that are copied."""
-    examine: Any = getattr(storage, "examine", None)
     try:
-        found: list[Symptom] = [] if examine is None else examine(repair=False)
+        found = storage.examine(repair=False) if isinstance(storage, SupportsExamine) else []
     except QuireError:  # who may copy may not be allowed to look at all the rest
         return []
     lost = (symptom for symptom in found if symptom.code == "head_lost" and symptom.severity == "error")
@@ -148,15 +147,15 @@ def _names(storage: Storage, problems: list[str]) -> Iterator[str]:
         problems.append(f"list of contexts: {error}")
 
 
-def _copy_context(storage: Storage, target: Storage, name: str, report: Report) -> None:
+def _copy_context(storage: Storage, target: Storage, name: str, report: ProgressCallback) -> None:
     """Copy a context as it is at one moment; one that is gone by now or was never finished is left out."""
     for attempt in range(_TRIES):
-        with at_rest(storage, name) as still:
+        with snapshot_of(storage, name) as still:
             head = still.head(name)
             if head is None or head.version < 0:
                 return
             try:
-                copy_contexts(still, target, name, progress=report, sound=False)
+                copy_contexts(still, target, name, progress=report, check=False)
                 return
             except NoSuchContext:
                 return
@@ -165,14 +164,14 @@ def _copy_context(storage: Storage, target: Storage, name: str, report: Report) 
                     raise
 
 
-def _read_through(kind: Kind, path: Path, report: Report) -> tuple[int, tuple[str, ...]]:
+def _read_through(kind: Kind, path: Path, report: ProgressCallback) -> tuple[int, tuple[str, ...]]:
     store = kind(path)
     contexts = 0
     problems: list[str] = []
     try:
         for name in _names(store, problems):
             contexts += 1
-            problems += [f"{name}: {problem}" for problem in findings(store, name)]
+            problems += [f"{name}: {problem}" for problem in find_damage(store, name)]
             report(Progress(context=name, phase="verify", records=contexts, bytes=0))
     finally:
         store.close()
@@ -205,7 +204,3 @@ def _remove(fresh: Path) -> None:
         return
     for ending in ("", "-wal", "-shm"):
         fresh.with_name(fresh.name + ending).unlink(missing_ok=True)
-
-
-def _silent(progress: Progress) -> None:
-    """Report to nobody."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from quire.core.records import PageRecord, decode_head, decode_page
 from quire.model.clock import as_datetime
-from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage, at_rest, no_such_context
+from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage, no_such_context, snapshot_of
 
 
 class ContextInfo(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ def info_of(storage: Storage, context: str) -> ContextInfo:
 
 def usage_of(storage: Storage, context: str) -> ContextUsage:
     """What a context takes up: reads all of it once, streaming. Raises `NoSuchContext`."""
-    with at_rest(storage, context) as still:
+    with snapshot_of(storage, context) as still:
         info_of(still, context)
         sizes: dict[Family, int] = {}
         counts: dict[Family, int] = {}

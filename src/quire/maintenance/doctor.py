@@ -1,13 +1,14 @@
-"""Examining a store: what is damaged or out of order, what that means, and repairing what is safe to repair.
+"""The doctor: finds damage in a store, explains it, and repairs what is safe to repair.
 
-Safe is what is derived from something else (the search index, counts of children, the list of pins, vectors), what
-nobody can reach (rows of no context, bodies that nothing refers to), and the rest of a removal that was interrupted.
-Whatever holds the only copy of something is left as it is.
+Safe to repair is derived data (the search index, counts of children, the list of pins, vectors), data that nothing
+refers to (rows without a context, unused bodies), and an interrupted removal. The only copy of something is never
+changed.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from contextlib import suppress
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +27,8 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure
 from quire.maintenance.retention import LEAVING
-from quire.maintenance.search_index import Indexes
+from quire.search.indexing import Ahead, known_as, pages_from
+from quire.search.page_text import document
 from quire.storage.base import (
     ANCHOR,
     BODY,
@@ -42,37 +44,49 @@ from quire.storage.base import (
     Record,
     Severity,
     Storage,
+    SupportsBulkRead,
+    SupportsExamine,
     Symptom,
     Write,
+)
+from quire.storage.search_protocol import (
+    Document,
+    IndexReadOnly,
+    IndexState,
+    SearchIndex,
+    SupportsSearch,
+    SupportsSearchCheck,
+    search_symptom,
 )
 from quire.storage.sqlite.storage import SQLiteStorage
 from quire.storage.urls import storage_at
 from quire.system.check import Problem, check, unreadable
 
+_BATCH = 256
 _DERIVED: tuple[Family, ...] = (TALLY, PIN)
 _REPAIRS = "repair=True does it."
 _FROM_BACKUP = "Restore the context from a backup or an exported file."
-_LOOK = "Look at the disk, the server or the rights, and run it again."
+_CHECK_STORE = "Check the disk, the server or the permissions, and run it again."
 
 _REMEDIES: tuple[tuple[type[Exception], str], ...] = (
     (Corrupt, _FROM_BACKUP),
-    (Busy, "Nothing is known to be damaged: run it again when the other is done."),
-    (Conflict, "Nothing is known to be damaged: run it again."),
-    (StorageFailure, _LOOK),
-    (OSError, _LOOK),
+    (Busy, "No damage is known. Run it again when the other process is done."),
+    (Conflict, "No damage is known. Run it again."),
+    (StorageFailure, _CHECK_STORE),
+    (OSError, _CHECK_STORE),
 )
-"""What helps after an error, where its text does not say so itself."""
+"""The remedy after an error of each type."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """What an examination found: how many contexts were looked at, and every symptom, the store's own first."""
+    """The result of an examination: the number of contexts examined, and all symptoms, those of the store first."""
 
     contexts: int
     symptoms: tuple[Symptom, ...]
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing but notes is left."""
+        """Whether only notes and repaired symptoms are left."""
         return all(symptom.repaired or symptom.severity == "note" for symptom in self.symptoms)
 
 
@@ -83,37 +97,37 @@ def doctor(
     repair: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Diagnosis:
-    """Examine a store and its contexts, all or those named; with `repair`, repair what is safe.
+    """Examine a store and all of its contexts, or the named ones; with `repair`, repair what is safe.
 
-    `progress` hears the name of each context before it is looked at. A store that cannot be opened is a finding, not an
-    error; one that can only be read is examined as far as that goes. Raises `StorageFailure` if there is no store.
+    `progress` is called with the name of each context before it is examined. A store that cannot be opened is reported
+    as a symptom. A read-only store is examined as far as possible. Raises `StorageFailure` if the store does not exist.
     """
     try:
-        storage, owned = _opened(where, repair)
+        storage, owned = _open(where, repair)
     except (QuireError, OSError) as error:
         if isinstance(error, QuireError) and error.code in ("invalid_value", "storage_failure"):
             raise
-        return Diagnosis(contexts=0, symptoms=(_refused("store", error),))
+        return Diagnosis(contexts=0, symptoms=(_error_symptom("store", error),))
     try:
-        symptoms = list(_store(storage, repair))
-        is_lost = any(symptom.code == "search_damaged" for symptom in symptoms)  # of all contexts then
-        indexes = None if is_lost else Indexes(storage, repair=repair)
-        looked_at = 0
+        symptoms = list(_examine_store(storage, repair))
+        is_index_lost = any(symptom.code == "search_damaged" for symptom in symptoms)
+        indexes = None if is_index_lost else _IndexExamination(storage, repair)
+        count = 0
         for name in _names(storage, contexts, symptoms):
             if progress is not None:
                 progress(name)
-            looked_at += 1
-            symptoms += _Examination(storage, name, repair, indexes).symptoms()
+            count += 1
+            symptoms += _ContextExamination(storage, name, repair, indexes).symptoms()
         if indexes is not None:
-            symptoms += indexes.rest()
-        return Diagnosis(contexts=looked_at, symptoms=tuple(symptoms))
+            symptoms += indexes.shared_symptoms()
+        return Diagnosis(contexts=count, symptoms=tuple(symptoms))
     finally:
         if owned:
             storage.close()
 
 
-def _opened(where: str | os.PathLike[str] | Storage, repair: bool) -> tuple[Storage, bool]:
-    """The storage; an SQLite file that cannot be written to is opened to be read."""
+def _open(where: str | os.PathLike[str] | Storage, repair: bool) -> tuple[Storage, bool]:
+    """Return the storage, and whether it was opened here. An SQLite file that cannot be written is opened read-only."""
     try:
         return storage_at(where, create=False)
     except QuireError as error:
@@ -123,14 +137,13 @@ def _opened(where: str | os.PathLike[str] | Storage, repair: bool) -> tuple[Stor
         return SQLiteStorage(path, read_only=True), True
 
 
-def _store(storage: Storage, repair: bool) -> Iterator[Symptom]:
-    examine: Any = getattr(storage, "examine", None)
-    if examine is None:
+def _examine_store(storage: Storage, repair: bool) -> Iterator[Symptom]:
+    if not isinstance(storage, SupportsExamine):
         return
     try:
-        yield from examine(repair=repair)
+        yield from storage.examine(repair=repair)
     except QuireError as error:
-        yield _refused("store", error)
+        yield _error_symptom("store", error)
 
 
 def _names(storage: Storage, contexts: Iterable[str] | None, symptoms: list[Symptom]) -> Iterator[str]:
@@ -140,46 +153,45 @@ def _names(storage: Storage, contexts: Iterable[str] | None, symptoms: list[Symp
     try:
         yield from storage.contexts()
     except QuireError as error:
-        symptoms.append(_refused("list of contexts", error))
+        symptoms.append(_error_symptom("list of contexts", error))
 
 
-def _refused(where: str, error: Exception, context: str = "") -> Symptom:
+def _error_symptom(where: str, error: Exception, context: str = "") -> Symptom:
     code = error.code if isinstance(error, QuireError) else "storage_failure"
     remedy = next((words for kind, words in _REMEDIES if isinstance(error, kind)), "")
     return Symptom(code=code, severity="error", where=where, text=str(error), remedy=remedy, context=context)
 
 
-class _Examination:
+class _ContextExamination:
     """The examination of one context."""
 
-    def __init__(self, storage: Storage, context: str, repair: bool, indexes: Indexes | None) -> None:
+    def __init__(self, storage: Storage, context: str, repair: bool, indexes: "_IndexExamination | None") -> None:
         self._storage = storage
         self._context = context
         self._repair = repair
         self._indexes = indexes
 
     def symptoms(self) -> list[Symptom]:
-        """Everything that is wrong with it."""
+        """Return all symptoms of the context."""
         found: list[Symptom] = []
         try:
-            head = self._sound()
+            head = self._healthy_head()
             if head is None:
-                found.extend(self._look())
+                found.extend(self._examine())
             elif self._indexes is not None:
-                found.extend(self._indexes.look(self._context, head))
+                found.extend(self._indexes.symptoms(self._context, head))
         except QuireError as error:
-            found.append(_refused("context", error, self._context))
+            found.append(_error_symptom("context", error, self._context))
         return found
 
-    def _sound(self) -> Head | None:
-        """The head of a small context with which everything is in order, as one look at all of it tells."""
-        take: Any = getattr(self._storage, "whole", None)
-        copy: Storage | None = None if take is None else take(self._context)
-        if copy is None or _Examination(copy, self._context, False, None).symptoms():
+    def _healthy_head(self) -> Head | None:
+        """Return the head if the storage can read the context in one request and it has no symptoms."""
+        copy = self._storage.bulk_read(self._context) if isinstance(self._storage, SupportsBulkRead) else None
+        if copy is None or _ContextExamination(copy, self._context, False, None).symptoms():
             return None
         return copy.head(self._context)
 
-    def _look(self) -> Iterator[Symptom]:
+    def _examine(self) -> Iterator[Symptom]:
         head = self._storage.head(self._context)
         if head is None:
             yield self._symptom("no_such_context", "error", "context", "There is no context of this name.")
@@ -191,7 +203,7 @@ class _Examination:
             decode_head(head.value)
             state = State(self._storage, self._context, max_pages=1_000, max_bytes=1 << 20)
         except QuireError as error:
-            yield _refused("head", error, self._context)
+            yield _error_symptom("head", error, self._context)
             yield from map(self._problem, unreadable(self._storage, self._context))
             return
         problems = check(state)
@@ -201,7 +213,7 @@ class _Examination:
         if is_readable:
             yield from self._unreached(state)
         if self._indexes is not None:
-            yield from self._indexes.look(self._context, head)
+            yield from self._indexes.symptoms(self._context, head)
 
     def _symptom(self, code: str, severity: Severity, where: str, text: str, remedy: str = "") -> Symptom:
         return Symptom(code=code, severity=severity, where=where, text=text, remedy=remedy, context=self._context)
@@ -214,7 +226,7 @@ class _Examination:
 
     def _unfinished(self, head: Head) -> Symptom:
         if head.value == LEAVING:
-            text = "It was on its way out when the removal was interrupted."
+            text = "Its removal was interrupted."
             symptom = self._symptom("removal_unfinished", "warning", "context", text, _REPAIRS)
             if self._repair:
                 self._storage.drop(self._context)
@@ -223,41 +235,107 @@ class _Examination:
         return self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)
 
     def _derived(self, state: State, problems: list[Problem], is_readable: bool) -> Iterator[Symptom]:
-        """What can be made anew, if all that it is made of can be read."""
+        """Yield the problems of derived data; repair them if all of its sources can be read."""
         repaired = bool(problems) and self._repair and is_readable
         if repaired:
-            self._commit(state, *_counted_anew(state))
+            self._commit(state, *_derive_again(state))
         for problem in problems:
             code, end = ("count_wrong", ".") if problem.invariant else ("record_damaged", "")
             symptom = self._symptom(code, "warning", problem.where, f"{problem.text}{end}", _REPAIRS)
             yield replace(symptom, repaired=repaired)
 
     def _unreached(self, state: State) -> Iterator[Symptom]:
-        """Bodies that nothing refers to, and vectors of pages that are gone."""
-        strays: tuple[tuple[Family, list[int], str], ...] = (
-            (BODY, _stray_bodies(state), "texts that no page and no history refers to"),
-            (VECTOR, _stray_vectors(state), "vectors of pages that are gone"),
+        """Yield bodies that nothing refers to, and vectors of removed pages."""
+        unused: tuple[tuple[Family, list[int], str], ...] = (
+            (BODY, _unused_bodies(state), "texts that no page and no history refers to"),
+            (VECTOR, _unused_vectors(state), "vectors of pages that are gone"),
         )
-        for family, keys, what in strays:
+        for family, keys, description in unused:
             if keys:
                 if self._repair:
                     self._commit(state, [Delete(family, key) for key in keys])
-                text = f"{len(keys):,} {what}."
+                text = f"{len(keys):,} {description}."
                 symptom = self._symptom("unreached_records", "note", family, text, _REPAIRS)
                 yield replace(symptom, repaired=self._repair)
 
     def _commit(self, state: State, writes: list[Write], head: bytes | None = None) -> None:
-        """Write beside what the context says: its version stays."""
+        """Write derived records; the version of the context stays the same."""
         now = state.head_value
         commit = Commit(state.version, state.version, now if head is None else head, writes, now)
         self._storage.commit(self._context, commit)
         state.load()
 
 
-def _counted_anew(state: State) -> tuple[list[Write], bytes]:
-    """The counts of children and the list of pins as the pages have them, and a head that keeps no count itself.
+class _Moved(Exception):
+    """Another writer changed the context while its pages were read."""
 
-    If a vector cannot be read, all go: the next search by meaning makes them.
+
+class _IndexExamination:
+    """The examination of the search indexes of a store: each against its pages, and then all together.
+
+    An index at an older state is not compared, because the next search updates it. An index that may not be read here
+    is not reported.
+    """
+
+    def __init__(self, storage: Storage, repair: bool) -> None:
+        self._storage = storage
+        self._repair = repair
+        self._check = storage.search_check() if isinstance(storage, SupportsSearchCheck) else None
+
+    def symptoms(self, context: str, head: Head) -> Iterator[Symptom]:
+        """Compare the index of a context with its pages."""
+        if not isinstance(self._storage, SupportsSearch):
+            return
+        state = IndexState(head.version, known_as(head))
+        index, documents = self._storage.search(context), self._documents(context, head)
+        try:
+            if self._check is None:
+                is_same = _has_pages(index, state, documents)
+            else:
+                is_same = self._check.matches(context, state, documents)
+        except (_Moved, Corrupt, IndexReadOnly):  # damaged records are reported by the check of records
+            return
+        if not is_same:
+            damage, repaired = "it does not match the pages", self._reset(index.clear)
+            yield search_symptom("search_outdated", damage, context, repaired=repaired)
+
+    def shared_symptoms(self) -> Iterator[Symptom]:
+        """Check the data that all indexes share."""
+        if self._check is not None and (damage := self._check.find_damage()):
+            yield search_symptom("search_damaged", damage, repaired=self._reset(self._check.reset))
+
+    def _reset(self, reset: Callable[[], None]) -> bool:
+        """Empty an index, with `repair`; return whether it was written."""
+        if self._repair:
+            with suppress(IndexReadOnly):
+                reset()
+                return True
+        return False
+
+    def _documents(self, context: str, head: Head) -> Iterator[Document]:
+        """Yield the documents that the index should hold. Raises `_Moved` if the context changed meanwhile."""
+        pages = pages_from(self._storage, context)
+        while batch := list(islice(pages, _BATCH)):
+            ahead = Ahead(self._storage, context, batch)
+            yield from (document(ahead, context, page) for page in batch)
+        if self._storage.head(context) != head:
+            raise _Moved
+
+
+def _has_pages(index: SearchIndex, state: IndexState, documents: Iterator[Document]) -> bool:
+    """Return whether an index of a storage without a check holds exactly these pages."""
+    if index.state() != state:
+        return True
+    expected = {document.key for document in documents}
+    blocks = index.sizes().items()
+    keys = {number << 9 | place for number, block in blocks for place, size in enumerate(block) if size}
+    return keys == expected or index.state() != state
+
+
+def _derive_again(state: State) -> tuple[list[Write], bytes]:
+    """Return writes for the counts of children and the list of pins, and a head without its own count.
+
+    If a vector cannot be read, all vectors are deleted; the next semantic search creates them.
     """
     children: dict[int, int] = {}
     pinned: set[int] = set()
@@ -271,11 +349,11 @@ def _counted_anew(state: State) -> tuple[list[Write], bytes]:
         writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
     writes += [Put(TALLY, key, encode_record(key, count)) for key, count in children.items()]
     writes += [Put(PIN, key, b"") for key in sorted(pinned)]
-    writes += _unread_vectors(state)
+    writes += _unreadable_vectors(state)
     return writes, encode_record(0, replace(state.head, tally_of=-1, tally=0))
 
 
-def _unread_vectors(state: State) -> list[Write]:
+def _unreadable_vectors(state: State) -> list[Write]:
     try:
         for record in state.storage.scan(state.context, VECTOR):
             decode_vector(record.key, record.value)
@@ -284,7 +362,7 @@ def _unread_vectors(state: State) -> list[Write]:
     return []
 
 
-def _stray_bodies(state: State) -> list[int]:
+def _unused_bodies(state: State) -> list[int]:
     storage, context = state.storage, state.context
     used = {page.header.body for page in state.segment_pages()}
     for record in storage.scan(context, JOURNAL):
@@ -303,7 +381,7 @@ def _body_in(key: int, header: bytes | None, group: int | None) -> int:
     return page.header.body if isinstance(page, PageRecord) else 0
 
 
-def _stray_vectors(state: State) -> list[int]:
+def _unused_vectors(state: State) -> list[int]:
     live = {page.key for page in state.segment_pages()}
     keys = (record.key for record in state.storage.scan(state.context, VECTOR))
     return [key for key in keys if key != VECTOR_STATE and key not in live]

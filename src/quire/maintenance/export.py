@@ -20,6 +20,8 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
+from quire.core.integrity import RecordCheck
 from quire.core.records import decode_head
 from quire.errors import (
     Conflict,
@@ -39,13 +41,11 @@ from quire.storage.base import (
     Head,
     Record,
     Storage,
-    at_rest,
     check_context_name,
-    check_path,
     check_storage,
+    snapshot_of,
 )
-from quire.storage.integrity import Soundness
-from quire.storage.migrate import Progress, Report, copy_contexts
+from quire.storage.paths import check_path
 
 FORMAT: Final = 1
 _TITLE: Final = b"quire export "
@@ -82,7 +82,7 @@ def export_context(
     path: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    progress: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Progress:
     """Write one context to a file that appears only when it is whole; what was written.
 
@@ -93,7 +93,7 @@ def export_context(
     target = check_path(path)
     if target.exists() and not overwrite:
         raise _taken(target)
-    with at_rest(check_storage(storage), check_context_name(context)) as still:
+    with snapshot_of(check_storage(storage), check_context_name(context)) as still:
         for _ in range(_TRIES):
             head = still.head(context)
             if head is None:
@@ -114,7 +114,7 @@ def export_context(
 
 
 def import_context(
-    storage: Storage, path: str | os.PathLike[str], name: str | None = None, *, progress: Report | None = None
+    storage: Storage, path: str | os.PathLike[str], name: str | None = None, *, progress: ProgressCallback | None = None
 ) -> str:
     """Read a file that `export_context` wrote into a storage, under its own name or another; that name.
 
@@ -139,7 +139,7 @@ def import_context(
 class _Writer:
     """Writes frames and counts them."""
 
-    def __init__(self, file: IO[bytes], context: str, progress: Report | None) -> None:
+    def __init__(self, file: IO[bytes], context: str, progress: ProgressCallback | None) -> None:
         self._file = file
         self._context = context
         self._report = progress
@@ -150,15 +150,15 @@ class _Writer:
     def write(self, storage: Storage, head: Head) -> Progress:
         self._put(_TITLE + str(FORMAT).encode() + b"\n")
         self._frame(_Opening(self._context, head.version, head.value))
-        judge = Soundness(self._context, head)
+        check = RecordCheck(self._context, head)
         for family in FAMILIES:
             for record in storage.scan(self._context, family):
-                judge.take(family, record)
+                check.add(family, record)
                 self._frame(_Line(family, record.key, record.value, record.group, record.order))
                 self._records += 1
                 if self._records % _TELL_EVERY == 0:
                     self._tell("export")
-        judge.close()
+        check.finish()
         self._frame(_Closing(self._records, self._checksum.digest()))
         return self._tell("done")
 

@@ -13,7 +13,8 @@ from quire.core.records import decode_head
 from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, short_repr
 from quire.maintenance.context_usage import info_of
 from quire.maintenance.export import ExportFile, export_context
-from quire.storage.base import Commit, Head, Storage, check_path, file_name
+from quire.storage.base import Commit, Head, Storage
+from quire.storage.paths import check_path, file_name
 
 Action = Literal["delete", "archive"]
 ENDING = ".quire"

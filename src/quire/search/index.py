@@ -20,15 +20,15 @@ from quire.storage.search_protocol import (
     Amount,
     Blocks,
     Document,
-    Found,
     Index,
     IndexLost,
+    IndexQuery,
+    IndexState,
     Phrase,
     Score,
+    ScoredKey,
     Sizes,
     Span,
-    Standing,
-    Wanted,
 )
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class LayeredIndex:
         found = self._below.count(phrase, self._left(spans), most)
         return min(found + self._above.count(phrase, spans, most), most)
 
-    def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
+    def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
         found = (layer.best(wanted, parts, score, limit) for layer, parts in self._layers(spans))
         return list(islice(merge(*found, key=lambda item: (-item[0], item[1])), limit))
 
@@ -117,10 +117,10 @@ class MemoryIndex:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._standing: Standing | None = None
+        self._standing: IndexState | None = None
         self.clear()
 
-    def standing(self) -> Standing | None:
+    def state(self) -> IndexState | None:
         return self._standing
 
     def sizes(self) -> Blocks:
@@ -144,7 +144,7 @@ class MemoryIndex:
                         break
             return found
 
-    def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
+    def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
         with self._lock:
             if self._standing is None or self._standing.reached < MAX_KEY:
                 raise IndexLost("The search index was emptied and is made anew.")
@@ -155,7 +155,7 @@ class MemoryIndex:
             return [(-value, key) for value, key in nsmallest(limit, found)]
 
     def update(
-        self, seen: Standing | None, then: Standing, documents: Iterable[Document], gone: Iterable[int] = ()
+        self, seen: IndexState | None, then: IndexState, documents: Iterable[Document], gone: Iterable[int] = ()
     ) -> bool:
         taken = list(documents)
         with self._lock:

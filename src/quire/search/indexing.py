@@ -9,7 +9,7 @@ Work that is held back (`temporary`) is searched as a thin layer over the index 
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from quire.core.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
 from quire.errors import Corrupt, StorageFailure
@@ -18,7 +18,17 @@ from quire.search.page_text import document, is_found, saying
 from quire.search.tokenizer import CUT, terms
 from quire.storage.base import BODY, JOURNAL, MAX_KEY, MESSAGE, PAGE, Family, Head, Record, Storage
 from quire.storage.overlay import OverlayStorage
-from quire.storage.search_protocol import Document, Index, IndexLost, IndexSealed, Phrase, SearchIndex, Standing
+from quire.storage.search_protocol import (
+    Document,
+    Index,
+    IndexLost,
+    IndexReadOnly,
+    IndexState,
+    Phrase,
+    SearchIndex,
+    SupportsReset,
+    SupportsSearch,
+)
 
 PURGE = "purge"
 """The operation whose entries do not tell what pages said before."""
@@ -36,18 +46,18 @@ def known_as(head: Head) -> bytes:
     return decode_head(head.value).identity + CUT
 
 
-def catch_up(index: SearchIndex, storage: Storage, context: str) -> Standing | None:
+def catch_up(index: SearchIndex, storage: Storage, context: str) -> IndexState | None:
     """Bring the index to the state that is stored now, and say which; None if there is no such context.
 
     If others do it at the same time, it is done once.
     """
     while head := storage.head(context):
         identity = known_as(head)
-        stands = index.standing()
+        stands = index.state()
         if stands is None or stands.identity != identity or stands.version > head.version:
             if storage.head(context) == head:  # else others went on meanwhile, and the index with them
                 index.clear()
-                index.update(None, Standing(head.version, identity, -1), ())
+                index.update(None, IndexState(head.version, identity, -1), ())
         elif stands.reached < MAX_KEY:
             _build(index, stands, storage, context)
         elif stands.version < head.version:
@@ -97,7 +107,7 @@ def changed(storage: Storage, context: str, since: int, until: int) -> list[int]
     return [key for key, before in said.items() if len(before) > 1 or _says(storage, context, key) not in before]
 
 
-def _build(index: SearchIndex, stands: Standing, storage: Storage, context: str) -> None:
+def _build(index: SearchIndex, stands: IndexState, storage: Storage, context: str) -> None:
     """Take in the next pages."""
     pages = list(islice(pages_from(storage, context, stands.reached + 1), _BATCH))
     ahead = Ahead(storage, context, pages)
@@ -110,10 +120,10 @@ def _build(index: SearchIndex, stands: Standing, storage: Storage, context: str)
             break
     is_last = len(documents) == len(pages) < _BATCH
     reached = MAX_KEY if is_last else documents[-1].key
-    index.update(stands, Standing(stands.version, stands.identity, reached), documents)
+    index.update(stands, IndexState(stands.version, stands.identity, reached), documents)
 
 
-def _follow(index: SearchIndex, stands: Standing, storage: Storage, context: str, head: Head) -> None:
+def _follow(index: SearchIndex, stands: IndexState, storage: Storage, context: str, head: Head) -> None:
     """Take in what the next entries changed."""
     until = min(head.version, stands.version + _ENTRIES)
     keys = changed(storage, context, stands.version, until)
@@ -134,7 +144,7 @@ def _follow(index: SearchIndex, stands: Standing, storage: Storage, context: str
             if not index.update(stands, stands, documents, gone):
                 return
             documents, gone, terms = [], [], 0
-    index.update(stands, Standing(until, stands.identity), documents, gone)
+    index.update(stands, IndexState(until, stands.identity), documents, gone)
 
 
 class Ahead:
@@ -215,7 +225,7 @@ def asked(storage: Storage, context: str, question: Callable[[Index], T], tries:
             if not answer:
                 _look_at(storage, context)
             return answer
-        except IndexSealed:
+        except IndexReadOnly:
             return question(_whole(storage, context))
     except (IndexLost, Corrupt):
         if tries == 1:
@@ -231,15 +241,14 @@ def _caught_up(storage: Storage, context: str) -> Index:
         index = _in_memory(storage, context)
     try:
         catch_up(index, storage, context)
-    except IndexSealed:
+    except IndexReadOnly:
         return _beside(index, storage, context)
     return index
 
 
 def _own(storage: Storage, context: str) -> SearchIndex | None:
     """The index that a storage keeps itself."""
-    offered = getattr(storage, "search", None)
-    return cast(SearchIndex, offered(context)) if callable(offered) else None
+    return storage.search(context) if isinstance(storage, SupportsSearch) else None
 
 
 def _in_memory(storage: Storage, context: str) -> MemoryIndex:
@@ -259,18 +268,21 @@ def _look_at(storage: Storage, context: str) -> None:
     missed[0] += 1
     if missed[0] % _SELDOM != 1:
         return
-    head, stands = storage.head(context), index.standing()
-    if head is None or stands != Standing(head.version, known_as(head)) or is_sound(index, storage, context):
+    head, stands = storage.head(context), index.state()
+    if head is None or stands != IndexState(head.version, known_as(head)) or is_sound(index, storage, context):
         return
-    if index.standing() == stands and storage.head(context) == head:  # else others changed it meanwhile
+    if index.state() == stands and storage.head(context) == head:  # else others changed it meanwhile
         _empty(index)
         raise IndexLost("The search index did not hold the pages it should: it is made anew.")
 
 
 def _empty(index: SearchIndex) -> None:
     try:
-        getattr(index, "make_anew", index.clear)()
-    except IndexSealed as error:
+        if isinstance(index, SupportsReset):
+            index.reset()
+        else:
+            index.clear()
+    except IndexReadOnly as error:
         raise StorageFailure(
             f"The search index is damaged: run doctor(repair=True) where it can be written. {error}"
         ) from error
@@ -280,14 +292,14 @@ def _beside(index: SearchIndex, storage: Storage, context: str) -> Index:
     """An index that cannot be written, as it stands, and in memory what was changed since; or all of it in memory."""
     head = storage.head(context)
     try:
-        stands = index.standing()
-    except IndexSealed:
+        stands = index.state()
+    except IndexReadOnly:
         stands = None
     if head is not None and stands is not None and _can_follow(stands, head):
         touched = changed(storage, context, stands.version, head.version)
         if touched is not None:
             above = _indexes.get(storage, (context, stands), MemoryIndex)
-            if above.standing() is None:
+            if above.state() is None:
                 above.update(None, stands, ())
             catch_up(above, storage, context)
             return LayeredIndex(index, above, touched)
@@ -302,7 +314,7 @@ def _whole(storage: Storage, context: str) -> Index:
     return whole
 
 
-def _can_follow(stands: Standing, head: Head) -> bool:
+def _can_follow(stands: IndexState, head: Head) -> bool:
     return stands.identity == known_as(head) and stands.reached == MAX_KEY and stands.version <= head.version
 
 
@@ -314,8 +326,8 @@ def _layered(storage: OverlayStorage, context: str) -> Index:
     above = _in_memory(storage, context)
     identity = known_as(head)
     since = start.version if start else 0
-    if above.standing() is None:
-        above.update(None, Standing(since, identity), ())
+    if above.state() is None:
+        above.update(None, IndexState(since, identity), ())
     touched = changed(storage, context, since, head.version)
     catch_up(above, storage, context)
     return LayeredIndex(below, above, touched or ())

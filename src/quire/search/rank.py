@@ -14,7 +14,17 @@ from typing import NamedTuple
 
 from quire.search.query import Query
 from quire.storage.base import MAX_KEY
-from quire.storage.search_protocol import Amount, Blocks, Found, Index, Phrase, Place, Score, Span, Wanted
+from quire.storage.search_protocol import (
+    Amount,
+    Blocks,
+    Index,
+    IndexQuery,
+    Phrase,
+    Score,
+    ScoredDocument,
+    ScoredKey,
+    Span,
+)
 
 K1 = 1.2
 B = 0.75
@@ -78,7 +88,7 @@ def scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: float
     start, slope = 1 - B - B / average, B / average  # sizes are kept plus one
     worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights) if weight]
 
-    def score(place: Place) -> float:
+    def score(place: ScoredDocument) -> float:
         key = place.rowid & MAX_KEY
         block = sizes.get(key >> 9)  # None: another writer's page that came a moment ago
         norm = start + slope * block[key & 511] if block else 1.0
@@ -121,7 +131,7 @@ class Ranked(NamedTuple):
     complete: bool
 
 
-Near = Callable[[Sequence[Span], int], list[Found]]
+Near = Callable[[Sequence[Span], int], list[ScoredKey]]
 """The pages nearest in meaning, with their likeness."""
 
 
@@ -166,7 +176,7 @@ def lowered(entry: Ranked) -> Ranked:
     return entry._replace(score=entry.score * _BEHIND)
 
 
-def _mixed(words: Sequence[Ranked], near: Sequence[Found], *, is_strict: bool) -> list[Ranked]:
+def _mixed(words: Sequence[Ranked], near: Sequence[ScoredKey], *, is_strict: bool) -> list[Ranked]:
     """Both lists as one: within a tier, scores that were measured against the best are added.
 
     If something was required, meaning only orders: a page without it is no hit.
@@ -209,13 +219,15 @@ def _with_some_behind(score: Score, behind: Collection[int]) -> Score:
     if not behind:
         return score
 
-    def scored(place: Place) -> float:
+    def scored(place: ScoredDocument) -> float:
         return score(place) * _BEHIND if place.rowid & MAX_KEY in behind else score(place)
 
     return scored
 
 
-def _best(index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behind: Collection[int] = ()) -> list[Found]:
+def _best(
+    index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behind: Collection[int] = ()
+) -> list[ScoredKey]:
     """The best pages of a tier. Where some words will do, pages with none but the common ones are looked at only if
     they could still come in."""
     worth = _with_some_behind(scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
@@ -225,7 +237,7 @@ def _best(index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behin
     for split in range(1, len(order)):
         left = ceiling([weights[phrase] for phrase in order[split:]])
         if left <= _USUAL * (weights[order[0]] + weights[order[1]]):
-            wanted = Wanted(every, tuple(order[:split]), tuple(order[split:]))
+            wanted = IndexQuery(every, tuple(order[:split]), tuple(order[split:]))
             again = [0.0] * split
             first = [*tier.weights[: len(every)], *again, *(weights[phrase] for phrase in order)]
             first_worth = _with_some_behind(scorer(first, index.sizes(), tier.average, tier.bonus), behind)
@@ -239,7 +251,7 @@ def _best(index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behin
 class _Tier(NamedTuple):
     """Pages of which every one comes before all of the next tier."""
 
-    wanted: Wanted
+    wanted: IndexQuery
     weights: Sequence[float]
     average: float
     bonus: float = 0.0
@@ -253,8 +265,8 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
     worth = [weights.of(phrase) for phrase in every]
     step = ceiling(worth)
     if query.together and weights.count(query.together):
-        yield _Tier(Wanted((*every, query.together)), worth, weights.average, 2 * step)
-    yield _Tier(Wanted(every), worth, weights.average, step)
+        yield _Tier(IndexQuery((*every, query.together)), worth, weights.average, 2 * step)
+    yield _Tier(IndexQuery(every), worth, weights.average, step)
     partial = _partial(weights, query)
     if partial is not None:
         worth = [weights.of(phrase) for phrase in partial.phrases]
@@ -262,13 +274,13 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
         yield _Tier(partial, worth, weights.average, share=share, complete=False)
 
 
-def _partial(weights: Weights, query: Query) -> Wanted | None:
+def _partial(weights: Weights, query: Query) -> IndexQuery | None:
     """Some of the words, and everything that is required; None if there is nothing less to ask for."""
     required = tuple(clause.phrase for clause in query.clauses if clause.required)
     loose = (clause.phrase for clause in query.clauses if not clause.required)
     terms = list(dict.fromkeys(term for phrase in loose for term in _terms(phrase)))
     some = telling(weights, terms) if terms and len(terms) + len(required) > 1 else ()
-    return Wanted(required, some) if some else None
+    return IndexQuery(required, some) if some else None
 
 
 def telling(weights: Weights, terms: Sequence[Phrase]) -> tuple[Phrase, ...]:

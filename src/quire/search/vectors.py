@@ -31,7 +31,7 @@ from quire.search.index import Kept
 from quire.search.indexing import changed, page_at, pages_from
 from quire.search.page_text import body_of, is_found
 from quire.storage.base import MESSAGE, VECTOR, Commit, Delete, Put, Storage, Write
-from quire.storage.search_protocol import Found, Span
+from quire.storage.search_protocol import ScoredKey, Span
 
 Embedder = Callable[[list[str]], Any]
 """From texts to vectors, one for each: lists of numbers or rows of an array."""
@@ -141,7 +141,7 @@ class Vectors:
                 except Conflict:
                     continue
 
-    def like(self, vector: Any, spans: Sequence[Span], limit: int) -> list[Found]:
+    def like(self, vector: Any, spans: Sequence[Span], limit: int) -> list[ScoredKey]:
         """The pages in these stretches whose vectors are nearest, best first."""
         numpy = _numpy()
         with self._lock:

@@ -1,123 +1,20 @@
-"""What of a store's address may be shown.
+"""The storage protocol: opaque records in a few families, and one atomic, version-checked write.
 
-Addresses hold passwords, and people mistype them: one that is not understood is quoted up to where a secret may begin.
+A backend knows bytes and nothing of pages, so a new page type needs no migration. The protocol has no operation that a
+backend cannot do atomically. Any backend can run the conformance suite `quire.testing.StorageContract`.
 
-File names for anything: no name, however hostile, leaves its folder or meets another on any file system.
-
-What an examination finds, in words: what it is, how bad it is, and what would repair it.
-
-The storage seam: opaque records in a few families, and one atomic, version-checked write.
-
-A backend knows bytes and nothing of pages, so a new page type needs no migration. What a backend cannot do atomically
-is not in the protocol. `quire.testing.StorageContract` is the suite that any backend can run.
-
-A context that is not there: what was perhaps meant, and what is there, at the cost of a few names.
+The `Supports…` protocols are optional abilities. A caller checks for one with `isinstance`.
 """
 
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, Protocol, cast
+from typing import Final, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from msgspec import Struct
 
-from quire.errors import Conflict, InvalidValue, NoSuchContext, short_repr
-
-_SECRET: Final = re.compile("pass|pwd|secret|token|credential|signature|key", re.IGNORECASE)
-_SETTING: Final = re.compile(rf"[\w.-]*(?:{_SECRET.pattern})[\w.-]*\s*[=:]\s*", re.IGNORECASE)
-_URL: Final = re.compile(r"(?is)(?<![a-z0-9])(?!file:|sqlite:|memory:)([a-z][a-z0-9+.-]+):(?:/|(?=.*@))")
-_SETTINGS: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=")
-_LONGEST: Final = 500
-"""No address is longer; of what is, the rest is not looked at and not shown."""
-_URL_AS_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-
-def veiled(text: str) -> str:
-    """A text that may be an address, up to where a secret may begin."""
-    if len(text) > _LONGEST:
-        return f"{veiled(text[:_LONGEST])}…"
-    url, setting = _URL.search(text), _SETTING.search(text)
-    if url and (not setting or url.start() < setting.start()):
-        return f"{text[: url.end(1)]}://…"
-    return f"{text[: setting.end()]}…" if setting else text
-
-
-def is_no_path(text: str) -> bool:
-    """Whether a text is plainly an address or settings (`host=… password=…`), and no path of a file."""
-    return bool(_URL_AS_PATH.match(text) or (_SETTINGS.match(text) and veiled(text[:_LONGEST]) != text[:_LONGEST]))
-
-
-def is_secret(setting: str) -> bool:
-    """Whether the value of a setting of this name is a secret."""
-    return bool(_SECRET.search(setting))
-
-
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
-_RESERVED = frozenset(
-    {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
-)
-_MAX = 120
-
-
-def file_name(name: str) -> str:
-    """A safe name that is the text itself when it is plain: lower-case letters, digits, `_` and `-`.
-
-    Everything else is written as `%` and two hex digits a byte, capitals too, so that names stay apart where case does
-    not count. A long one is cut and closed by a hash.
-    """
-    parts = [char if char in _PLAIN else "".join(f"%{byte:02x}" for byte in char.encode()) for char in name]
-    if name in _RESERVED or not name:
-        parts.insert(0, "%")
-    text = "".join(parts)
-    if len(text) > _MAX:
-        from hashlib import sha256  # here, because few names are so long and importing it is slow
-
-        text = f"{text[: _MAX - 34]}%-{sha256(name.encode()).hexdigest()[:32]}"
-    return text
-
-
-def plain_name(file: str) -> str | None:
-    """The text whose file name this is; None if it is that of none, or of one that was cut."""
-    if _PLAIN.issuperset(file) and 0 < len(file) <= _MAX and file not in _RESERVED:
-        return file
-    first, *others = file.split("%")
-    if not first and others and (others[0] in _RESERVED or others == [""]):
-        return others[0]
-    try:
-        parts = (bytes.fromhex(part[:2]) + part[2:].encode() for part in others)
-        name = (first.encode() + b"".join(parts)).decode()
-    except ValueError:
-        return None
-    return name if file_name(name) == file else None
-
-
-Severity = Literal["note", "warning", "error"]
-"""`note`: good to know. `warning`: nothing is lost, something should be done. `error`: something is damaged."""
-
-
-class Symptom(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong: a stable `code`, where it is, what it means, what would repair it, and whether it was.
-
-    `context` is empty if it is about the store as a whole.
-    """
-
-    code: str
-    severity: Severity
-    where: str
-    text: str
-    remedy: str = ""
-    context: str = ""
-    repaired: bool = False
-
-    def __str__(self) -> str:
-        place = f"{self.context}: {self.where}" if self.context else self.where
-        after = " Repaired." if self.repaired else f" {self.remedy}" if self.remedy else ""
-        stop = "" if self.text.endswith((".", "!", "?", "。")) else "."
-        return f"{self.severity} [{self.code}] {place}: {self.text}{stop}{after}"
-
+from quire.errors import Conflict, Hint, InvalidValue, NoSuchContext, short_repr
 
 Family = Literal["segment", "page", "body", "journal", "tally", "pin", "message", "call", "note", "anchor", "vector"]
 SEGMENT: Final = "segment"
@@ -145,12 +42,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
     VECTOR,
 )
 IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
-"""Families whose records are written once, under keys that only grow: a fork may share them instead of copying."""
+"""Families whose records are written once, under growing keys. A fork may share them instead of copying them."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
-"""Families whose records can stand in a group; the others are reached by key alone."""
+"""Families whose records can belong to a group. Records of other families are found by key only."""
 
 Durability = Literal["normal", "full"]
-"""`normal`: an acknowledged commit survives `kill -9`. `full`: power loss too."""
+"""`normal`: an acknowledged commit survives `kill -9`. `full`: it also survives power loss."""
 
 KEY_BITS: Final = 38
 MAX_KEY: Final = (1 << KEY_BITS) - 1
@@ -158,7 +55,7 @@ MAX_GROUP: Final = (1 << (KEY_BITS + 1)) - 1
 
 
 class Record(Struct, frozen=True, gc=False):
-    """One stored record: its key, its value and, in a grouped family, its group and its order therein."""
+    """One stored record: its key, its value and, in a grouped family, its group and its order in the group."""
 
     key: int
     value: bytes
@@ -167,7 +64,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """Write a whole record, new or not."""
+    """Write a whole record, new or existing."""
 
     family: Family
     key: int
@@ -177,7 +74,7 @@ class Put(Struct, frozen=True, gc=False):
 
 
 class Patch(Struct, frozen=True, gc=False):
-    """Give an existing record a new value and leave its group and order alone."""
+    """Give an existing record a new value; its group and order stay. A missing record is ignored."""
 
     family: Family
     key: int
@@ -185,7 +82,7 @@ class Patch(Struct, frozen=True, gc=False):
 
 
 class Delete(Struct, frozen=True, gc=False):
-    """Remove a record; removing what is not there is fine."""
+    """Remove a record. A missing record is ignored."""
 
     family: Family
     key: int
@@ -195,17 +92,17 @@ Write = Put | Patch | Delete
 
 
 class Head(Struct, frozen=True, gc=False):
-    """Where a context stands: its version (a negative one is a copy under way) and its head value."""
+    """The version of a context (negative: an unfinished copy or removal) and its head value."""
 
     version: int
     value: bytes
 
 
 class Commit(Struct, frozen=True, gc=False):
-    """All of one commit. It applies only if the context is still at `expect` (0: does not exist yet).
+    """All writes of one commit. It applies only if the context is at version `expect` (0: it does not exist yet).
 
-    `seen`, if given, is the head value the writer saw at that version: a context that was dropped and made again may
-    be at the same version, but its head is another.
+    `seen` is the head value that the writer read at that version, or empty. It detects a context that was dropped and
+    created again: that one may have the same version, but it has another head.
     """
 
     expect: int
@@ -215,75 +112,157 @@ class Commit(Struct, frozen=True, gc=False):
     seen: bytes = b""
 
     def follows(self, head: Head | None) -> bool:
-        """Whether this commit may follow on that head."""
+        """Return whether this commit may be applied to a context at that head."""
         version = head.version if head else 0
         return version == self.expect and (head is None or not self.seen or head.value == self.seen)
 
 
-class Storage(Protocol):
-    """What every backend offers. All of it is safe to call from several threads.
-
-    A backend may offer more, and is asked whether it does: `search(context)` keeps the search index of a context (see
-    `storage.searching`), `snapshot(context)` shows it at one moment while others write, `scrub(contexts)` clears the
-    store of the bytes of everything that was deleted or overwritten in these contexts and that nobody reads any more
-    (and says what only others can still do, if there is something),
-    `opened(context)` gives the head and what else was read in the same look (`storage.nearby`),
-    `examine(repair=…)` tells what is wrong with the store itself (`storage.symptoms`), `whole(context)` gives a small
-    context as it is at one moment to be looked at in memory, or None.
-    """
-
-    def head(self, context: str) -> Head | None:
-        """Where the context stands now, or None if it does not exist."""
+class StorageReader(Protocol):
+    """The part of a storage that reads records."""
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
-        """One record, or None."""
+        """Return one record, or None."""
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        """The records with start ≤ key ≤ stop, by key. Streams; the lock is not held between records."""
+        """Yield the records with start ≤ key ≤ stop, by key. Streams: no lock is held between two records."""
 
     def members(
-        self,
-        context: str,
-        family: Family,
-        group: int,
-        *,
-        after: tuple[bytes, int] | None = None,
-        reverse: bool = False,
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
-        """The records of a group by (order, key), those strictly after the given place. Streams."""
+        """Yield the records of a group by (order, key); with `after`, only those strictly after it. Streams."""
+
+
+class Storage(StorageReader, Protocol):
+    """The operations of every backend. All of them may be called from several threads."""
+
+    def head(self, context: str) -> Head | None:
+        """Return the current head of a context, or None if it does not exist."""
 
     def commit(self, context: str, commit: Commit) -> None:
-        """Apply every write or none. Raises `Conflict` if the context is not at `expect`, `Busy` if it is locked."""
+        """Apply all writes or none. Raises `Conflict` if the context is not at `expect`, `Busy` if it is locked."""
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
-        """Make `target` at once: all records of `context` but its journal, then the commit on top of them.
+        """Create `target` atomically: all records of `context` except its journal, then the writes of the commit.
 
-        Of a family in `below` only the records with smaller keys go over. `context` must be where the commit expects
-        it and `target` must not exist, else `Conflict`. The two are independent afterwards: what they share underneath
-        is the backend's business, and dropping one leaves the other whole.
+        Of a family in `below`, only records with smaller keys are copied. Raises `Conflict` if `context` is not at the
+        version that the commit expects, or if `target` exists. Both contexts are independent afterwards. A backend may
+        share records between them, but dropping one leaves the other complete.
         """
 
     def contexts(self, after: str = "") -> Iterator[str]:
-        """The names of all contexts greater than `after`, in code-point order. Streams."""
+        """Yield the names of all contexts greater than `after`, in code-point order. Streams."""
 
     def drop(self, context: str) -> None:
-        """Remove a context with all its records, at once. A context that does not exist is fine."""
+        """Remove a context with all its records, atomically. A missing context is ignored."""
 
     def close(self) -> None:
-        """Release files and connections. Closing twice is fine."""
+        """Release files and connections. Closing twice is allowed."""
+
+
+# Optional abilities
+
+
+Severity = Literal["note", "warning", "error"]
+"""`note`: information. `warning`: nothing is lost, but something should be done. `error`: something is damaged."""
+
+
+class Symptom(Struct, frozen=True, kw_only=True):
+    """One problem: a stable `code`, its place, its meaning, how to repair it, and whether it was repaired.
+
+    `context` is empty if the problem concerns the whole store.
+    """
+
+    code: str
+    severity: Severity
+    where: str
+    text: str
+    remedy: str = ""
+    context: str = ""
+    repaired: bool = False
+
+    def __str__(self) -> str:
+        place = f"{self.context}: {self.where}" if self.context else self.where
+        after = " Repaired." if self.repaired else f" {self.remedy}" if self.remedy else ""
+        stop = "" if self.text.endswith((".", "!", "?", "。")) else "."
+        return f"{self.severity} [{self.code}] {place}: {self.text}{stop}{after}"
+
+
+class Prefetch(NamedTuple):
+    """The head of a context, and a reader for its records that is valid until the context changes."""
+
+    head: Head | None
+    reader: StorageReader
+
+
+@runtime_checkable
+class SupportsPath(Protocol):
+    """A storage in one file or folder."""
+
+    path: Path
+
+
+@runtime_checkable
+class SupportsSnapshot(Protocol):
+    """A storage that can show a context at one moment while others write."""
+
+    def snapshot(self, context: str) -> AbstractContextManager[Storage]:
+        """Return a block in which the context does not change."""
+
+
+@runtime_checkable
+class SupportsPrefetch(Protocol):
+    """A storage that can read small records together with the head."""
+
+    def prefetch(self, context: str) -> Prefetch:
+        """Return the head and a reader. Raises `Corrupt` if the journal continues beyond the head."""
+
+
+@runtime_checkable
+class SupportsBulkRead(Protocol):
+    """A storage that can read a small context at one moment and in one request."""
+
+    def bulk_read(self, context: str) -> Storage | None:
+        """Return the context in memory; None if it is large or does not exist."""
+
+
+@runtime_checkable
+class SupportsScrub(Protocol):
+    """A storage that can erase the bytes of deleted and overwritten records."""
+
+    def scrub(self, contexts: Sequence[str]) -> str | None:
+        """Erase the bytes that were deleted in these contexts and that no context reads.
+
+        Return what only an administrator can still do, if anything. Raises `Busy` if the store is in use.
+        """
+
+
+@runtime_checkable
+class SupportsExamine(Protocol):
+    """A storage that can check itself below the level of contexts."""
+
+    def examine(self, *, repair: bool = False) -> list[Symptom]:
+        """Return the problems of the store; with `repair`, repair what can be derived from the rest."""
+
+
+def snapshot_of(storage: Storage, context: str) -> AbstractContextManager[Storage]:
+    """Return a block in which the context does not change; without `SupportsSnapshot`, it shows the storage itself."""
+    return storage.snapshot(context) if isinstance(storage, SupportsSnapshot) else nullcontext(storage)
+
+
+# Helpers for backends and their callers
 
 
 def conflict(context: str, head: Head | None, expect: int) -> Conflict:
-    """The error for a commit that does not follow on the head."""
-    stands = f"is at version {head.version}" if head else "does not exist"
-    wanted = f"not at {expect}" if head is None or head.version != expect else "but was made anew"
-    return Conflict(f"Context {context!r} {stands}, {wanted}: refresh() and retry.")
+    """Return the error for a commit that does not follow the head."""
+    state = f"is at version {head.version}" if head else "does not exist"
+    expected = f"not at {expect}" if head is None or head.version != expect else "but was created again"
+    return Conflict(f"Context {context!r} {state}, {expected}.", Hint("refresh", purpose="and retry"))
 
 
 def fork_by_copy(storage: Storage, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
-    """`Storage.fork` for a backend that shares nothing: one commit that holds everything."""
+    """Do `Storage.fork` for a backend that shares nothing: with one commit that holds all records."""
     check_context_name(target)
     head = storage.head(context)
     if head is None or not commit.follows(head):
@@ -301,52 +280,33 @@ def fork_by_copy(storage: Storage, context: str, target: str, commit: Commit, be
     storage.commit(target, Commit(0, commit.version, commit.head, [*writes, *commit.writes]))
 
 
-@contextmanager
-def at_rest(storage: Storage, context: str) -> Iterator[Storage]:
-    """A storage that shows the context at one moment while others write; the storage itself if it has no `snapshot`."""
-    take = getattr(storage, "snapshot", None)
-    if take is None:
-        yield storage
-    else:
-        with take(context) as still:
-            yield still
+def check_families(writes: Sequence[Write]) -> None:
+    """Raise `InvalidValue` if a write is to an unknown family."""
+    for write in writes:
+        if write.family not in FAMILIES:
+            raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
 
 
 def check_storage(value: object) -> Storage:
-    """The value if it speaks the protocol. Raises `InvalidValue`."""
+    """Return the value if it has the methods of the protocol. Raises `InvalidValue`."""
     methods = ("head", "get", "scan", "members", "commit", "fork", "contexts", "drop", "close")
     if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
         raise InvalidValue(
-            f"{short_repr(value)} is no storage. open_storage(url) opens one; one has {', '.join(methods)}."
+            f"{short_repr(value)} is no storage. A storage has {', '.join(methods)}.",
+            Hint("open_storage", arguments="url", purpose="to open one"),
         )
     return cast(Storage, value)
 
 
 def check_durability(value: object) -> Durability:
-    """The value if it is a durability. Raises `InvalidValue`."""
+    """Return the value if it is a durability. Raises `InvalidValue`."""
     if value not in ("normal", "full"):
-        raise InvalidValue(f"durability is {short_repr(value)}; use 'normal' or 'full'.")
+        raise InvalidValue(f"is {short_repr(value)}; use 'normal' or 'full'.", argument="durability")
     return value
 
 
-def check_path(value: object) -> Path:
-    """The value as a path that the file system can be asked for. Raises `InvalidValue`, also for a URL of a server."""
-    if isinstance(value, str | os.PathLike):
-        text = os.fspath(value)
-        if isinstance(text, str) and text.strip() and "\0" not in text and len(text) < 4_096:
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                pass
-            else:
-                if not is_no_path(text):
-                    return Path(text)
-        value = veiled(text) if isinstance(text, str) else text
-    raise InvalidValue(f"path is {short_repr(value)}; the path of a file or folder is needed.")
-
-
 def check_context_name(name: object) -> str:
-    """The name if it can name a context. Raises `InvalidValue`."""
+    """Return the name if it can name a context. Raises `InvalidValue`."""
     if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip():
         return name
     raise InvalidValue(
@@ -354,22 +314,22 @@ def check_context_name(name: object) -> str:
     )
 
 
-_MOST_NAMES: Final = 12
-_MOST_COMPARED: Final = 1_000
-"""Names that a misspelt one is compared with; more would take too long for a word of help."""
+_MAX_LISTED: Final = 12
+_MAX_COMPARED: Final = 1_000
+"""The number of names that a misspelt name is compared with. Comparing more would take too long."""
 
 
 def no_such_context(storage: Storage, name: str, where: str = "this store") -> NoSuchContext:
-    """The error for a name that names no context; it tells names that are near, and the first ones there are."""
+    """Return the error for a missing context, with similar names and the first names in the store."""
     from difflib import get_close_matches
 
-    names = list(islice(storage.contexts(), _MOST_COMPARED))
-    is_all = len(names) < _MOST_COMPARED
-    beside = () if is_all else islice(storage.contexts(name[: max(len(name) // 2, len(name) - 3)]), _MOST_COMPARED)
-    near = get_close_matches(name, dict.fromkeys((*names, *beside)), n=3)
-    meant = f"Did you mean {' or '.join(map(short_repr, near))}? " if near else ""
-    listed = ", ".join(map(short_repr, names[:_MOST_NAMES])) or "none"
-    more = f" and {f'{len(names) - _MOST_NAMES:,} ' if is_all else ''}more" if len(names) > _MOST_NAMES else ""
+    names = list(islice(storage.contexts(), _MAX_COMPARED))
+    is_all = len(names) < _MAX_COMPARED
+    nearby = () if is_all else islice(storage.contexts(name[: max(len(name) // 2, len(name) - 3)]), _MAX_COMPARED)
+    near = get_close_matches(name, dict.fromkeys((*names, *nearby)), n=3)
+    guess = f"Did you mean {' or '.join(map(short_repr, near))}? " if near else ""
+    listed = ", ".join(map(short_repr, names[:_MAX_LISTED])) or "none"
+    more = f" and {f'{len(names) - _MAX_LISTED:,} ' if is_all else ''}more" if len(names) > _MAX_LISTED else ""
     return NoSuchContext(
-        f"No context {short_repr(name)} in {where}. {meant}Contexts there: {listed}{more}.", context=name
+        f"No context {short_repr(name)} in {where}. {guess}Contexts there: {listed}{more}.", context=name
     )

@@ -1,6 +1,6 @@
-"""Whose records a fork reads: its own, and below a key those of its origin, and so on up the line.
+"""The lineage of a fork: it reads its own records and, below a key, those of its origin, and so on.
 
-The rules are the same for every backend that lets forks share immutable records; only where the line is kept differs.
+The rules are the same for every backend whose forks share immutable records. Only the place of the lineage differs.
 """
 
 from abc import ABC, abstractmethod
@@ -9,42 +9,44 @@ from collections.abc import Iterable, Mapping
 from quire.errors import InvalidOperation
 from quire.storage.base import BODY, IMMUTABLE, MAX_KEY, MESSAGE, Family
 
-Line = tuple[tuple[int, Mapping[Family, int]], ...]
-"""The contexts one reads from, nearest first, each with the keys below which it does."""
+Lineage = tuple[tuple[int, Mapping[Family, int]], ...]
+"""The contexts that a context reads from, nearest first, each with the keys below which it does."""
 Span = tuple[int, int, int]
-"""(context number, first key, last key): a stretch of one context's own records."""
+"""(context number, first key, last key): a range of one context's own records."""
 
 
-def line_of(rows: Iterable[tuple[int, int, int]]) -> Line:
-    """The line that rows (origin, end of bodies, end of messages) make, nearest first: nobody reads more than those
-    between it and the origin do."""
-    line: list[tuple[int, Mapping[Family, int]]] = []
+def make_lineage(rows: Iterable[tuple[int, int, int]]) -> Lineage:
+    """Return the lineage from rows (origin, end of bodies, end of messages), nearest first.
+
+    A context reads no more of an origin than the contexts between them do.
+    """
+    lineage: list[tuple[int, Mapping[Family, int]]] = []
     for origin, body, message in rows:
-        above = line[-1][1] if line else {BODY: MAX_KEY + 1, MESSAGE: MAX_KEY + 1}
-        line.append((origin, {BODY: min(body, above[BODY]), MESSAGE: min(message, above[MESSAGE])}))
-    return tuple(line)
+        above = lineage[-1][1] if lineage else {BODY: MAX_KEY + 1, MESSAGE: MAX_KEY + 1}
+        lineage.append((origin, {BODY: min(body, above[BODY]), MESSAGE: min(message, above[MESSAGE])}))
+    return tuple(lineage)
 
 
-class Lines(ABC):
-    """Who reads what from whom, given every context's line."""
+class ForkLineage(ABC):
+    """Finds the context that holds a record, from the lineage of every context."""
 
     @abstractmethod
-    def line(self, number: int) -> Line:
-        """The contexts this one reads from."""
+    def lineage(self, number: int) -> Lineage:
+        """Return the contexts that this one reads from."""
 
     def owner(self, number: int, family: Family, key: int) -> int:
-        """The number of the context whose records hold this one of an immutable family."""
-        for origin, below in self.line(number):
+        """Return the number of the context that holds this record of an immutable family."""
+        for origin, below in self.lineage(number):
             if key >= below[family]:
                 break
             number = origin
         return number
 
     def spans(self, number: int, family: Family, start: int, stop: int) -> list[Span]:
-        """Whose records hold the keys from `start` to `stop`, in key order."""
+        """Return the ranges of records that hold the keys from `start` to `stop`, in key order."""
         found: list[Span] = []
         if family in IMMUTABLE:
-            for origin, below in self.line(number):
+            for origin, below in self.lineage(number):
                 if stop >= below[family]:
                     found.append((number, max(start, below[family]), stop))
                     stop = below[family] - 1
@@ -53,6 +55,6 @@ class Lines(ABC):
         return [span for span in reversed(found) if span[1] <= span[2]]
 
     def check_own(self, number: int, family: Family, key: int) -> None:
-        """Raises `InvalidOperation` if a record of an immutable family would be written where nobody reads it."""
-        if self.line(number) and self.owner(number, family, key) != number:
-            raise InvalidOperation(f"{family} record {key} is the fork's origin's: such records are written once.")
+        """Raise `InvalidOperation` if a record of an immutable family belongs to the origin and cannot be written."""
+        if self.lineage(number) and self.owner(number, family, key) != number:
+            raise InvalidOperation(f"{family} record {key} belongs to the origin of the fork and is written only once.")

@@ -1,8 +1,6 @@
-"""Ordered records of one context in memory: what the memory backend holds and what a log is replayed into.
+"""The memory backend, the reference for all others, and the ordered table of records that other backends use too.
 
-Values are of any kind: bytes for the memory backend, places in a log for the others.
-
-The backend that keeps everything in this process: the reference for all others.
+The values of a table are of any type: bytes in the memory backend, positions in a log in the file backend.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -11,7 +9,6 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Generic, NamedTuple, TypeVar
 
-from quire.errors import InvalidValue, short_repr
 from quire.storage.base import (
     FAMILIES,
     MAX_KEY,
@@ -23,17 +20,18 @@ from quire.storage.base import (
     Put,
     Record,
     check_context_name,
+    check_families,
     conflict,
     fork_by_copy,
 )
 
 V = TypeVar("V")
 Slot = tuple[bytes, int]
-"""A record's place in its group: (order, key)."""
+"""The position of a record in its group: (order, key)."""
 
 
 class Row(NamedTuple, Generic[V]):
-    """A record as the table keeps it."""
+    """A record in a table, without its key."""
 
     value: V
     group: int | None
@@ -49,7 +47,7 @@ class Table(Generic[V]):
         self._groups: dict[tuple[Family, int], list[Slot]] = {}
 
     def copy(self) -> "Table[V]":
-        """The same rows in a table of its own."""
+        """Return a table with the same rows."""
         other: Table[V] = Table()
         other._rows = {family: dict(rows) for family, rows in self._rows.items()}
         other._keys = {family: list(keys) for family, keys in self._keys.items()}
@@ -57,11 +55,11 @@ class Table(Generic[V]):
         return other
 
     def get(self, family: Family, key: int) -> Row[V] | None:
-        """One row, or None."""
+        """Return one row, or None."""
         return self._rows[family].get(key)
 
     def keys(self) -> Iterator[tuple[Family, int]]:
-        """The families and keys of all rows."""
+        """Yield the family and key of every row."""
         return ((family, key) for family, rows in self._rows.items() for key in rows)
 
     def put(self, family: Family, key: int, value: V, group: int | None, order: bytes) -> None:
@@ -71,21 +69,21 @@ class Table(Generic[V]):
         if old is None:
             _insert(self._keys[family], key)
         if old is None or (old.group, old.order) != (group, order):
-            self._leave(family, key, old)
+            self._remove_from_group(family, key, old)
             if group is not None:
                 _insert(self._groups.setdefault((family, group), []), (order, key))
         rows[key] = Row(value, group, order)
 
     def delete(self, family: Family, key: int) -> None:
-        """Remove a row if it is there."""
+        """Remove a row. A missing row is ignored."""
         old = self._rows[family].pop(key, None)
         if old is not None:
-            self._leave(family, key, old)
+            self._remove_from_group(family, key, old)
             keys = self._keys[family]
             del keys[bisect_left(keys, key)]
 
     def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[tuple[int, Row[V]]]:
-        """The rows with start ≤ key ≤ stop, by key; rows that change while it runs are met as they then are."""
+        """Yield the rows with start ≤ key ≤ stop, by key. A row that changes meanwhile is read when it is reached."""
         keys, rows = self._keys[family], self._rows[family]
         position = bisect_right(keys, stop) - 1 if reverse else bisect_left(keys, start)
         while 0 <= position < len(keys) and start <= keys[position] <= stop:
@@ -94,7 +92,7 @@ class Table(Generic[V]):
             position = bisect_left(keys, key) - 1 if reverse else bisect_right(keys, key)
 
     def members(self, family: Family, group: int, after: Slot | None, *, reverse: bool) -> Iterator[tuple[int, Row[V]]]:
-        """The rows of a group in order, those after the given place."""
+        """Yield the rows of a group in order; with `after`, only those after that position."""
         rows = self._rows[family]
         while slots := self._groups.get((family, group)):
             if after is None:
@@ -106,7 +104,7 @@ class Table(Generic[V]):
             after = slots[position]
             yield after[1], rows[after[1]]
 
-    def _leave(self, family: Family, key: int, old: Row[V] | None) -> None:
+    def _remove_from_group(self, family: Family, key: int, old: Row[V] | None) -> None:
         if old is not None and old.group is not None:
             slots = self._groups[family, old.group]
             del slots[bisect_left(slots, (old.order, key))]
@@ -118,7 +116,7 @@ Item = TypeVar("Item", int, Slot)
 
 
 def _insert(items: list[Item], item: Item) -> None:
-    """Keep the list sorted; appending, the common case, is free."""
+    """Insert an item into a sorted list. Appending, the common case, needs no search."""
     if not items or items[-1] < item:
         items.append(item)
     else:
@@ -126,7 +124,7 @@ def _insert(items: list[Item], item: Item) -> None:
 
 
 class MemoryStorage:
-    """Records in dictionaries. Several contexts and threads can share one; nothing outlives the process."""
+    """Records in dictionaries. Threads can share one object. Everything is lost when the process ends."""
 
     def __init__(self) -> None:
         self._heads: dict[str, Head] = {}
@@ -142,21 +140,21 @@ class MemoryStorage:
         with self._lock:
             table = self._tables.get(context)
             row = table.get(family, key) if table else None
-        return _record(key, row) if row else None
+        return row_record(key, row) if row else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
         table = self._tables.get(context)
         if table:
-            yield from self._locked(table.scan(family, start, stop, reverse=reverse))
+            yield from self._stream(table.scan(family, start, stop, reverse=reverse))
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
         table = self._tables.get(context)
         if table:
-            yield from self._locked(table.members(family, group, after, reverse=reverse))
+            yield from self._stream(table.members(family, group, after, reverse=reverse))
 
     def commit(self, context: str, commit: Commit) -> None:
         check_context_name(context)
@@ -164,9 +162,7 @@ class MemoryStorage:
             head = self._heads.get(context)
             if not commit.follows(head):
                 raise conflict(context, head, commit.expect)
-            for write in commit.writes:
-                if write.family not in FAMILIES:
-                    raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
+            check_families(commit.writes)
             table = self._tables.setdefault(context, Table())
             for write in commit.writes:
                 _apply(table, write)
@@ -189,26 +185,26 @@ class MemoryStorage:
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["MemoryStorage"]:
-        """The context as it is now, whatever is committed meanwhile."""
+        """Return a copy of the context as it is now."""
         check_context_name(context)
-        still = MemoryStorage()
+        copy = MemoryStorage()
         with self._lock:
             head = self._heads.get(context)
             if head is not None:
-                still._heads[context] = head
-                still._tables[context] = self._tables[context].copy()
-        yield still
+                copy._heads[context] = head
+                copy._tables[context] = self._tables[context].copy()
+        yield copy
 
     def close(self) -> None:
-        """Nothing to release: the records stay for the next handle on this object."""
+        """Do nothing: the records stay available through this object."""
 
-    def _locked(self, rows: Iterator[tuple[int, Row[bytes]]]) -> Iterator[Record]:
+    def _stream(self, rows: Iterator[tuple[int, Row[bytes]]]) -> Iterator[Record]:
         while True:
             with self._lock:
                 found = next(rows, None)
             if found is None:
                 return
-            yield _record(*found)
+            yield row_record(*found)
 
 
 def _apply(table: Table[bytes], write: Put | Patch | Delete) -> None:
@@ -223,5 +219,6 @@ def _apply(table: Table[bytes], write: Put | Patch | Delete) -> None:
             table.delete(write.family, write.key)
 
 
-def _record(key: int, row: Row[bytes]) -> Record:
+def row_record(key: int, row: Row[bytes]) -> Record:
+    """Return the record in a row."""
     return Record(key, row.value, row.group, row.order)

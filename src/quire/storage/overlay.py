@@ -1,27 +1,19 @@
-"""A small context that was read along with its head: one look instead of many, for what stands behind a network.
+"""A storage that holds back commits: several operations reach the storage below as one commit, or never.
 
-A storage that keeps its commits to itself: several operations that reach the storage below as one, or never.
-
-Reads see the overlay's records over those below. `pour()` hands everything over in one commit; an overlay that is
-dropped leaves no trace, even when its process dies.
+Reads see the overlay's records on top of those below. `flush()` writes everything below in one commit. An overlay that
+is discarded leaves no trace, even if its process dies.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
 from itertools import groupby
 from threading import RLock
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any
 
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import InvalidOperation
 from quire.storage.base import (
-    ANCHOR,
     FAMILIES,
     MAX_KEY,
-    NOTE,
-    PAGE,
-    PIN,
-    SEGMENT,
-    TALLY,
     Commit,
     Delete,
     Family,
@@ -31,76 +23,19 @@ from quire.storage.base import (
     Record,
     Storage,
     Write,
+    check_families,
     conflict,
 )
-from quire.storage.memory import Row, Table
-
-SMALL: Final[tuple[Family, ...]] = (SEGMENT, PAGE, TALLY, PIN, NOTE, ANCHOR)
-"""The families of small records that opening and drawing a context look at."""
-
-
-class Reads(Protocol):
-    """The part of a storage that reads records."""
-
-    def get(self, context: str, family: Family, key: int) -> Record | None: ...
-    def scan(
-        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
-    ) -> Iterator[Record]: ...
-    def members(
-        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
-    ) -> Iterator[Record]: ...
-
-
-class Opened(NamedTuple):
-    """Where a context stands, and what to read it from until it moves."""
-
-    head: Head | None
-    reads: Reads
-
-
-class Nearby:
-    """Reads one context as it was at one moment: small records from memory, the others from its storage."""
-
-    def __init__(self, storage: Storage, records: Iterable[tuple[Family, Record]]) -> None:
-        self._storage = storage
-        self._table: Table[bytes] = Table()
-        for family, record in records:
-            self._table.put(family, record.key, record.value, record.group, record.order)
-
-    def get(self, context: str, family: Family, key: int) -> Record | None:
-        if family not in SMALL:
-            return self._storage.get(context, family, key)
-        row = self._table.get(family, key)
-        return None if row is None else _record((key, row))
-
-    def scan(
-        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
-    ) -> Iterator[Record]:
-        if family not in SMALL:
-            return self._storage.scan(context, family, start, stop, reverse=reverse)
-        return map(_record, self._table.scan(family, start, stop, reverse=reverse))
-
-    def members(
-        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
-    ) -> Iterator[Record]:
-        if family not in SMALL:
-            return self._storage.members(context, family, group, after=after, reverse=reverse)
-        return map(_record, self._table.members(family, group, after, reverse=reverse))
-
-
-def _record(item: tuple[int, Row[bytes]]) -> Record:
-    key, row = item
-    return Record(key, row.value, row.group, row.order)
-
+from quire.storage.memory import Row, Table, row_record
 
 Rows = Iterator[tuple[int, Row[bytes]]]
-Mine = Callable[[Record | None], Rows]
-"""The overlay's own rows after that record, or all of them."""
-Place = Callable[[Record], Any]
+RowsAfter = Callable[[Record | None], Rows]
+"""Returns the overlay's own rows after a record, or all of them."""
+SortKey = Callable[[Record], Any]
 
 
 class OverlayStorage:
-    """One context of another storage, with commits of its own on top."""
+    """One context of another storage, with its own commits on top."""
 
     def __init__(self, below: Storage, context: str) -> None:
         self.below = below
@@ -113,7 +48,7 @@ class OverlayStorage:
 
     @property
     def start(self) -> Head | None:
-        """Where the context below stood when this overlay began."""
+        """The head of the context below when this overlay was created."""
         return self._start
 
     def head(self, context: str) -> Head | None:
@@ -124,7 +59,7 @@ class OverlayStorage:
             with self._lock:
                 row = self._table.get(family, key)
                 if row is not None:
-                    return _record_overlay(key, row)
+                    return row_record(key, row)
                 if (family, key) in self._deleted:
                     return None
         return self.below.get(context, family, key)
@@ -132,27 +67,27 @@ class OverlayStorage:
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        theirs = self.below.scan(context, family, start, stop, reverse=reverse)
+        lower = self.below.scan(context, family, start, stop, reverse=reverse)
         if context != self.context:
-            return theirs
+            return lower
 
-        def mine(last: Record | None) -> Rows:
+        def own_rows(last: Record | None) -> Rows:
             first = last.key + 1 if last and not reverse else start
             return self._table.scan(family, first, last.key - 1 if last and reverse else stop, reverse=reverse)
 
-        return self._merged(family, theirs, mine, _key, reverse)
+        return self._merged(family, lower, own_rows, _key, reverse)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
-        theirs = self.below.members(context, family, group, after=after, reverse=reverse)
+        lower = self.below.members(context, family, group, after=after, reverse=reverse)
         if context != self.context:
-            return theirs
+            return lower
 
-        def mine(last: Record | None) -> Rows:
+        def own_rows(last: Record | None) -> Rows:
             return self._table.members(family, group, _slot(last)[1:] if last else after, reverse=reverse)
 
-        return self._merged(family, theirs, mine, _slot, reverse)
+        return self._merged(family, lower, own_rows, _slot, reverse)
 
     def commit(self, context: str, commit: Commit) -> None:
         if context != self.context:
@@ -162,9 +97,8 @@ class OverlayStorage:
             if not commit.follows(self._head):
                 raise conflict(context, self._head, commit.expect)
             patched: dict[tuple[Family, int], Record | None] = {}
-            for write in commit.writes:  # whatever can fail comes before the first change
-                if write.family not in FAMILIES:
-                    raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
+            check_families(commit.writes)  # everything that can fail comes before the first change
+            for write in commit.writes:
                 if isinstance(write, Patch):
                     patched[write.family, write.key] = self.get(context, write.family, write.key)
             for write in commit.writes:
@@ -172,14 +106,14 @@ class OverlayStorage:
             self._head = Head(commit.version, commit.head)
 
     def is_outdated(self) -> bool:
-        """Whether someone else wrote below since this overlay began."""
+        """Return whether another writer committed below since this overlay was created."""
         below = self.below
         if isinstance(below, OverlayStorage) and below.is_outdated():
             return True
         return below.head(self.context) != self._start
 
-    def poured(self) -> Commit | None:
-        """Everything as one commit for the storage below, or None if nothing was done."""
+    def as_commit(self) -> Commit | None:
+        """Return all changes as one commit for the storage below, or None if nothing changed."""
         with self._lock:
             if self._head is None or self._head == self._start:
                 return None
@@ -190,17 +124,17 @@ class OverlayStorage:
             expect, seen = (self._start.version, self._start.value) if self._start else (0, b"")
             return Commit(expect, self._head.version, self._head.value, writes, seen)
 
-    def pour(self) -> None:
-        """Commit everything below at once. Raises `Conflict` if someone else wrote there since; then nothing is."""
+    def flush(self) -> None:
+        """Commit all changes below. Raises `Conflict`, and changes nothing, if another writer committed there."""
         with self._lock:
-            commit = self.poured()
+            commit = self.as_commit()
             if commit is not None:
                 self.below.commit(self.context, commit)
                 self._start, self._table, self._deleted = self._head, Table(), set()
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         if context == self.context:
-            raise InvalidOperation(f"Context {context!r} has work that is not committed yet: finish it, then fork.")
+            raise self._uncommitted("fork")
         self.below.fork(context, target, commit, below)
 
     def contexts(self, after: str = "") -> Iterator[str]:
@@ -211,11 +145,14 @@ class OverlayStorage:
 
     def drop(self, context: str) -> None:
         if context == self.context:
-            raise InvalidOperation(f"Context {context!r} has work that is not committed yet: finish it, then drop it.")
+            raise self._uncommitted("drop")
         self.below.drop(context)
 
     def close(self) -> None:
-        """Nothing of its own to release; what lies below stays open."""
+        """Do nothing: the storage below stays open."""
+
+    def _uncommitted(self, operation: str) -> InvalidOperation:
+        return InvalidOperation(f"Context {self.context!r} has uncommitted changes; {operation} it after the commit.")
 
     def _apply(self, write: Write, patched: Mapping[tuple[Family, int], Record | None]) -> None:
         family, key = write.family, write.key
@@ -234,35 +171,31 @@ class OverlayStorage:
                     self._table.put(family, key, write.value, old.group, old.order)
 
     def _merged(
-        self, family: Family, theirs: Iterator[Record], mine: Mine, place: Place, reverse: bool
+        self, family: Family, lower: Iterator[Record], own_rows: RowsAfter, sort_key: SortKey, reverse: bool
     ) -> Iterator[Record]:
-        """The records below and mine in one order, as they are when their turn comes."""
+        """Yield the records below and the overlay's in one order, each as it is when it is reached."""
         last = None
-        for record in theirs:
-            for own in self._records(mine(last)):
-                if place(own) <= place(record) if reverse else place(own) >= place(record):
+        for record in lower:
+            for own in self._stream(own_rows(last)):
+                if sort_key(own) <= sort_key(record) if reverse else sort_key(own) >= sort_key(record):
                     break
                 yield own
             with self._lock:
                 row = self._table.get(family, record.key)
-                is_gone = (family, record.key) in self._deleted
-            own = record if row is None else _record_overlay(record.key, row)
-            if not is_gone and place(own) == place(record):
+                is_deleted = (family, record.key) in self._deleted
+            own = record if row is None else row_record(record.key, row)
+            if not is_deleted and sort_key(own) == sort_key(record):
                 yield own
             last = record
-        yield from self._records(mine(last))
+        yield from self._stream(own_rows(last))
 
-    def _records(self, rows: Rows) -> Iterator[Record]:
+    def _stream(self, rows: Rows) -> Iterator[Record]:
         while True:
             with self._lock:
                 found = next(rows, None)
             if found is None:
                 return
-            yield _record_overlay(*found)
-
-
-def _record_overlay(key: int, row: Row[bytes]) -> Record:
-    return Record(key, row.value, row.group, row.order)
+            yield row_record(*found)
 
 
 def _key(record: Record) -> tuple[int]:

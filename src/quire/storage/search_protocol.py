@@ -1,53 +1,53 @@
-"""What a backend may offer for search: an index of terms beside the records, derived from them.
+"""The protocol of a search index that a backend keeps beside its records.
 
-A storage with a method `search(context) -> SearchIndex` keeps the index itself, as SQLite does; for any other, quire
-keeps one in memory. The terms are given, so a backend cuts no text, and how a page counts is asked of `Score`, so
-every backend gives the same order.
+The index is derived from the records. A storage that has none (`SupportsSearch`) is searched with an index in memory.
+quire passes terms, so a backend does not tokenize text. quire also passes the score function, so every backend returns
+the same order.
 """
 
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from quire.errors import StorageFailure, short_repr
-from quire.storage.base import MAX_KEY
+from quire.storage.base import MAX_KEY, Symptom
 
 FIELDS: Final = ("body", "name", "description", "parts")
-"""The fields of a document, in the order of what `Locate` gives."""
+"""The fields of a document, in the order of `ScoredDocument.phrase_locations`."""
 
 
 class IndexLost(StorageFailure):
-    """An index was missing or damaged. It was emptied and can be filled again: nothing in it is the only copy."""
+    """The index was missing or damaged. It was emptied and can be filled again from the records."""
 
 
-class IndexSealed(StorageFailure):
-    """An index cannot be written here, or not even read: the file or the role is one for reading only."""
+class IndexReadOnly(StorageFailure):
+    """The index cannot be written, or not even read, with this file or role."""
 
 
-class Misshapen(Exception):
-    """What is kept beside an index has a form that nothing of quire's has. It never leaves a backend."""
+class MalformedIndex(Exception):
+    """A row of an index has a form that quire never writes. Backends catch it themselves."""
 
 
 Span = tuple[int, int]
-"""Keys from the first to the last of a stretch."""
-Found = tuple[float, int]
-"""A score and the key it belongs to."""
+"""A range of keys: the first and the last."""
+ScoredKey = tuple[float, int]
+"""A score and the key of its document."""
 
 
 class Phrase(Struct, frozen=True, gc=False):
-    """Terms in a row in one field. With `prefix` the last one may go on."""
+    """Consecutive terms in one field. With `prefix`, the last one is the beginning of a term."""
 
     terms: tuple[str, ...]
     prefix: bool = False
 
 
-class Wanted(Struct, frozen=True):
-    """What documents are asked for: those with every phrase of `every` and, if there are any, one of `some`.
+class IndexQuery(Struct, frozen=True):
+    """Selects the documents that contain every phrase of `every` and, if `some` is not empty, at least one of `some`.
 
-    Phrases of `also` may stand in them and are located too. The phrases are numbered as in `phrases`.
+    Phrases of `also` do not select documents, but they are located too.
     """
 
     every: tuple[Phrase, ...]
@@ -56,27 +56,27 @@ class Wanted(Struct, frozen=True):
 
     @property
     def phrases(self) -> tuple[Phrase, ...]:
-        """All of them in the order of their numbers; with `also`, those of `some` stand there twice."""
+        """All phrases in the order of their numbers. With `also`, the phrases of `some` occur twice."""
         return (*self.every, *self.some, *self.some, *self.also) if self.also else (*self.every, *self.some)
 
 
-class Place(Protocol):
-    """The document at hand while it is scored. The low bits of `rowid` are its key."""
+class ScoredDocument(Protocol):
+    """The document that a score function is called with."""
 
     @property
     def rowid(self) -> int:
         """Its number; `rowid & MAX_KEY` is its key."""
 
     def phrase_locations(self, phrase: int, /) -> Sequence[Sized]:
-        """Where a phrase, by its number, stands: the places in each of the fields."""
+        """Return the locations of a phrase, by its number, in each field."""
 
 
-Score = Callable[[Place], float]
-"""What the document at hand is worth."""
+Score = Callable[[ScoredDocument], float]
+"""Returns the score of a document."""
 
 
 class Document(Struct, frozen=True):
-    """The terms of one page, field by field."""
+    """The terms of one page by field."""
 
     key: int
     body: Sequence[str] = ()
@@ -89,8 +89,8 @@ class Document(Struct, frozen=True):
         return self.body, self.name, self.description, self.parts
 
 
-class Standing(Struct, frozen=True):
-    """Which state of which context an index reflects. `reached` is the last key that was taken in while it is built."""
+class IndexState(Struct, frozen=True):
+    """The version and identity of the context that an index reflects. `reached` is the last key of a partial build."""
 
     version: int
     identity: bytes
@@ -98,75 +98,108 @@ class Standing(Struct, frozen=True):
 
 
 class Amount(NamedTuple):
-    """How many documents there are, and how many terms their bodies have in all."""
+    """A number of documents, and the number of terms in their bodies."""
 
     documents: int
     terms: int
 
 
 Blocks = Mapping[int, Sequence[int]]
-"""By `key >> 9`, for 512 keys in a row, the number of terms in the body plus one; 0: no document."""
+"""For 512 consecutive keys each, by `key >> 9`: the number of terms in the body plus one; 0 means no document."""
 
 
 class Index(Protocol):
-    """What can be asked of an index."""
+    """The questions that an index answers."""
 
     def sizes(self) -> Blocks:
-        """The number of terms in the body of every document, plus one; see `Sizes`."""
+        """Return the number of terms in the body of every document, plus one; see `Sizes`."""
 
     def amount(self, spans: Sequence[Span]) -> Amount:
-        """What stands in these stretches."""
+        """Count the documents and terms in these ranges."""
 
     def holds(self, key: int) -> bool:
-        """Whether there is a document under this key."""
+        """Return whether a document has this key."""
 
     def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
-        """How many documents hold the phrase; counting ends at `most`."""
+        """Count the documents that contain the phrase; stop at `most`."""
 
-    def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
-        """The best documents: by score, then by key. Raises `IndexLost` if it was emptied and is not filled again."""
+    def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
+        """Return the best documents by score, then by key. Raises `IndexLost` if the index is not filled."""
 
 
 class SearchIndex(Index, Protocol):
-    """An index of one context that can be written. Safe to call from several threads and processes.
+    """The index of one context. Several threads and processes may call it.
 
-    Where it cannot be written, `update` and `clear` raise `IndexSealed`; the search then keeps what is newer in memory.
-    If it turns out to hold nothing of what it says it holds, it is cleared, or `make_anew()` is called if it has that.
+    `update` and `clear` raise `IndexReadOnly` if it cannot be written; quire then indexes newer changes in memory.
     """
 
-    def standing(self) -> Standing | None:
-        """Which state it reflects, read anew; None if it is empty or was damaged."""
+    def state(self) -> IndexState | None:
+        """Read the state that the index reflects; None if it is empty or was damaged."""
 
     def update(
-        self, seen: Standing | None, then: Standing, documents: Iterable[Document], gone: Iterable[int] = ()
+        self, seen: IndexState | None, then: IndexState, documents: Iterable[Document], gone: Iterable[int] = ()
     ) -> bool:
-        """Replace documents, take others out and move on, all at once; False if it does not stand at `seen` now."""
+        """Replace and remove documents and move to a new state, atomically; False if it is not at state `seen`."""
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all documents of this context."""
 
 
 class SearchCheck(Protocol):
-    """An examination of all indexes of a storage, which may offer one as `search_check()`. Asking changes nothing.
+    """One check of all indexes of a storage. It changes nothing. Raises `IndexReadOnly` if an index may not be read."""
 
-    What may not be read or written here is `IndexSealed`.
-    """
+    def matches(self, context: str, state: IndexState, documents: Iterable[Document]) -> bool:
+        """Return whether the index of a context holds exactly these documents.
 
-    def differs(self, context: str, at: Standing, documents: Iterable[Document]) -> str:
-        """How the index of a context differs from these, which are all documents it should hold if it stands there.
-
-        "" if in nothing, if it stands elsewhere, or if it moved on meanwhile.
+        True also if the index is at another state, or if it changed meanwhile.
         """
 
-    def rest(self) -> str:
-        """What is wrong with the indexes together, after those that `differs` was asked of; "" if nothing."""
+    def find_damage(self) -> str:
+        """Check the data that all indexes share, after the calls of `matches`; return the damage found, or ""."""
 
-    def make_anew(self) -> None:
-        """Empty them all."""
+    def reset(self) -> None:
+        """Empty all indexes and create them again."""
+
+
+def search_symptom(code: str, damage: str, context: str = "", *, repaired: bool) -> Symptom:
+    """Return the symptom of an index that does not match its pages."""
+    return Symptom(
+        code=code,
+        severity="warning",
+        where="search index",
+        text=f"{damage[0].upper()}{damage[1:]}. Searches may miss pages; the pages themselves are not affected.",
+        remedy="repair=True empties it; the next search fills it again.",
+        context=context,
+        repaired=repaired,
+    )
+
+
+@runtime_checkable
+class SupportsSearch(Protocol):
+    """A storage that keeps search indexes itself."""
+
+    def search(self, context: str) -> SearchIndex:
+        """Return the index of a context."""
+
+
+@runtime_checkable
+class SupportsSearchCheck(Protocol):
+    """A storage that can compare its search indexes with their documents."""
+
+    def search_check(self) -> SearchCheck:
+        """Start a check."""
+
+
+@runtime_checkable
+class SupportsReset(Protocol):
+    """An index whose damage concerns other contexts too, so that `clear` is not enough."""
+
+    def reset(self) -> None:
+        """Empty the indexes of all contexts and create them again."""
 
 
 class Sizes:
-    """The number of terms of every document: two bytes a page, in blocks that are kept and read as a whole."""
+    """The number of terms of every document: two bytes per page, stored and read in blocks."""
 
     BLOCK: Final = 512
     MOST: Final = 0xFFFE
@@ -176,17 +209,17 @@ class Sizes:
         self._amounts: dict[int, Amount] = {}
 
     def get(self, key: int) -> int:
-        """The size of a document; -1 if there is none."""
+        """Return the size of a document; -1 if there is none."""
         block = self._blocks.get(key >> 9)
         return block[key & 511] - 1 if block else -1
 
     @property
     def blocks(self) -> Blocks:
-        """All sizes, for those who look many up."""
+        """All sizes, for a caller that needs many."""
         return self._blocks
 
     def put(self, key: int, size: int) -> int:
-        """Note a size, -1 for none; the number of its block."""
+        """Set a size, or -1 for none; return the number of its block."""
         number = key >> 9
         block = self._blocks.get(number)
         if block is None:
@@ -196,7 +229,7 @@ class Sizes:
         return number
 
     def amount(self, spans: Iterable[Span]) -> Amount:
-        """How much stands in these stretches."""
+        """Count the documents and terms in these ranges."""
         documents = total = 0
         for first, last in spans:
             for number in self._blocks:
@@ -205,23 +238,23 @@ class Sizes:
                     documents, total = documents + found.documents, total + found.terms
         return Amount(documents, total)
 
-    def keys(self) -> Iterable[int]:
-        """The keys of all documents."""
+    def items(self) -> Iterable[tuple[int, int]]:
+        """Yield the key and size of every document."""
         for number, block in list(self._blocks.items()):
-            yield from (number << 9 | place for place, size in enumerate(block) if size)
+            yield from ((number << 9 | place, size - 1) for place, size in enumerate(block) if size)
 
     def block(self, number: int) -> bytes:
-        """A block as kept."""
+        """Return a block as it is stored."""
         block = self._blocks[number]
         return (block if sys.byteorder == "little" else _swapped(block)).tobytes()
 
     def load(self, blocks: Mapping[int, bytes]) -> None:
-        """Take over what was kept, and nothing else. Raises `Misshapen` for what was never kept."""
+        """Replace all sizes by stored blocks. Raises `MalformedIndex`."""
         self._blocks, self._amounts = {}, {}
         for number, value in blocks.items():
             if not isinstance(value, bytes) or len(value) != 2 * self.BLOCK:
                 found = f"have {len(value):,} bytes" if isinstance(value, bytes) else f"are {short_repr(value)}"
-                raise Misshapen(f"the sizes of block {number} {found}, not {2 * self.BLOCK:,} bytes")
+                raise MalformedIndex(f"the sizes of block {number} {found}, not {2 * self.BLOCK:,} bytes")
             block = array("H", value)
             self._blocks[number] = block if sys.byteorder == "little" else _swapped(block)
 

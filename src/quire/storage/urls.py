@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 
 from quire.errors import Hint, InvalidValue, StorageFailure, short_repr
-from quire.storage.base import Durability, Storage, check_durability, check_path, check_storage, veiled
+from quire.storage.base import Durability, Storage, check_durability, check_storage
 from quire.storage.file.storage import FileStorage
 from quire.storage.memory import MemoryStorage
+from quire.storage.paths import check_path, mask_secrets
 from quire.storage.sqlite.storage import SQLiteStorage
 
 _OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
@@ -63,7 +64,7 @@ def masked(where: object) -> str:
             return parse(text).name
     except InvalidValue:
         pass
-    return veiled(text)
+    return mask_secrets(text)
 
 
 def _scheme(where: object) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from quire.core.integrity import DECODERS
 from quire.core.records import (
     CHECKPOINTS,
     NOTE_CODE,
@@ -23,7 +24,6 @@ from quire.core.state import State
 from quire.errors import QuireError
 from quire.model.pages import Lifecycle, Mark, Visibility
 from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, PIN, TALLY, VECTOR, Family, Record, Storage
-from quire.storage.integrity import DECODERS
 from quire.system.rules import check_root_can_hide
 
 _DERIVED: tuple[Family, ...] = (TALLY, VECTOR)

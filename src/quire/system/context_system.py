@@ -11,6 +11,7 @@ from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.engine import Engine
 from quire.core.reader import slot_of
 from quire.core.records import PageRecord, segment_number
@@ -20,10 +21,10 @@ from quire.model.clock import Clock, system_clock
 from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, format_index
 from quire.model.text import one_line
 from quire.model.tokens import TokenCounter, VocabularyCounter
-from quire.storage.base import Storage, check_context_name, check_path, check_storage
+from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
-from quire.storage.migrate import Progress, Report, copy_contexts
 from quire.storage.overlay import OverlayStorage
+from quire.storage.paths import check_path
 from quire.system import lifecycle, segments, tree
 from quire.system.check import Problem, check
 from quire.system.journal import Entry, export, history
@@ -493,7 +494,7 @@ class ContextSystem:
         """The storage in use."""
         return self._engine.state.storage
 
-    def set_storage(self, target: Storage, *, migrate: bool = False, progress: Report | None = None) -> None:
+    def set_storage(self, target: Storage, *, migrate: bool = False, progress: ProgressCallback | None = None) -> None:
         """Continue with this context in another storage. With `migrate`, copy it there first.
 
         Without, the target must already hold this version of the context.
@@ -508,7 +509,7 @@ class ContextSystem:
                 self.migrate(target, progress=progress)
             self._engine.switch_storage(target)
 
-    def migrate(self, target: Storage, *, progress: Report | None = None) -> Progress:
+    def migrate(self, target: Storage, *, progress: ProgressCallback | None = None) -> Progress:
         """Copy this context to another storage and verify the copy. Call it again to resume an interrupted copy."""
         with self._engine.lock:
             state = self._engine.current()
@@ -580,9 +581,8 @@ class ContextSystem:
         """
         with self._engine.lock:
             state = self._engine.current()
-            clear: Any = getattr(state.storage, "scrub", None)
-            if clear is not None:
-                clear([state.context])
+            if isinstance(state.storage, SupportsScrub):
+                state.storage.scrub([state.context])
 
 
 def _require_folder(state: State, index: PageIndex) -> PageRecord:

@@ -7,7 +7,6 @@ Carrying out a purge: in the forks of a context, in the context itself, in searc
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +35,21 @@ from quire.core.state import State
 from quire.errors import Busy, InvalidOperation, InvalidValue, StorageFailure
 from quire.model.pages import Form, Mark, PageIndex
 from quire.search.indexing import PURGE, index_of
-from quire.storage.base import ANCHOR, BODY, CALL, JOURNAL, MESSAGE, PAGE, VECTOR, Delete, Family, Put, Record, Storage
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    JOURNAL,
+    MESSAGE,
+    PAGE,
+    VECTOR,
+    Delete,
+    Family,
+    Put,
+    Record,
+    Storage,
+    SupportsScrub,
+)
 from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
 from quire.system.rules import check_not_waiting
@@ -383,10 +396,9 @@ def _relatives(state: State) -> Iterator[str]:
 
 def scrub(storage: Storage, contexts: Sequence[str]) -> str:
     """Clear the storage of what was deleted; what kept it from that, or nothing."""
-    clear: Any = getattr(storage, "scrub", None)
-    if clear is not None:
-        try:
-            return clear(contexts) or ""
-        except (Busy, StorageFailure) as error:
-            return str(error)
-    return ""
+    if not isinstance(storage, SupportsScrub):
+        return ""
+    try:
+        return storage.scrub(contexts) or ""
+    except (Busy, StorageFailure) as error:
+        return str(error)

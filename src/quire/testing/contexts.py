@@ -7,10 +7,10 @@ The contract of copying: a context goes to another store and back unchanged.
 
 from itertools import islice
 
+from quire.core.context_copy import Progress, copy_contexts
 from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchContext
 from quire.storage.base import BODY, FAMILIES, JOURNAL, PAGE, Commit, Head, Put, Record, Storage
 from quire.storage.memory import MemoryStorage
-from quire.storage.migrate import Progress, copy_contexts
 from quire.testing.case import HEAD, StorageCase, contents, grouped, keys_of, pages, refused, write
 
 
@@ -235,7 +235,7 @@ class CopyRules(StorageCase):
     def test_a_context_is_copied_from_memory(self) -> None:
         source, target = MemoryStorage(), self.open()
         _fill(source)
-        copy_contexts(source, target, sound=False)
+        copy_contexts(source, target, check=False)
         assert _everything(target) == _everything(source)
         write(target, "c", *pages([9_999], group=1))
         assert grouped(target, "c", [1])[1][-1] == 9_999
@@ -244,8 +244,8 @@ class CopyRules(StorageCase):
         source, between, target = self.open(), MemoryStorage(), self.open("another")
         _fill(source)
         before = _everything(source)
-        copy_contexts(source, between, sound=False)
-        copy_contexts(between, target, sound=False)
+        copy_contexts(source, between, check=False)
+        copy_contexts(between, target, check=False)
         assert _everything(between) == before
         assert _everything(target) == before
         assert _everything(source) == before
@@ -254,7 +254,7 @@ class CopyRules(StorageCase):
         source, target = self.open(), MemoryStorage()
         _fill(source)
         told: list[Progress] = []
-        total = copy_contexts(source, target, "c", progress=told.append, sound=False)
+        total = copy_contexts(source, target, "c", progress=told.append, check=False)
         records = [record for found in contents(source, "c")[1].values() for record in found]
         assert (total.records, total.bytes) == (len(records), sum(len(record.value) for record in records))
         assert {progress.context for progress in told} == {"c"}
@@ -267,8 +267,8 @@ class CopyRules(StorageCase):
     def test_a_copy_that_is_made_already_is_left_alone(self) -> None:
         source, target = MemoryStorage(), self.open()
         _fill(source)
-        copy_contexts(source, target, sound=False)
-        copy_contexts(source, target, sound=False)
+        copy_contexts(source, target, check=False)
+        copy_contexts(source, target, check=False)
         assert _everything(target) == _everything(source)
 
     def test_another_context_is_not_overwritten_by_a_copy(self) -> None:
@@ -277,15 +277,15 @@ class CopyRules(StorageCase):
         write(target, "c", *pages([1]))
         before = contents(target, "c")
         with refused(InvalidOperation):
-            copy_contexts(source, target, "c", sound=False)
+            copy_contexts(source, target, "c", check=False)
         assert contents(target, "c") == before
         with refused(NoSuchContext):
-            copy_contexts(source, target, "never there", sound=False)
+            copy_contexts(source, target, "never there", check=False)
 
     def test_a_context_without_records_is_copied(self) -> None:
         source, target = MemoryStorage(), self.open()
         source.commit("c", Commit(0, 4, b"only a head", ()))
-        copy_contexts(source, target, sound=False)
+        copy_contexts(source, target, check=False)
         assert _everything(target) == _everything(source)
 
 

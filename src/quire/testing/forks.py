@@ -9,6 +9,7 @@ from itertools import permutations
 from random import Random
 from typing import Any, cast
 
+from quire.core.context_copy import copy_contexts
 from quire.errors import Conflict, InvalidValue, StorageFailure
 from quire.storage.base import (
     BODY,
@@ -32,7 +33,6 @@ from quire.storage.base import (
     Write,
 )
 from quire.storage.memory import MemoryStorage
-from quire.storage.migrate import copy_contexts
 from quire.testing.case import HEAD, StorageCase, contents, grouped, keys_of, pages, refused, write
 
 GROUPS = [0, 1, 2, MAX_GROUP]
@@ -219,7 +219,7 @@ class ForkRules(StorageCase):
         ]
         storage.fork("c", "f", Commit(3, 10, b"on top", writes, seen=HEAD), {PAGE: 5})
         model = MemoryStorage()
-        copy_contexts(storage, model, "c", sound=False)
+        copy_contexts(storage, model, "c", check=False)
         model.fork("c", "f", Commit(3, 10, b"on top", writes, seen=HEAD), {PAGE: 5})
         assert storage.head("f") == Head(10, b"on top")
         assert state_of(storage, "f") == state_of(model, "f")
@@ -432,8 +432,8 @@ class ForkRules(StorageCase):
         fork(storage, "c", "f", *new_records(MANY), *deletes(4), below={PAGE: 100})
         write(storage, "c", *new_records(MANY), *deletes(5))
         storage.drop("c")
-        copy_contexts(storage, memory, "f", sound=False)
-        copy_contexts(memory, another, "f", sound=False)
+        copy_contexts(storage, memory, "f", check=False)
+        copy_contexts(memory, another, "f", check=False)
         assert state_of(memory, "f") == state_of(storage, "f")
         assert state_of(another, "f") == state_of(storage, "f")
 

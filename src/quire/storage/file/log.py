@@ -1,9 +1,7 @@
-"""A commit log: one checksummed frame a commit, appended and never changed.
+"""The log of one context: one checksummed frame per commit, appended and never changed.
 
-An unreadable stretch at the end is a tail that a crash tore: it was never acknowledged. An unreadable stretch with
-readable frames after it is damage.
-
-One context's log in a folder, and the readable files that follow it: opening, appending, catching up, rewriting.
+Unreadable bytes at the end are a tail that a crash tore; that commit was never acknowledged. Unreadable bytes before a
+readable frame are damage.
 """
 
 import json
@@ -17,11 +15,12 @@ from zlib import crc32
 
 import msgspec
 
-from quire.core.records import decode_head
-from quire.errors import Conflict, Corrupt, QuireError, StorageFailure
-from quire.storage.base import FAMILIES, Commit, Delete, Family, Head, Patch, Put, Record, Write, file_name, plain_name
+from quire.errors import Conflict, Corrupt, Hint, QuireError, StorageFailure
+from quire.storage.base import FAMILIES, Commit, Delete, Family, Head, Patch, Put, Record, Write
+from quire.storage.file import current_describer
 from quire.storage.file.mirror import Mirror
 from quire.storage.memory import Row, Table
+from quire.storage.paths import decode_file_name, file_name
 
 _MAGIC = b"\xffQL1"
 _LAYOUT = Layout(">4sIII")  # magic, size of the description, size of the values, checksum of both
@@ -30,7 +29,7 @@ _NUMBERS = {family: number for number, family in enumerate(FAMILIES)}
 
 
 class Entry(NamedTuple):
-    """One write of a frame; `offset` and `size` say where in the log its value is."""
+    """One write of a frame; `offset` and `size` are the position of its value in the log."""
 
     kind: int
     family: Family
@@ -50,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One commit as the log has it, from `start` to `end`."""
+    """One commit in the log, from `start` to `end`."""
 
     start: int
     end: int
@@ -60,7 +59,7 @@ class Frame(NamedTuple):
 
 
 def encode_frame(commit: Commit) -> bytes:
-    """The commit as bytes to append."""
+    """Return the commit as bytes to append."""
     rows: list[tuple[int, int, int, int | None, bytes, int]] = []
     values: list[bytes] = []
     for write in commit.writes:
@@ -81,11 +80,11 @@ def encode_frame(commit: Commit) -> bytes:
 
 
 FRAME_HEAD = _LAYOUT.size
-"""How many bytes of a frame tell its size."""
+"""The number of bytes at the start of a frame that contain its size."""
 
 
 def holds_frame(head: bytes, size: int) -> bool:
-    """Whether a stretch of so many bytes that begins with this frame head holds the whole frame."""
+    """Return whether `size` bytes that begin with this frame head hold the whole frame."""
     if len(head) < FRAME_HEAD:
         return False
     magic, described, valued, _ = _LAYOUT.unpack(head)
@@ -93,15 +92,15 @@ def holds_frame(head: bytes, size: int) -> bool:
 
 
 def read_frames(data: bytes, base: int) -> Iterator[Frame]:
-    """The frames of a stretch of log that starts at offset `base`, up to a torn tail, if there is one.
+    """Yield the frames in a part of a log that starts at offset `base`, up to a torn tail.
 
-    Raises `Corrupt` if there are whole frames after an unreadable one.
+    Raises `Corrupt` if complete frames follow an unreadable one.
     """
     position = 0
     while position < len(data):
         frame = _read_frame(data, position, base)
         if frame is None:
-            _refuse_damage(data, position, base)
+            _check_tail(data, position, base)
             return
         yield frame
         position = frame.end - base
@@ -131,8 +130,8 @@ def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
     return Frame(base + position, base + end, version, head, entries)
 
 
-def _refuse_damage(data: bytes, position: int, base: int) -> None:
-    """Raise if a whole frame follows on an unreadable one."""
+def _check_tail(data: bytes, position: int, base: int) -> None:
+    """Raise `Corrupt` if a complete frame follows an unreadable one."""
     following = data.find(_MAGIC, position + 1)
     while following >= 0:
         if _read_frame(data, following, base) is not None:
@@ -143,22 +142,22 @@ def _refuse_damage(data: bytes, position: int, base: int) -> None:
 _TITLE = b"quire log 1 "
 _STAMP_EVERY = 256
 _PART_BYTES = 1 << 20
-Place = tuple[int, int]
-"""Where a value is in the log: (offset, size)."""
+Position = tuple[int, int]
+"""The position of a value in the log: (offset, size)."""
 
 
-class FolderLog:
-    """One context's log: its records by place, its head, and the readable files that follow it."""
+class ContextLog:
+    """The log of one context: the positions of its records, its head, and the readable files that follow it."""
 
     def __init__(self, folder: Path, context: str) -> None:
-        self.table: Table[Place] = Table()
+        self.table: Table[Position] = Table()
         self.head: Head | None = None
         self._folder = folder
         self._context = context
         self._path = folder / "log"
         self._title = _TITLE + json.dumps(context).encode() + b"\n"
         self._descriptor: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._identity = identity(os.fstat(self._descriptor))
+        self._identity = file_identity(os.fstat(self._descriptor))
         self._end = 0
         self._mirror = Mirror(folder)
         self._stamped, self._files = self._read_stamp()
@@ -169,44 +168,46 @@ class FolderLog:
 
     @property
     def _file(self) -> int:
-        """The open file; one that was parked is opened again."""
+        """The open file. A parked log is opened again."""
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            if identity(os.fstat(self._descriptor)) != self._identity:
+            if file_identity(os.fstat(self._descriptor)) != self._identity:
                 self.close()
-                raise StorageFailure(f"The context in {str(self._folder)!r} was dropped: refresh() and retry.")
+                raise StorageFailure(
+                    f"The context in {str(self._folder)!r} was dropped.", Hint("refresh", purpose="and retry")
+                )
         return self._descriptor
 
     def park(self) -> None:
-        """Give the file back to the system until it is needed again."""
+        """Close the file until it is needed again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def start(self) -> None:
-        """Read the log for the first time. Raises `Corrupt` if it ends before a point it had reached in order."""
+        """Read the log for the first time. Raises `Corrupt` if it ends before the position in the stamp."""
         self.catch_up()
         if self._end < self._stamped:
             if self.head is None:
-                raise log_lost(self._folder)
+                raise missing_log(self._folder)
             raise Corrupt(f"{str(self._path)!r} is damaged after byte {self._end} of {self._stamped}.")
         torn = os.fstat(self._file).st_size > self._end
-        self._rebuild = torn or self._files != self._mirror.count()  # the readable files say more or less than the log
+        self._rebuild = torn or self._files != self._mirror.count()  # the readable files do not match the log
 
     def is_current(self) -> bool:
-        """Whether the file this log reads is still the one at its path, and has all that was read of it."""
+        """Return whether the path still has the same file, and the file still has all bytes that were read."""
         try:
-            there = os.stat(self._path)
+            found = os.stat(self._path)
         except FileNotFoundError:
             return False
-        return identity(there) == self._identity and there.st_size >= self._end
+        return file_identity(found) == self._identity and found.st_size >= self._end
 
     def catch_up(self) -> None:
-        """Take in what was appended since the last look. Raises `Corrupt`."""
+        """Read the frames that were appended since the last call. Raises `Corrupt`."""
         if self._end == 0:
             title = os.pread(self._file, len(self._title), 0)
             if title != self._title:
-                if self._title.startswith(title):  # killed while creating it
+                if self._title.startswith(title):  # the process died while it created the log
                     return
                 raise Corrupt(f"{str(self._path)!r} does not begin like a log of this context.")
             self._end = len(title)
@@ -215,13 +216,13 @@ class FolderLog:
             self._apply(frame)
 
     def append(self, commit: Commit, *, full: bool) -> None:
-        """Append a commit and, with `full`, wait until it is on disk. The file lock is held."""
+        """Append a commit; with `full`, wait until it is on disk. The caller holds the file lock."""
         created = self._end == 0
         start = len(self._title) if created else self._end
         frame = encode_frame(commit)
         data = self._title + frame if created else frame
         try:
-            os.ftruncate(self._file, start if not created else 0)  # a torn tail, if there is one
+            os.ftruncate(self._file, start if not created else 0)  # cut a torn tail
             _write(self._file, data, start - (len(self._title) if created else 0))
             if full or created:
                 os.fdatasync(self._file)
@@ -235,7 +236,7 @@ class FolderLog:
         self._apply(next(read_frames(frame, start)))
 
     def rewrite(self) -> None:
-        """Put a log in the place of this one that holds what is there now and no history. The file lock is held."""
+        """Replace the log by one with the current records and without older ones. The caller holds the file lock."""
         if self.head is None:
             return
         fresh = self._path.with_name("log.new")
@@ -243,25 +244,24 @@ class FolderLog:
         try:
             end = len(self._title)
             _write(file, self._title, 0)
-            for writes in self._everything():
+            for writes in self._all_records():
                 frame = encode_frame(Commit(0, self.head.version, self.head.value, writes))
                 _write(file, frame, end)
                 end += len(frame)
             os.fsync(file)
         finally:
             os.close(file)
-        (self._folder / "stamp.json").unlink(missing_ok=True)  # it speaks of the old log
+        (self._folder / "stamp.json").unlink(missing_ok=True)  # it describes the old log
         os.replace(fresh, self._path)
         sync_folder(self._folder)
 
-    def _everything(self) -> Iterator[list[Write]]:
-        """All records, in parts of about a megabyte."""
+    def _all_records(self) -> Iterator[list[Write]]:
+        """Yield all records in parts of about a megabyte."""
         part: list[Write] = []
         size = 0
         for family, key in sorted(self.table.keys()):
-            row = self.table.get(family, key)
-            if row is not None:
-                record = self.record(key, row)
+            record = self._lookup(family, key)
+            if record is not None:
                 part.append(Put(family, key, record.value, record.group, record.order))
                 size += len(record.value)
                 if size > _PART_BYTES:
@@ -269,34 +269,37 @@ class FolderLog:
                     part, size = [], 0
         yield part
 
-    def record(self, key: int, row: Row[Place]) -> Record:
-        """A record with its value read from the log."""
+    def record(self, key: int, row: Row[Position]) -> Record:
+        """Return a record with its value, read from the log."""
         offset, size = row.value
         value = os.pread(self._file, size, offset) if size else b""
         if len(value) < size:  # another writer took back a commit that it could not finish
-            raise Conflict(f"The context in {str(self._folder)!r} was changed by another writer: refresh() and retry.")
+            raise Conflict(
+                f"Another writer changed the context in {str(self._folder)!r}.", Hint("refresh", purpose="and retry")
+            )
         return Record(key, value, row.group, row.order)
 
     def mirror(self) -> None:
-        """Write the readable files of what changed. They are a courtesy: a failure here does not undo the commit.
+        """Write the readable files of changed records. A failure is ignored: it does not undo the commit.
 
-        The file lock is held.
+        The caller holds the file lock.
         """
-        if self.head is None or self.head.version < 0 or not (self._unmirrored or self._rebuild):
+        describe = current_describer()
+        if describe is None or self.head is None or self.head.version < 0 or not (self._unmirrored or self._rebuild):
             return
         with suppress(OSError, QuireError):
             if self._rebuild:
                 self._mirror.clear()
                 self._unmirrored = set(self.table.keys())
                 self._rebuild = False
-            self._mirror.write(decode_head(self.head.value), self._unmirrored, self._lookup)
+            self._mirror.write(describe(self.head.value, self._lookup), self._unmirrored)
             self._unmirrored.clear()
             self._since_stamp += 1
             if self._since_stamp >= _STAMP_EVERY:
                 self.stamp()
 
     def stamp(self) -> None:
-        """Note how far the readable files are, and that the log reached so far."""
+        """Write the stamp: the readable files are complete, and the log has at least this size."""
         if self.head is None or self._unmirrored or self._rebuild:
             return
         os.fdatasync(self._file)
@@ -332,7 +335,7 @@ class FolderLog:
         return self.record(key, row) if row else None
 
     def _read_stamp(self) -> tuple[int, int]:
-        """How far the log was at the last orderly moment, and how many readable files there were."""
+        """Return the size of the log and the number of readable files at the last stamp."""
         try:
             stamp = json.loads((self._folder / "stamp.json").read_bytes())
             return int(stamp["size"]), int(stamp["files"])
@@ -341,7 +344,7 @@ class FolderLog:
 
 
 def has_log(folder: Path) -> bool:
-    """Whether a folder holds the log of a context whose first commit is whole."""
+    """Return whether a folder holds the log of a context with a complete first commit."""
     try:
         with open(folder / "log", "rb") as log:
             first = log.readline(4_096)
@@ -352,26 +355,26 @@ def has_log(folder: Path) -> bool:
 
 
 def has_traces(folder: Path) -> bool:
-    """Whether there is something in a folder that is only ever written after the log was."""
+    """Return whether a folder has files that are only written after the log."""
     return any((folder / name).exists() for name in ("stamp.json", "segments.json", "pages"))
 
 
-def log_lost(folder: Path) -> Corrupt:
-    """The error for a folder that has lost its log."""
+def missing_log(folder: Path) -> Corrupt:
+    """Return the error for a folder without its log."""
     return Corrupt(
-        f"{str(folder)!r} held a context, and its log, which is the context, is gone or cut to nothing: put the log"
-        " back from a backup, or delete the context. The readable files in pages/ may tell what it was."
+        f"{str(folder)!r} held a context, but its log is missing or empty. Restore the log from a backup, or delete the"
+        " context. The readable files in pages/ may show its content."
     )
 
 
-def name_in(folder: Path) -> str | None:
-    """The name of the context that a folder is for; None if it cannot be told."""
-    name = plain_name(folder.name)
+def context_in(folder: Path) -> str | None:
+    """Return the name of the context in a folder; None if it cannot be known."""
+    name = decode_file_name(folder.name)
     if name is not None:
         return name
-    for look in (_titled, _stamped):  # a long name: the folder's own ends in a hash of it
+    for read in (_name_in_log, _name_in_stamp):  # the folder of a long name ends with a hash
         try:
-            found = look(folder)
+            found = read(folder)
         except (OSError, ValueError, TypeError, KeyError):
             continue
         if file_name(found) == folder.name:
@@ -379,12 +382,12 @@ def name_in(folder: Path) -> str | None:
     return None
 
 
-def _titled(folder: Path) -> str:
+def _name_in_log(folder: Path) -> str:
     with open(folder / "log", "rb") as log:
         return str(json.loads(log.readline(4_096).removeprefix(_TITLE)))
 
 
-def _stamped(folder: Path) -> str:
+def _name_in_stamp(folder: Path) -> str:
     return str(json.loads((folder / "stamp.json").read_bytes())["context"])
 
 
@@ -404,6 +407,7 @@ def _write(file: int, data: bytes, offset: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    """Write a folder's list of names to disk."""
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -411,5 +415,6 @@ def sync_folder(folder: Path) -> None:
         os.close(file)
 
 
-def identity(file: os.stat_result) -> tuple[int, int]:
+def file_identity(file: os.stat_result) -> tuple[int, int]:
+    """Return a value that is equal for two handles on one file."""
     return file.st_dev, file.st_ino

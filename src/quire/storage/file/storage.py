@@ -1,12 +1,13 @@
-"""The backend a person can read: a folder per context, a commit log that is the truth, readable files beside it.
+"""The file backend: a folder per context with a commit log, and readable files beside it.
 
-    DIR/<context>/log            the truth: one frame a commit
-    DIR/<context>/stamp.json     how far the readable files and the log were at the last orderly moment
+    DIR/<context>/log            the records: one frame per commit
+    DIR/<context>/stamp.json     the state of the log and of the readable files when they last matched
     DIR/<context>/segments.json  readable
     DIR/<context>/pages/…        readable: <index>.json and <index>.txt
 
-A commit is acknowledged once its frame is in the log; the readable files follow, and opening catches up on them.
-The records of a context are indexed in memory, so this backend suits thousands of pages rather than millions.
+A commit is acknowledged when its frame is in the log. The readable files are written afterwards, and opening a context
+brings them up to date. All records of a context are indexed in memory, so this backend suits thousands of pages, not
+millions.
 """
 
 import os
@@ -16,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING
 
 from quire.errors import Busy, StorageClosed, StorageFailure
 from quire.storage.base import (
@@ -26,23 +26,29 @@ from quire.storage.base import (
     Family,
     Head,
     Record,
+    Symptom,
     check_context_name,
     check_durability,
-    check_path,
     conflict,
-    file_name,
     fork_by_copy,
 )
-from quire.storage.file.log import FolderLog, Place, has_log, has_traces, identity, log_lost, name_in, sync_folder
+from quire.storage.file.log import (
+    ContextLog,
+    Position,
+    context_in,
+    file_identity,
+    has_log,
+    has_traces,
+    missing_log,
+    sync_folder,
+)
 from quire.storage.memory import Row
+from quire.storage.paths import check_path, file_name
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover - no such platform among ours
+except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    from quire.storage.base import Symptom
 
 _OPEN_FILES = 64
 
@@ -50,8 +56,8 @@ _OPEN_FILES = 64
 class FileStorage:
     """Records in a folder. Several processes and threads can share it.
 
-    `durability="normal"` survives `kill -9`; `"full"` survives power loss too. A lock held longer than `busy_seconds`
-    is `Busy`.
+    With `durability="normal"` a commit survives `kill -9`; with `"full"` it survives power loss too. `Busy` is raised
+    if another writer holds the lock longer than `busy_seconds`.
     """
 
     def __init__(
@@ -63,11 +69,11 @@ class FileStorage:
         self.durability = check_durability(durability)
         self._busy_seconds = busy_seconds
         self._lock = RLock()
-        self._logs: OrderedDict[str, FolderLog] = OrderedDict()
+        self._logs: OrderedDict[str, ContextLog] = OrderedDict()
         self._closed = False
         with _errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            for trash in self.path.glob(".dropped-*"):  # of a drop that was killed half way
+            for trash in self.path.glob(".dropped-*"):  # left by a drop that was interrupted
                 _remove(trash)
 
     def head(self, context: str) -> Head | None:
@@ -107,7 +113,7 @@ class FileStorage:
                 if not commit.follows(head):
                     raise conflict(context, head, commit.expect)
                 if log is None:
-                    log = self._keep(context, FolderLog(folder, context))
+                    log = self._cache(context, ContextLog(folder, context))
                 log.append(commit, full=self.durability == "full")
                 log.mirror()
 
@@ -124,10 +130,10 @@ class FileStorage:
         with self._lock, _errors(self.path):
             self._check_open()
             named = {
-                name: folder for folder in self._folders() if (name := name_in(folder)) is not None and name > after
+                name: folder for folder in self._folders() if (name := context_in(folder)) is not None and name > after
             }
         for name in sorted(named):
-            if has_log(named[name]) or has_traces(named[name]):  # one that lost its log is not passed over
+            if has_log(named[name]) or has_traces(named[name]):  # report a context without its log too
                 yield name
 
     def drop(self, context: str) -> None:
@@ -140,31 +146,29 @@ class FileStorage:
             if folder.exists():
                 with _file_lock(folder, self._busy_seconds):
                     trash = self.path / f".dropped-{os.urandom(8).hex()}"
-                    folder.rename(trash)  # at once for everyone; removing the files takes longer
+                    folder.rename(trash)  # atomic; removing the files takes longer
                     sync_folder(self.path)
                 _remove(trash)
 
-    def examine(self, *, repair: bool = False) -> "list[Symptom]":
-        """What in the folder belongs to no context. Nothing of it is removed: it may be somebody's."""
+    def examine(self, *, repair: bool = False) -> list[Symptom]:
+        """Return the folders that hold no context. They are never removed: another program may own them."""
         with self._lock, _errors(self.path):
             self._check_open()
             found = [self._stray(folder) for folder in sorted(self._folders())]
         return [symptom for symptom in found if symptom is not None]
 
-    def _stray(self, folder: Path) -> "Symptom | None":
-        from quire.storage.base import Symptom
-
-        if has_traces(folder) and name_in(folder) is None:
-            text, remedy = str(log_lost(folder)), "Restore it from a backup."
+    def _stray(self, folder: Path) -> Symptom | None:
+        if has_traces(folder) and context_in(folder) is None:
+            text, remedy = str(missing_log(folder)), "Restore it from a backup."
             return Symptom(code="head_lost", severity="error", where=folder.name, text=text, remedy=remedy)
         if has_traces(folder) or has_log(folder):
             return None
-        text = "It holds no context: it is something else, or the first commit of a context was torn."
+        text = "It holds no context. It belongs to another program, or the first commit of a context was interrupted."
         remedy = "Look at it, then remove it."
         return Symptom(code="no_context", severity="note", where=folder.name, text=text, remedy=remedy)
 
     def scrub(self, contexts: Sequence[str]) -> None:
-        """Write the logs of these contexts anew with nothing in them but what is there, and the readable files too."""
+        """Rewrite the logs and the readable files of these contexts with their current records only."""
         for context in contexts:
             folder = self._folder(context)
             with self._lock, _errors(self.path):
@@ -182,13 +186,13 @@ class FileStorage:
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["FileStorage"]:
-        """The context as it is now, whatever is committed meanwhile: its log up to here."""
-        still = _Still(self.path)
+        """Return a block in which the context is read up to the current end of its log."""
+        snapshot = _FileSnapshot(self.path)
         try:
-            still.head(context)
-            yield still
+            snapshot.head(context)
+            yield snapshot
         finally:
-            still.close()
+            snapshot.close()
 
     def close(self) -> None:
         with self._lock:
@@ -200,7 +204,7 @@ class FileStorage:
             self._logs.clear()
 
     def _folders(self) -> Iterator[Path]:
-        """Whatever may be a context."""
+        """Return the folders that may hold a context."""
         return (self.path / name for name in os.listdir(self.path) if not name.startswith("."))
 
     def _folder(self, context: str) -> Path:
@@ -208,14 +212,14 @@ class FileStorage:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StorageClosed(f"The storage {str(self.path)!r} is closed: open it again.")
+            raise StorageClosed(f"The storage {str(self.path)!r} is closed. Open it again.")
 
-    def _open(self, context: str) -> "FolderLog | None":
+    def _open(self, context: str) -> ContextLog | None:
         with self._lock, _errors(self.path):
             return self._log(context)
 
-    def _log(self, context: str, *, fresh: bool = False) -> "FolderLog | None":
-        """The context's log, or None if there is none; with `fresh`, with all that others appended."""
+    def _log(self, context: str, *, fresh: bool = False) -> ContextLog | None:
+        """Return the log of a context, or None; with `fresh`, with the commits of other writers."""
         self._check_open()
         log = self._logs.get(check_context_name(context))
         if log is not None and fresh and not log.is_current():
@@ -225,52 +229,54 @@ class FileStorage:
         if log is None:
             folder = self._folder(context)
             if not (folder / "log").exists():
-                if has_traces(folder) and not (folder / "log").exists():  # looked at again: it may just be made
-                    raise log_lost(folder)
+                if (
+                    has_traces(folder) and not (folder / "log").exists()
+                ):  # checked again: another process may just have created it
+                    raise missing_log(folder)
                 return None
-            log = FolderLog(folder, context)
+            log = ContextLog(folder, context)
             try:
                 log.start()
                 if log.head is None and has_traces(folder):
-                    log.catch_up()  # it may just have been made
+                    log.catch_up()  # another process may just have created it
                     if log.head is None:
-                        raise log_lost(folder)
+                        raise missing_log(folder)
             except BaseException:
                 log.close()
                 raise
-            if log.head is None:  # created, but killed before its first commit
+            if log.head is None:  # the process died before the first commit
                 log.close()
                 return None
-            self._keep(context, log)
-            with suppress(Busy), _file_lock(folder, 0):  # a writer that is at work catches up itself
+            self._cache(context, log)
+            with suppress(Busy), _file_lock(folder, 0):  # a writer that holds the lock writes the files itself
                 log.mirror()
         elif fresh:
             log.catch_up()
-        return self._keep(context, log)
+        return self._cache(context, log)
 
-    def _keep(self, context: str, log: "FolderLog") -> "FolderLog":
-        """Remember the log, and park those that were not asked for lately."""
+    def _cache(self, context: str, log: ContextLog) -> ContextLog:
+        """Cache the log, and park the least recently used ones."""
         self._logs[context] = log
         self._logs.move_to_end(context)
         for other in list(self._logs.values())[:-_OPEN_FILES]:
             other.park()
         return log
 
-    def _stream(self, log: "FolderLog", rows: Iterator[tuple[int, Row[Place]]]) -> Iterator[Record]:
+    def _stream(self, log: ContextLog, rows: Iterator[tuple[int, Row[Position]]]) -> Iterator[Record]:
         while True:
             with self._lock, _errors(self.path):
                 self._check_open()
-                found = None if log.closed else next(rows, None)  # closed: the context was dropped meanwhile
+                found = None if log.closed else next(rows, None)  # closed: the context was dropped
                 if found is None:
                     return
                 record = log.record(*found)
             yield record
 
 
-class _Still(FileStorage):
-    """A folder whose logs are read once: what is appended later is not seen."""
+class _FileSnapshot(FileStorage):
+    """A folder whose logs are read once. Later commits are not visible."""
 
-    def _log(self, context: str, *, fresh: bool = False) -> "FolderLog | None":
+    def _log(self, context: str, *, fresh: bool = False) -> ContextLog | None:
         return super()._log(context)
 
     def close(self) -> None:
@@ -282,14 +288,14 @@ class _Still(FileStorage):
 
 
 def _remove(folder: Path) -> None:
-    from shutil import rmtree  # here, because importing it costs a tenth of importing quire
+    from shutil import rmtree  # deferred: the import is slow
 
     rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _file_lock(folder: Path, seconds: float) -> Iterator[None]:
-    """The context's lock between processes; the kernel lifts it when its holder dies."""
+    """Hold the lock of a context between processes. The kernel releases it if the process dies."""
     deadline = time.monotonic() + seconds
     while True:
         file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -300,7 +306,7 @@ def _file_lock(folder: Path, seconds: float) -> Iterator[None]:
                 return
         finally:
             os.close(file)
-        folder.mkdir(exist_ok=True)  # dropped while we waited: take the new folder's lock
+        folder.mkdir(exist_ok=True)  # the context was dropped meanwhile: lock the new folder
 
 
 def _wait_for(file: int, deadline: float, folder: Path) -> None:
@@ -309,14 +315,14 @@ def _wait_for(file: int, deadline: float, folder: Path) -> None:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise Busy(f"{str(folder)!r} is locked by another writer: retry.") from None
+                raise Busy(f"{str(folder)!r} is locked by another writer. Retry.") from None
             time.sleep(0.002)
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether the open file is still the one at this path."""
+    """Return whether the open file is still the one at this path."""
     try:
-        return identity(os.stat(path)) == identity(os.fstat(file))
+        return file_identity(os.stat(path)) == file_identity(os.fstat(file))
     except FileNotFoundError:
         return False
 

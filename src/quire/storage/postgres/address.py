@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote, urlencode
 from msgspec import Struct
 
 from quire.errors import InvalidValue, short_repr
-from quire.storage.base import check_context_name, is_secret, veiled
+from quire.storage.base import check_context_name
+from quire.storage.paths import is_secret, mask_secrets
 
 SCHEMES: Final = ("postgresql", "postgres")
 ESCAPES: Final = "In passwords and options @ is written %40, / %2F, : %3A, ? %3F, # %23, & %26 and % %25."
@@ -49,7 +50,9 @@ class _Parts(NamedTuple):
 def parse(url: object, tenant: str | None = None, schema: str | None = None) -> Address:
     """Return the address that a URL names. Tenant and schema may be given separately. Raises `InvalidValue`."""
     if isinstance(url, str) and len(url) > _MAX_LENGTH:
-        raise InvalidValue(f"The PostgreSQL URL {short_repr(veiled(url))} has more than {_MAX_LENGTH:,} characters.")
+        raise InvalidValue(
+            f"The PostgreSQL URL {short_repr(mask_secrets(url))} has more than {_MAX_LENGTH:,} characters."
+        )
     parts = _split(url)
     options = dict(parts.options)
     tenant = _choose("tenant", options.pop("tenant", None), tenant) or ""

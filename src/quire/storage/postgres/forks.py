@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quire.storage.base import BODY, IMMUTABLE, MAX_KEY, MESSAGE, Family
-from quire.storage.forks import Line, Lines, line_of
+from quire.storage.forks import ForkLineage, Lineage, make_lineage
 from quire.storage.postgres.schema import (
     BOUNDS,
     CLEAR,
@@ -47,18 +47,18 @@ _GONE = "SELECT context, family, key FROM {q}.gone WHERE context = ANY(%s::bigin
 _UNERASE = "DELETE FROM {q}.gone WHERE context = ANY(%s::bigint[]) AND family = %s AND key = %s"
 
 
-class ForkSharing(Lines):
+class ForkSharing(ForkLineage):
     """The shared records of the contexts in one schema."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._sql = session.sql
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, Lineage] = {}
 
-    def line(self, number: int) -> Line:
+    def lineage(self, number: int) -> Lineage:
         line = self._lines.get(number)
         if line is None:
-            line = line_of(self._session.read(LINE, (number,)))
+            line = make_lineage(self._session.read(LINE, (number,)))
             if len(self._lines) > _MAX_LINES:
                 self._lines.clear()
             self._lines[number] = line
@@ -108,7 +108,7 @@ class ForkSharing(Lines):
 
     def sweep_unread(self, db: "Db", numbers: Sequence[int]) -> None:
         """Remove the immutable records that every context that shares them has deleted, related to these contexts."""
-        roots = [line[-1][0] if (line := self.line(number)) else number for number in numbers]
+        roots = [line[-1][0] if (line := self.lineage(number)) else number for number in numbers]
         related = db.execute(self._sql(_RELATED), (roots,)).fetchall()
         named = [number for number, is_named in related if is_named]
         families = {CODES[family]: family for family in IMMUTABLE}

@@ -16,7 +16,7 @@ from quire.storage.postgres.schema import (
     sqlstate,
 )
 from quire.storage.postgres.search import STATE, VECTOR, WIDE, batch_rows, checking_access, context_term
-from quire.storage.search_protocol import Document, Misshapen, Sizes, Standing
+from quire.storage.search_protocol import Document, IndexState, MalformedIndex, Sizes
 
 _UNNAMED: Final = """WITH RECURSIVE found (number) AS (
         (SELECT context FROM {q}.record ORDER BY context LIMIT 1)
@@ -116,12 +116,12 @@ class PostgresCheck:
         self._session = session
         self._number = number
 
-    def differs(self, context: str, at: Standing, documents: Iterable[Document]) -> str:
+    def matches(self, context: str, state: IndexState, documents: Iterable[Document]) -> bool:
         number = self._number(context)
         with checking_access():
             found = self._session.read(STATE, (number,))
-        if not found or Standing(*found[0][:3]) != at:
-            return ""
+        if not found or IndexState(*found[0][:3]) != state:
+            return True
         serial = found[0][3]
         sizes, different = Sizes(), 0
 
@@ -132,12 +132,12 @@ class PostgresCheck:
 
         for rows in batch_rows(measured()):
             different += self._count_different(number, rows)
-        return self._compare(number, serial, sizes, different)
+        return self._is_same(number, serial, dict(sizes.items()), different)
 
-    def rest(self) -> str:
+    def find_damage(self) -> str:
         return ""  # contexts share nothing but the tables
 
-    def make_anew(self) -> None:
+    def reset(self) -> None:
         with checking_access():
             create_search_tables(self._session, empty=True)
 
@@ -146,24 +146,15 @@ class PostgresCheck:
         fields, term = map(list, zip(*rows, strict=True)), context_term(number)
         return int(self._session.read(_COUNT_DIFFERENT, (*fields, number, term, WIDE, term))[0][0])
 
-    def _compare(self, number: int, serial: int, sizes: Sizes, different: int) -> str:
-        """Return a difference between the index and the documents, or ""; also "" if the index moved on."""
+    def _is_same(self, number: int, serial: int, sizes: dict[int, int], different: int) -> bool:
+        """Return whether the index holds these documents; True also if it changed meanwhile."""
         found = self._session.read(_CONTENT, (number,) * 4)
         if not found or found[0][1] != serial:
-            return ""
+            return True
         indexed, _, blocks, values = found[0]
-        expected = sum(1 for _ in sizes.keys())  # noqa: SIM118 - not a dict
-        if indexed != expected:
-            return f"it has {indexed:,} pages instead of {expected:,}"
-        if different:
-            return f"it has {different:,} pages with other terms than the pages have"
         stored = Sizes()
         try:
             stored.load(dict(zip(blocks, values, strict=True)))
-        except Misshapen as error:
-            return str(error)
-        return "" if _by_key(stored) == _by_key(sizes) else "it has bodies of another length than the pages have"
-
-
-def _by_key(sizes: Sizes) -> dict[int, int]:
-    return {key: sizes.get(key) for key in sizes.keys()}  # noqa: SIM118 - not a dict
+        except MalformedIndex:
+            return False
+        return bool(indexed == len(sizes) and not different and dict(stored.items()) == sizes)

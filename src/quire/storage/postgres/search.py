@@ -20,16 +20,16 @@ from quire.storage.search_protocol import (
     Amount,
     Blocks,
     Document,
-    Found,
     IndexLost,
-    IndexSealed,
-    Misshapen,
+    IndexQuery,
+    IndexReadOnly,
+    IndexState,
+    MalformedIndex,
     Phrase,
     Score,
+    ScoredKey,
     Sizes,
     Span,
-    Standing,
-    Wanted,
 )
 
 _MAX_COUNTS = 1_024
@@ -105,11 +105,11 @@ class PostgresIndex:
         self._number = number
         self._serial: int | None = None
 
-    def standing(self) -> Standing | None:
+    def state(self) -> IndexState | None:
         with self._recovering():
             rows = self._session.read(STATE, (self._number(),))
         self._serial = rows[0][3] if rows else 0
-        return Standing(*rows[0][:3]) if rows else None
+        return IndexState(*rows[0][:3]) if rows else None
 
     def sizes(self) -> Blocks:
         return self._current()[0].blocks
@@ -131,11 +131,11 @@ class PostgresIndex:
                 counts[query] = self._count(number, phrase, spans, most) if spans else 0
         return counts[query]
 
-    def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
+    def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
         phrases = [_PhraseFinder(phrase) for phrase in wanted.phrases]
         every, some = len(wanted.every), len(wanted.some)
 
-        def rank(rows: Iterator[Row]) -> list[Found]:
+        def rank(rows: Iterator[Row]) -> list[ScoredKey]:
             found = []
             for row in rows:
                 match = _Match(row, phrases)
@@ -148,12 +148,12 @@ class PostgresIndex:
             return []
         with self._recovering():
             found = self._session.stream(*_query(_BEST, number, _matching(wanted), spans, (number,)), rank)
-        if not found and ((state := self.standing()) is None or state.reached < MAX_KEY):
+        if not found and ((state := self.state()) is None or state.reached < MAX_KEY):
             raise IndexLost("The search index was emptied and is built again.")
         return found
 
     def update(
-        self, seen: Standing | None, then: Standing, documents: Iterable[Document], gone: Iterable[int] = ()
+        self, seen: IndexState | None, then: IndexState, documents: Iterable[Document], gone: Iterable[int] = ()
     ) -> bool:
         added, removed = list(documents), list(gone)
         number = self._number()
@@ -193,11 +193,11 @@ class PostgresIndex:
     def _recovering(self) -> Iterator[None]:
         """Run a block. If the index is missing or damaged, empty it and raise `IndexLost`.
 
-        Raises `IndexSealed` if this role or server may not write or read the index.
+        Raises `IndexReadOnly` if this role or server may not write or read the index.
         """
         try:
             yield
-        except Misshapen as error:
+        except MalformedIndex as error:
             self.clear()
             raise IndexLost(f"The search index was damaged ({error}) and is built again.") from error
         except QuireError as error:
@@ -208,13 +208,13 @@ class PostgresIndex:
             raise IndexLost("The tables of the search index were missing. They were created again.") from error
 
     def _current(self) -> tuple[Sizes, dict[Any, int]]:
-        """Return the cached data of the state that `standing` read last."""
+        """Return the cached data of the state that `state` read last."""
         if self._serial is None:
-            self.standing()
+            self.state()
         with self._recovering():
             return self._indexes.current(self._number(), self._serial or 0)
 
-    def _move(self, db: Db, number: int, seen: Standing | None, then: Standing) -> int | None:
+    def _move(self, db: Db, number: int, seen: IndexState | None, then: IndexState) -> int | None:
         """Move the state from `seen` to `then` and return its serial; None if another writer or a drop was first."""
         sql, new = self._session.sql, (then.version, then.identity, then.reached)
         if db.execute(sql(_LOCK), (number,)).fetchone() is None:
@@ -272,12 +272,12 @@ class PostgresIndex:
 
 @contextmanager
 def checking_access() -> Iterator[None]:
-    """Run a block. Raises `IndexSealed` if the role, the server or a snapshot does not allow it."""
+    """Run a block. Raises `IndexReadOnly` if the role, the server or a snapshot does not allow it."""
     try:
         yield
     except QuireError as error:
         if sqlstate(error) in DENIED or isinstance(error, InvalidOperation):  # a snapshot raises `InvalidOperation`
-            raise IndexSealed(f"The search index cannot be used here. {error}") from error
+            raise IndexReadOnly(f"The search index cannot be used here. {error}") from error
         raise
 
 
@@ -358,7 +358,7 @@ def _query(
     return text.replace("{spans}", ranges), [number, f"{_quoted(context_term(number))} & ({match})", *ends, *more]
 
 
-def _matching(wanted: Wanted) -> str:
+def _matching(wanted: IndexQuery) -> str:
     """Return a tsquery for documents that have the terms, at any position."""
     groups = [f"({_terms(phrase)})" for phrase in wanted.every]
     if wanted.some:

@@ -22,6 +22,7 @@ from quire.storage.base import (
     Durability,
     Family,
     Head,
+    Prefetch,
     Put,
     Record,
     Storage,
@@ -30,7 +31,6 @@ from quire.storage.base import (
     conflict,
 )
 from quire.storage.memory import MemoryStorage
-from quire.storage.overlay import SMALL, Nearby, Opened
 from quire.storage.postgres.address import Address, parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
 from quire.storage.postgres.forks import ForkSharing
@@ -47,6 +47,7 @@ from quire.storage.postgres.schema import (
     select_members,
     select_range,
 )
+from quire.storage.prefetch import SMALL, PrefetchReader
 
 if TYPE_CHECKING:
     from quire.storage.base import Symptom
@@ -135,18 +136,20 @@ class PostgresStorage:
         self._remember(context, rows[0][0])
         return Head(rows[0][1], rows[0][2])
 
-    def opened(self, context: str) -> Opened:
+    def prefetch(self, context: str) -> Prefetch:
         """Return the head, and all small records if they are few, in one round trip."""
         codes = [CODES[family] for family in SMALL]
         rows = self._session.read(OPENED, (self.tenant, check_context_name(context), codes, _MAX_PREFETCH + 1))
         if not rows:
             self._numbers.pop(context, None)
-            return Opened(None, self)
+            return Prefetch(None, self)
         (_, number, head, version, _), *records = sorted(rows, key=itemgetter(0))
         self._remember(context, number)
         if len(records) > _MAX_PREFETCH:
-            return Opened(Head(version, head), self)
-        return Opened(Head(version, head), Nearby(self, ((_FAMILIES[row[0]], Record(*row[1:])) for row in records)))
+            return Prefetch(Head(version, head), self)
+        return Prefetch(
+            Head(version, head), PrefetchReader(self, ((_FAMILIES[row[0]], Record(*row[1:])) for row in records))
+        )
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         number = self._number(context)
@@ -342,7 +345,7 @@ class PostgresStorage:
         """Reject immutable records that a fork would read from its origin instead."""
         keys = [(write.family, write.key) for write in commit.writes if write.family in IMMUTABLE]
         number = self._number(context) if keys and commit.expect else 0
-        if number and self._sharing.line(number):
+        if number and self._sharing.lineage(number):
             for write in commit.writes:
                 if isinstance(write, Put) and write.family in IMMUTABLE:
                     self._sharing.check_own(number, write.family, write.key)

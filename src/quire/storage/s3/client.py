@@ -30,7 +30,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from quire.errors import Busy, Corrupt, InvalidValue, QuireError, StorageFailure, short_repr
-from quire.storage.base import is_secret
+from quire.storage.paths import is_secret
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -1,9 +1,9 @@
-"""What forked contexts of one SQLite file share: immutable records stay with the context that wrote them.
+"""Shared records of forks in one SQLite file: immutable records stay with the context that wrote them.
 
-A fork has a row (its number, its origin's number, and per immutable family the key below which records are the
-origin's). A context that was dropped while forks still read from it leaves its immutable rows and its own `shared`
-row behind, under a number that no name leads to; the last fork to go takes them along. A record that is deleted in one
-context while others read it is noted as gone for that context alone.
+A fork has a row in `shared`: its number, the number of its origin and, per immutable family, the key below which it
+reads the records of the origin. If a context is dropped while forks still read from it, its immutable rows and its own
+`shared` row stay, under a number without a name. The last fork that is dropped removes them. A record that is deleted
+in one context while others read it is marked as gone for that context only.
 """
 
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 import apsw
 
 from quire.storage.base import FAMILIES, IMMUTABLE, KEY_BITS, MAX_KEY, Family
-from quire.storage.forks import Line, Lines, line_of
+from quire.storage.forks import ForkLineage, Lineage, make_lineage
 from quire.storage.sqlite.schema import CLEAR, CLEAR_GONE, COPY_GONE, DELETE, ERASE, SWEEP, shared_of
 
 
-class Shares(Lines):
-    """Who reads what from whom. Every call is made with the storage's lock held."""
+class ForkSharing(ForkLineage):
+    """The origins and forks of all contexts. Callers hold the lock of the storage."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
-        self._lines: dict[int, Line] = {}
+        self._lineages: dict[int, Lineage] = {}
 
     def add(self, number: int, origin: int, below: dict[Family, int]) -> None:
-        """Note that a new context shares with another. Inside the transaction that makes it."""
+        """Record that a new context shares records with another, in the transaction that creates it."""
         self._db.execute(
             "INSERT INTO shared (id, origin, body, message) VALUES (?, ?, ?, ?)",
             (number, origin, below["body"], below["message"]),
@@ -32,22 +32,22 @@ class Shares(Lines):
             self._db.execute(sql, {"source": origin, "target": number, "last": below[family] - 1})
 
     def load(self, number: int) -> None:
-        """Look up before a transaction what is not remembered inside one."""
-        self.line(number)
+        """Cache the lineage of a context before a transaction; inside one it is not cached."""
+        self.lineage(number)
 
     def delete(self, number: int, family: Family, key: int) -> None:
-        """Remove a record of an immutable family from this context; whoever else reads it goes on reading it."""
+        """Remove a record of an immutable family from this context. Other contexts still read it."""
         sql = (ERASE if key < self._end_of_shared(number, family) else DELETE)[family]
         self._db.execute(sql, (number << KEY_BITS | key,))
 
     def end_of(self, number: int, family: Family) -> int:
-        """One above the largest key that a context has in an immutable family, its own or shared."""
+        """Return one above the largest key of a context in an immutable family, own or shared."""
         base = number << KEY_BITS
         last = self._db.execute(f"SELECT max(id) FROM {family} WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY)).get
         return max(0 if last is None else (last & MAX_KEY) + 1, self._borrowed(number, family))
 
     def clear(self, number: int) -> None:
-        """Remove all rows of a context whose name is gone, but those that forks still read."""
+        """Remove all rows of a context without a name, except those that forks still read."""
         while True:
             base = number << KEY_BITS
             for family in FAMILIES:
@@ -57,7 +57,7 @@ class Shares(Lines):
                 self._db.execute(CLEAR_GONE[family], (base, base | MAX_KEY))
             if self._db.execute("SELECT 1 FROM shared WHERE origin = ? LIMIT 1", (number,)).get:
                 return
-            self._lines.pop(number, None)
+            self._lineages.pop(number, None)
             origin = self._db.execute("DELETE FROM shared WHERE id = ? RETURNING origin", (number,)).get
             if origin is None:
                 return
@@ -67,7 +67,7 @@ class Shares(Lines):
             number = origin
 
     def sweep_unread(self) -> None:
-        """Remove every row of an immutable family that was deleted in all contexts that read it."""
+        """Remove all rows of immutable families that were deleted in every context that reads them."""
         named = {row[0] for row in self._db.execute("SELECT id FROM context")}
         origins: dict[int, int] = {row[0]: row[1] for row in self._db.execute("SELECT id, origin FROM shared")}
         forks: dict[int, set[int]] = {}
@@ -90,7 +90,7 @@ class Shares(Lines):
                     self._db.executemany(unmark, [(number << KEY_BITS | key,) for number in numbers])
 
     def _sweep(self, number: int) -> None:
-        """Remove the rows that a context had deleted and that no fork reads any more."""
+        """Remove the rows that a context deleted and that no fork reads any more."""
         base = number << KEY_BITS
         for family in IMMUTABLE:
             unshared = (base + self._end_of_shared(number, family), base | MAX_KEY)
@@ -101,20 +101,20 @@ class Shares(Lines):
         return max(self._lent(number, family), self._borrowed(number, family))
 
     def _lent(self, number: int, family: Family) -> int:
-        """The key below which forks read this context's rows of an immutable family."""
+        """Return the key below which forks read rows of this context."""
         return int(self._db.execute(f"SELECT max({family}) FROM shared WHERE origin = ?", (number,)).get or 0)
 
     def _borrowed(self, number: int, family: Family) -> int:
-        """The key below which this context reads the rows of its origin."""
+        """Return the key below which this context reads rows of its origin."""
         return int(self._db.execute(f"SELECT {family} FROM shared WHERE id = ?", (number,)).get or 0)
 
-    def line(self, number: int) -> Line:
-        line = self._lines.get(number)
-        if line is None:
-            line = line_of(self._origins(number))
-            if not self._db.in_transaction:  # what is seen inside one may yet be rolled back
-                self._lines[number] = line
-        return line
+    def lineage(self, number: int) -> Lineage:
+        lineage = self._lineages.get(number)
+        if lineage is None:
+            lineage = make_lineage(self._origins(number))
+            if not self._db.in_transaction:  # a row read inside a transaction may be rolled back
+                self._lineages[number] = lineage
+        return lineage
 
     def _origins(self, number: int) -> Iterator[tuple[int, int, int]]:
         while row := self._db.execute("SELECT origin, body, message FROM shared WHERE id = ?", (number,)).fetchone():

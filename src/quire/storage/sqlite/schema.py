@@ -1,11 +1,7 @@
-"""The SQLite backend's tables and statements, made from the list of families.
+"""The schema of the SQLite backend, its statements, its lock, and the decoding of its rows.
 
-A context has a number, and a record's row id is that number and its key in one integer, so every table is clustered
-by context and needs no second index.
-
-The lock of an SQLite storage, and its errors in our words.
-
-Rows of an SQLite file as values. SQLite keeps anything in any column, so what comes out is looked at first.
+A context has a number. A record's row id is that number and its key in one integer, so every table is clustered by
+context and needs no second index. SQLite stores any type in any column, so rows are checked when they are read.
 """
 
 from collections.abc import Iterator
@@ -57,11 +53,11 @@ SEARCH: Final = """CREATE VIRTUAL TABLE search USING fts5 (
         reached INTEGER NOT NULL,
         serial INTEGER NOT NULL);
     CREATE TABLE search_size (id INTEGER PRIMARY KEY, sizes BLOB NOT NULL);"""
-"""The search index: derived, so it is made anew when it is damaged. The body is the first field, the cheapest one.
-Its parts are merged late: pages come in by the thousand, and merging often costs a fifth of that."""
+"""The search index. It is derived from the pages, so a damaged one is created again. The body is the first field, which
+is the cheapest one. Segments are merged late: pages arrive by the thousand, and early merging costs a fifth more."""
 
 MIGRATIONS: tuple[str, ...] = (
-    # 1: the first schema. Later steps are appended and never edited; the number of steps is the schema version.
+    # 1: the first schema. Add later steps at the end and never edit one: their number is the schema version.
     """CREATE TABLE context (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL UNIQUE,
@@ -105,9 +101,9 @@ GET: dict[Family, str] = {
 WITHIN: dict[Family, str] = {
     family: f"SELECT {COLUMNS[family]} FROM {family} WHERE id BETWEEN ? AND ?{_NOT_GONE[family]}" for family in FAMILIES
 }
-"""`GET` and `WITHIN` of an immutable family also take the reader's number, shifted: the row may be another's."""
+"""`GET` and `WITHIN` of an immutable family also take the shifted number of the reader: its origin may own the row."""
 CLEAR: dict[Family, str] = {family: f"DELETE FROM {family} WHERE id BETWEEN ? AND ?" for family in FAMILIES}
-_NEW_ID = f"((:target << {KEY_BITS}) | (id & {MAX_KEY}))"  # all these operators bind alike: from left to right
+_NEW_ID = f"((:target << {KEY_BITS}) | (id & {MAX_KEY}))"  # these operators have the same precedence
 _NEW_GROUP = f"((:target << {GROUP_BITS}) | (grp & {GROUP_MASK}))"
 _SOURCE = f"id BETWEEN (:source << {KEY_BITS}) AND ((:source << {KEY_BITS}) | :last) ORDER BY id"
 COPY: dict[Family, str] = {
@@ -120,7 +116,7 @@ COPY: dict[Family, str] = {
     for family in FAMILIES
     if family not in IMMUTABLE and family != JOURNAL
 }
-"""What a fork copies; the immutable families it shares."""
+"""The families that a fork copies; it shares the immutable ones."""
 COPY_GONE: dict[Family, str] = {
     family: f"INSERT INTO gone_{family} (id) SELECT {_NEW_ID} FROM gone_{family} WHERE {_SOURCE}"
     for family in IMMUTABLE
@@ -135,13 +131,13 @@ SWEEP: dict[Family, str] = {
 HEAD_AND_BEYOND: Final = f"""SELECT id, version, head, EXISTS (SELECT 1 FROM journal WHERE
         journal.id > ((context.id << {KEY_BITS}) | version) AND journal.id <= ((context.id << {KEY_BITS}) | {MAX_KEY}))
     FROM context WHERE name = ?"""
-"""The head of a context, and whether its journal goes on beyond it."""
+"""Selects the head of a context, and whether its journal has entries beyond it."""
 MOVE_UNSEEN: Final = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
 MOVE: Final = f"{MOVE_UNSEEN} AND head = ?"
 
 
-class Guard:
-    """Holds the storage's lock for a block and turns SQLite's errors into ours."""
+class StorageLock:
+    """Holds the lock of a storage for a block, and turns SQLite's errors into quire's."""
 
     def __init__(self, path: Path) -> None:
         self._lock = RLock()
@@ -155,28 +151,28 @@ class Guard:
     ) -> None:
         self._lock.release()
         if isinstance(error, apsw.Error | UnicodeDecodeError):
-            raise self._ours(error) from error
+            raise self._translate(error) from error
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """A block whose errors of SQLite's become ours, without the lock."""
+        """Turn the errors of a block into quire's without holding the lock."""
         try:
             yield
         except (apsw.Error, UnicodeDecodeError) as error:
-            raise self._ours(error) from error
+            raise self._translate(error) from error
 
-    def _ours(self, error: apsw.Error | UnicodeDecodeError) -> QuireError:
+    def _translate(self, error: apsw.Error | UnicodeDecodeError) -> QuireError:
         match error:
             case UnicodeDecodeError():
                 return Corrupt(f"{self._path!r} is damaged: a text in it cannot be read ({short_repr(error.object)}).")
             case apsw.BusyError() | apsw.LockedError():
-                return Busy(f"{self._path!r} is locked by another writer: retry.")
+                return Busy(f"{self._path!r} is locked by another writer. Retry.")
             case apsw.CorruptError() | apsw.NotADBError():
                 return Corrupt(f"{self._path!r} is damaged or no SQLite file: {error}.")
             case apsw.SQLError() if "no such table" in str(error):
                 return Corrupt(f"{self._path!r} is damaged: {error}.")
             case apsw.ConnectionClosedError() | apsw.CursorClosedError():
-                return StorageClosed(f"The storage {self._path!r} is closed: open it again.")
+                return StorageClosed(f"The storage {self._path!r} is closed. Open it again.")
             case _:
                 return StorageFailure(f"{self._path!r}: {error}.")
 
@@ -186,7 +182,7 @@ Row = tuple[Any, ...]
 
 
 def record_of(family: Family, row: Row) -> Record:
-    """The record in a row. Raises `Corrupt` with the table and the record."""
+    """Return the record in a row. Raises `Corrupt` with the table and the record."""
     number, value, group, order = row
     if type(value) is bytes and type(order) is bytes:
         if group is None:
@@ -202,12 +198,12 @@ def record_of(family: Family, row: Row) -> Record:
 
 
 def size_of(row: Row) -> int:
-    """How much a row holds, whatever it is."""
+    """Return the size of the value in a row, which may be damaged."""
     return len(row[1]) if type(row[1]) is bytes else 0
 
 
 def head_of(context: object, version: object, value: object) -> Head:
-    """The head in a row. Raises `Corrupt` with the context."""
+    """Return the head in a row. Raises `Corrupt` with the context."""
     if type(version) is int and type(value) is bytes:
         return Head(version, value)
     column, found = ("head", value) if type(version) is int else ("version", version)
@@ -217,18 +213,37 @@ def head_of(context: object, version: object, value: object) -> Head:
 
 
 def name_of(name: object) -> str:
-    """The name in a row. Raises `Corrupt`."""
+    """Return the name in a row. Raises `Corrupt`."""
     if isinstance(name, str):
         return name
     raise Corrupt(f"A context in table context is damaged: its name is {short_repr(name)}.")
 
 
 def shared_of(number: int, row: Row) -> tuple[int, int, int]:
-    """The origin of a fork and the ends of what they share. Raises `Corrupt` with the number of the fork."""
+    """Return the origin of a fork and the ends of the shared records. Raises `Corrupt` with the number of the fork."""
     origin, body, message = row
     for column, found in (("origin", origin), ("body", body), ("message", message)):
         if type(found) is not int:
             raise Corrupt(f"The row of fork {number} in table shared is damaged: its {column} is {short_repr(found)}.")
-    if origin >= number:  # an origin is older than its forks: no row leads back to itself
+    if origin >= number:  # an origin is older than its forks; this also prevents a cycle
         raise Corrupt(f"The row of fork {number} in table shared is damaged: its origin is {origin}.")
     return origin, body, message
+
+
+def context_numbers(db: apsw.Connection, table: str) -> Iterator[int]:
+    """Yield the numbers of the contexts that have rows in a table, each with one seek."""
+    number = -1
+    while (
+        row := db.execute(f"SELECT min(id) FROM {table} WHERE id >= ?", ((number + 1) << KEY_BITS,)).get
+    ) is not None:
+        number = int(row) >> KEY_BITS
+        yield number
+
+
+def roll_back(db: apsw.Connection) -> None:
+    """End the open transaction, if any, without hiding the error that is being handled."""
+    try:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+    except apsw.Error:
+        pass

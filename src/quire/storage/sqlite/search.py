@@ -1,37 +1,44 @@
-"""The SQLite backend's search index: one FTS5 table for all contexts of a file, with terms that quire cut.
+"""The search index of the SQLite backend: one FTS5 table for all contexts of a file, with terms cut by quire.
 
-A document's row id is its context's number and its page's key in one integer, as in the other tables, so a viewer's
-pages are stretches of row ids. The table keeps no text. Beside it stand, per context, the state it reflects and the
-sizes of its documents, 512 in a row. All of it is derived: what is missing or damaged is made anew.
+A document's row id is its context's number and its page's key in one integer, as in the other tables. So the pages of
+a viewer are ranges of row ids. The FTS5 table stores no text. Two more tables hold, per context, the state that the
+index reflects and the sizes of its documents, 512 per row. Everything is derived: what is missing or damaged is
+created again.
+
+FTS5's own integrity check does not know which documents a table without text should hold: a table that lost its list of
+segments looks empty to it. So `FtsCheck` computes a checksum over all terms in the index and over the documents.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from heapq import merge
 from itertools import islice
-from typing import Any
+from operator import mul
+from typing import Any, NamedTuple
 
 import apsw
 
+from quire.errors import short_repr
 from quire.storage.base import KEY_BITS, MAX_KEY
 from quire.storage.search_protocol import (
+    FIELDS,
     Amount,
     Blocks,
     Document,
-    Found,
     IndexLost,
-    IndexSealed,
-    Misshapen,
+    IndexQuery,
+    IndexReadOnly,
+    IndexState,
+    MalformedIndex,
     Phrase,
     Score,
+    ScoredKey,
     Sizes,
     Span,
-    Standing,
-    Wanted,
 )
-from quire.storage.sqlite.schema import SEARCH
+from quire.storage.sqlite.schema import SEARCH, context_numbers, roll_back
 
-_MOST_COUNTS = 1_024
+_MAX_COUNTS = 1_024
 _STATE = "SELECT version, identity, reached, serial FROM search_state WHERE id = ?"
 _MOVE = """INSERT INTO search_state (id, version, identity, reached, serial) VALUES (?, ?, ?, ?, random() >> 1)
     ON CONFLICT (id) DO UPDATE SET version = excluded.version, identity = excluded.identity,
@@ -39,7 +46,7 @@ _MOVE = """INSERT INTO search_state (id, version, identity, reached, serial) VAL
 _SIZES = "SELECT id, sizes FROM search_size WHERE id BETWEEN ? AND ?"
 _PUT_SIZES = "INSERT INTO search_size (id, sizes) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET sizes = excluded.sizes"
 _DELETE = "DELETE FROM search WHERE rowid = ?"
-_KEPT = "SELECT id FROM search_docsize WHERE id BETWEEN ? AND ?"
+_STORED = "SELECT id FROM search_docsize WHERE id BETWEEN ? AND ?"
 _UNLIST = "DELETE FROM sqlite_schema WHERE name = 'search'"
 _SHADOWS = ("search_data", "search_idx", "search_content", "search_docsize", "search_config")
 _INSERT = "INSERT INTO search (rowid, body, name, description, parts) VALUES (?, ?, ?, ?, ?)"
@@ -48,63 +55,80 @@ _BEST = """SELECT quire_score(search) AS score, rowid FROM search WHERE search M
     ORDER BY score DESC, rowid LIMIT ?"""
 
 
-DAMAGED = (apsw.SQLError, apsw.CorruptError, Misshapen)
-"""What a damaged index ends in: FTS5 answers with either of the first two."""
+_PRIME = 1_000_003
+_SIGNS = tuple(ord(field[0]) for field in FIELDS)
+"""The number of a field in the checksum: the code of its first letter."""
+_TERMS = "CREATE VIRTUAL TABLE temp.search_terms USING fts5vocab(main, search, instance)"
+_TERM_SUMS = f"""SELECT term, coalesce(sum(doc % {_PRIME} * unicode(col) + offset) FILTER (
+        WHERE (doc >> {KEY_BITS}) IN (SELECT id FROM temp.search_checked)), 0), count(*)
+    FROM temp.search_terms GROUP BY term"""
+_FIELD_SIZES = "SELECT id & ?, sz FROM search_docsize WHERE id BETWEEN ? AND ?"
+_LOST_LEAVES = f"""WITH leaf AS MATERIALIZED (SELECT id >> 37 AS segment, id & {0x7FFF_FFFF} AS number,
+        hex(substr(block, 3, 2)) <> printf('%04X', length(block)) AS begins
+    FROM search_data WHERE id BETWEEN {1 << 37} AND {(1 << 53) - 1} AND id & {63 << 31} = 0)
+    SELECT segment, number FROM leaf JOIN (SELECT segment, min(number) AS first FROM leaf GROUP BY segment)
+        USING (segment) WHERE begins AND number > first
+    EXCEPT SELECT segid, pgno >> 1 FROM search_idx"""
+"""The leaves of the index on which a term begins and to which no row of search_idx leads, except the first leaf of each
+segment. The third and fourth byte of a leaf are the position of its list of terms: its end if no term begins on it."""
+
+DAMAGED = (apsw.SQLError, apsw.CorruptError, MalformedIndex)
+"""The errors of a damaged index; FTS5 raises either of the first two."""
 
 
 class FtsIndexes:
     """The indexes of all contexts in one file.
 
-    The serial number of an index is another one after every change, whoever made it and even if the index was emptied
-    between two looks: what was read at one serial number holds as long as it is the same.
+    Every change of an index, by any process, gives it a new serial number, also after it was emptied. So a value that
+    was read at one serial number is valid while the number stays the same.
     """
 
-    def __init__(self, db: apsw.Connection, guard: AbstractContextManager[None]) -> None:
+    def __init__(self, db: apsw.Connection, lock: AbstractContextManager[None]) -> None:
         self.db = db
-        self.guard = guard
-        self._known: dict[int, tuple[int, Sizes, dict[Any, int]]] = {}
+        self.lock = lock
+        self._cache: dict[int, tuple[int, Sizes, dict[Any, int]]] = {}
 
-    def ask(self, score: Score) -> None:
-        """Let SQLite ask this function for scores from now on."""
-        asked: Any = score  # SQLite's view of a row has what `Place` asks for
-        self.db.register_fts5_function("quire_score", asked)
+    def set_score(self, score: Score) -> None:
+        """Let SQLite call this function for scores."""
+        function: Any = score  # SQLite's row object has the methods of `ScoredDocument`
+        self.db.register_fts5_function("quire_score", function)
 
     def clear(self, number: int) -> None:
-        """Take out all documents of a context, in the open transaction."""
+        """Remove all documents of a context, in the open transaction."""
         base = number << KEY_BITS
-        self.db.executemany(_DELETE, self.db.execute(_KEPT, (base, base | MAX_KEY)).fetchall())
+        self.db.executemany(_DELETE, self.db.execute(_STORED, (base, base | MAX_KEY)).fetchall())
         self.db.execute("DELETE FROM search_state WHERE id = ?", (number,))
         self.db.execute("DELETE FROM search_size WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY))
-        self._known.pop(number, None)
+        self._cache.pop(number, None)
 
     @contextmanager
-    def sound(self) -> Iterator[None]:
-        """A block that ends in `IndexLost` if the index turns out to be missing or damaged; then it was emptied.
+    def repairing(self) -> Iterator[None]:
+        """Run a block; if the index is missing or damaged, empty it and raise `IndexLost`.
 
-        If it cannot be written, the block ends in `IndexSealed`.
+        Raises `IndexReadOnly` if the index cannot be written.
         """
         try:
             yield
         except apsw.ReadOnlyError as error:
-            raise _sealed(error) from error
+            raise _read_only(error) from error
         except DAMAGED as error:
             try:
-                self.make_anew()
+                self.reset()
             except apsw.ReadOnlyError:
-                raise _sealed(error) from error
-            raise IndexLost(f"The search index was damaged ({error}) and is made anew.") from error
+                raise _read_only(error) from error
+            raise IndexLost(f"The search index was damaged ({error}) and was emptied.") from error
 
-    def make_anew(self) -> None:
-        """Empty the whole index: what is asked for next fills it again."""
+    def reset(self) -> None:
+        """Empty all indexes and create the tables again. The next search fills them."""
         with self.db:
             self._drop()
             for table in ("search_state", "search_size"):
                 self.db.execute(f"DROP TABLE IF EXISTS {table}")
             self.db.execute(SEARCH)
-        self._known.clear()
+        self._cache.clear()
 
     def _drop(self) -> None:
-        """Take the FTS5 table away. One that FTS5 itself cannot open any more is taken from the list of tables."""
+        """Drop the FTS5 table. If FTS5 cannot open it, remove it from the schema instead."""
         try:
             with self.db:
                 self.db.execute("DROP TABLE IF EXISTS search")
@@ -117,22 +141,22 @@ class FtsIndexes:
         for table in _SHADOWS:
             self.db.execute(f"DROP TABLE IF EXISTS {table}")
 
-    def state(self, number: int) -> tuple[int, bytes, int, int] | None:
-        """Where the index of a context stands, and its serial number. Raises `Misshapen`."""
+    def state(self, number: int) -> tuple[IndexState, int] | None:
+        """Return the state of the index of a context and its serial number. Raises `MalformedIndex`."""
         row = self.db.execute(_STATE, (number,)).fetchone()
         if row is None:
             return None
         version, identity, reached, serial = row
         if type(identity) is not bytes or not all(type(value) is int for value in (version, reached, serial)):
-            raise Misshapen(f"it does not say where context {number} stands")
-        return version, identity, reached, serial
+            raise MalformedIndex(f"the state of context {number} is {short_repr(row)}")
+        return IndexState(version, identity, reached), serial
 
     def sizes(self, number: int) -> Sizes:
-        """The sizes of a context's documents as they are kept now."""
+        """Return the current sizes of a context's documents."""
         return self._current(number)[1]
 
     def read_sizes(self, number: int) -> Sizes:
-        """The same, read anew. Raises `Misshapen`."""
+        """Read the sizes of a context's documents without the cache. Raises `MalformedIndex`."""
         sizes = Sizes()
         base = number << KEY_BITS
         rows = self.db.execute(_SIZES, (base, base | MAX_KEY))
@@ -140,70 +164,94 @@ class FtsIndexes:
         return sizes
 
     def counts(self, number: int) -> dict[Any, int]:
-        """What was counted in this state of the index."""
+        """Return the cache of counts for the current state of an index."""
         return self._current(number)[2]
 
-    def moved(self, number: int, serial: int, sizes: Sizes) -> None:
-        """Note what was just written."""
-        self._known[number] = (serial, sizes, {})
+    def set_sizes(self, number: int, serial: int, sizes: Sizes) -> None:
+        """Cache the sizes that were just written."""
+        self._cache[number] = (serial, sizes, {})
 
     def forget(self, number: int) -> None:
-        """Read the sizes anew next time."""
-        self._known.pop(number, None)
+        """Drop the cached sizes of a context."""
+        self._cache.pop(number, None)
+
+    def find_damage(self) -> str:
+        """Check that the counts of FTS5, the sizes of quire and the leaves of the index agree; return the damage."""
+        try:
+            for (number,) in self.db.execute("SELECT id FROM search_state"):
+                self.state(number)
+            numbers = context_numbers(self.db, "search_size")
+            known = sum(self.read_sizes(number).amount([(0, MAX_KEY)]).documents for number in numbers)
+            documents = terms = 0
+            for (sizes,) in self.db.execute("SELECT sz FROM search_docsize"):
+                documents += 1
+                terms += sum(_varints(sizes))
+            if documents != known or (documents, terms) != self.totals():
+                return "the counts of its documents do not agree"
+            lost = self.db.execute(f"SELECT count(*) FROM ({_LOST_LEAVES})").get
+            return f"{lost:,} of its leaves cannot be reached" if lost else ""
+        except (apsw.Error, MalformedIndex) as error:
+            return str(error)
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of documents and of terms as FTS5 stores them."""
+        block: Any = self.db.execute("SELECT block FROM search_data WHERE id = 1").get
+        found = list(_varints(block))
+        return (found[0], sum(found[1:])) if found else (0, 0)
 
     def _current(self, number: int) -> tuple[int, Sizes, dict[Any, int]]:
         row = self.state(number)
-        serial = row[3] if row else 0
-        known = self._known.get(number)
+        serial = row[1] if row else 0
+        known = self._cache.get(number)
         if known is None or known[0] != serial:
-            known = self._known[number] = (serial, self.read_sizes(number), {})
+            known = self._cache[number] = (serial, self.read_sizes(number), {})
         return known
 
 
 class FtsIndex:
-    """The index of one context, by its number."""
+    """The index of one context."""
 
     def __init__(self, indexes: FtsIndexes, number: Callable[[], int]) -> None:
         self._all = indexes
         self._db = indexes.db
         self._number = number
 
-    def standing(self) -> Standing | None:
-        with self._all.guard, self._all.sound():
+    def state(self) -> IndexState | None:
+        with self._all.lock, self._all.repairing():
             row = self._all.state(self._number())
-            return Standing(*row[:3]) if row else None
+            return row[0] if row else None
 
     def sizes(self) -> Blocks:
-        with self._all.guard, self._all.sound():
+        with self._all.lock, self._all.repairing():
             return self._all.sizes(self._number()).blocks
 
     def holds(self, key: int) -> bool:
-        with self._all.guard, self._all.sound():
+        with self._all.lock, self._all.repairing():
             return self._all.sizes(self._number()).get(key) >= 0
 
     def amount(self, spans: Sequence[Span]) -> Amount:
-        with self._all.guard, self._all.sound():
+        with self._all.lock, self._all.repairing():
             return self._all.sizes(self._number()).amount(spans)
 
     def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
-        with self._all.guard, self._all.sound():
+        with self._all.lock, self._all.repairing():
             number = self._number()
             known = self._all.counts(number)
-            asked = (phrase, tuple(spans), most)
-            if asked not in known:
-                if len(known) > _MOST_COUNTS:
+            question = (phrase, tuple(spans), most)
+            if question not in known:
+                if len(known) > _MAX_COUNTS:
                     known.clear()
-                known[asked] = self._count(number << KEY_BITS, _expression(phrase), spans, most)
-            return known[asked]
+                known[question] = self._count(number << KEY_BITS, _expression(phrase), spans, most)
+            return known[question]
 
-    def best(self, wanted: Wanted, spans: Sequence[Span], score: Score, limit: int) -> list[Found]:
-        match = _matching(wanted)
-        with self._all.guard, self._all.sound():
+    def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
+        match = _match(wanted)
+        with self._all.lock, self._all.repairing():
             base = self._number() << KEY_BITS
-            stands = self.standing()
-            if stands is None or stands.reached < MAX_KEY:
-                raise IndexLost("The search index was emptied and is made anew.")
-            self._all.ask(score)
+            state = self.state()
+            if state is None or state.reached < MAX_KEY:
+                raise IndexLost("The search index was emptied and is not filled yet.")
+            self._all.set_score(score)
             found = [
                 [(row[0], row[1] & MAX_KEY) for row in self._db.execute(_BEST, (match, base | a, base | b, limit))]
                 for a, b in spans
@@ -213,42 +261,42 @@ class FtsIndex:
         return list(islice(merge(*found, key=lambda item: (-item[0], item[1])), limit))
 
     def update(
-        self, seen: Standing | None, then: Standing, documents: Iterable[Document], gone: Iterable[int] = ()
+        self, seen: IndexState | None, then: IndexState, documents: Iterable[Document], gone: Iterable[int] = ()
     ) -> bool:
-        taken = list(documents)
-        with self._all.guard, self._all.sound():
+        new = list(documents)
+        with self._all.lock, self._all.repairing():
             self._db.execute("BEGIN IMMEDIATE")
             number = 0
             try:
                 number = self._number()
-                if not number or self.standing() != seen:
+                if not number or self.state() != seen:
                     self._db.execute("ROLLBACK")
                     return False
                 sizes = self._all.sizes(number)
-                self._write(number, sizes, taken, gone)
+                self._write(number, sizes, new, gone)
                 serial: Any = self._db.execute(_MOVE, (number, then.version, then.identity, then.reached)).get
                 self._db.execute("COMMIT")
-                self._all.moved(number, serial, sizes)
+                self._all.set_sizes(number, serial, sizes)
                 return True
             except BaseException:
                 self._all.forget(number)
-                _roll_back(self._db)
+                roll_back(self._db)
                 raise
 
     def clear(self) -> None:
-        with self._all.guard, self._all.sound():
+        with self._all.lock, self._all.repairing():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 self._all.clear(self._number())
                 self._db.execute("COMMIT")
             except BaseException:
-                _roll_back(self._db)
+                roll_back(self._db)
                 raise
 
-    def make_anew(self) -> None:
-        """Empty the indexes of all contexts: they are one table, and what is wrong with one is wrong with that."""
-        with self._all.guard, self._all.sound():
-            self._all.make_anew()
+    def reset(self) -> None:
+        """Empty the indexes of all contexts: they share one FTS5 table, so damage concerns all of them."""
+        with self._all.lock, self._all.repairing():
+            self._all.reset()
 
     def _write(self, number: int, sizes: Sizes, documents: Sequence[Document], gone: Iterable[int]) -> None:
         base = number << KEY_BITS
@@ -269,25 +317,133 @@ class FtsIndex:
         return found
 
 
+class _Checksum(NamedTuple):
+    """The checksum of the terms of a context, at one serial number of its index."""
+
+    serial: int
+    value: int
+
+
+class FtsCheck:
+    """One check of the indexes in a file against their documents."""
+
+    def __init__(self, indexes: FtsIndexes, number: Callable[[str], int]) -> None:
+        self._all = indexes
+        self._db = indexes.db
+        self._number = number
+        self._expected: dict[int, _Checksum] = {}
+
+    def matches(self, context: str, state: IndexState, documents: Iterable[Document]) -> bool:
+        with self._all.lock:
+            number = self._number(context)
+            serial = self._serial(number, state)
+        if serial is None:
+            return True
+        sizes: dict[int, tuple[int, ...]] = {}
+        checksum = 0
+        for document in documents:
+            sizes[document.key] = tuple(map(len, document.fields))
+            checksum += _checksum(number << KEY_BITS | document.key, document)
+        with self._all.lock:
+            if self._serial(number, state) != serial:
+                return True
+            is_same = self._has_sizes(number, sizes)
+        if is_same:
+            self._expected[number] = _Checksum(serial, checksum)
+        return is_same
+
+    def find_damage(self) -> str:
+        with self._all.lock, _terms_table(self._db):
+            try:
+                return self._compare_terms()
+            except (apsw.SQLError, apsw.CorruptError) as error:
+                return str(error)
+            except UnicodeDecodeError as error:
+                return f"it holds a term that is no text ({short_repr(error.object)})"
+
+    def reset(self) -> None:
+        with self._all.lock, self._all.repairing():
+            self._all.reset()
+
+    def _serial(self, number: int, state: IndexState) -> int | None:
+        """Return the serial number of the index of a context if it is at this state."""
+        try:
+            row = self._all.state(number)
+        except MalformedIndex:  # `FtsIndexes.find_damage` reports it
+            return None
+        return row[1] if row and row[0] == state else None
+
+    def _has_sizes(self, number: int, sizes: dict[int, tuple[int, ...]]) -> bool:
+        """Return whether the sizes of all fields, in FTS5 and in quire's own table, are these."""
+        base = number << KEY_BITS
+        rows = self._db.execute(_FIELD_SIZES, (MAX_KEY, base, base | MAX_KEY))
+        if {key: tuple(_varints(found)) for key, found in rows} != sizes:
+            return False
+        try:
+            bodies = dict(self._all.read_sizes(number).items())
+        except MalformedIndex:
+            return False
+        return bodies == {key: min(found[0], Sizes.MOST) for key, found in sizes.items()}
+
+    def _compare_terms(self) -> str:
+        rows: list[Any] = self._db.execute("SELECT id, serial FROM search_state").fetchall()
+        serials: dict[int, int] = dict(rows)
+        expected = {number: sum_ for number, sum_ in self._expected.items() if serials.get(number) == sum_.serial}
+        self._db.execute("CREATE TEMP TABLE search_checked (id INTEGER PRIMARY KEY)")
+        self._db.executemany("INSERT INTO search_checked VALUES (?)", ((number,) for number in expected))
+        checksum = count = 0
+        for term, value, occurrences in self._db.execute(_TERM_SUMS):
+            checksum += hash(term) * value
+            count += occurrences
+        if count != self._all.totals()[1] or checksum != sum(found.value for found in expected.values()):
+            return "its terms are not those of its documents"
+        return ""
+
+
+def _checksum(row: int, document: Document) -> int:
+    """Return the checksum of the terms of a document, as `_TERM_SUMS` computes it."""
+    total = 0
+    for sign, field in zip(_SIGNS, document.fields, strict=True):
+        hashes = list(map(hash, field))
+        total += row % _PRIME * sign * sum(hashes) + sum(map(mul, hashes, range(len(hashes))))
+    return total
+
+
+def _varints(value: object) -> Iterator[int]:
+    """Yield the integers in a row of FTS5, which may be damaged: seven bits per byte, the highest first."""
+    number = 0
+    for byte in islice(value, 1 << 20) if isinstance(value, bytes) else ():
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            yield number
+            number = 0
+
+
+@contextmanager
+def _terms_table(db: apsw.Connection) -> Iterator[None]:
+    """Run a block on one state of the file, with the terms of the index as a table. Everything is rolled back."""
+    db.execute("BEGIN")
+    try:
+        db.execute(_TERMS)
+        yield
+    finally:
+        roll_back(db)
+
+
 def _expression(phrase: Phrase) -> str:
-    """A phrase in FTS5's words. Terms hold letters and digits only, so nothing in them is an operator."""
+    """Return a phrase as an FTS5 expression. Terms have letters and digits only, so they contain no operator."""
     return f'"{" ".join(phrase.terms)}"{" *" if phrase.prefix else ""}'
 
 
-def _matching(wanted: Wanted) -> str:
-    """What is wanted in FTS5's words; the phrases stand in the order of their numbers."""
+def _match(wanted: IndexQuery) -> str:
+    """Return a query as an FTS5 expression, with the phrases in the order of their numbers."""
     groups = [" AND ".join(map(_expression, wanted.every))] if wanted.every else []
     if wanted.some:
         groups.append(f"({' OR '.join(map(_expression, wanted.some))})")
-    if wanted.also:  # true of every document that is left: it brings nothing in and lets its phrases be located
+    if wanted.also:  # true for every document that is left; it lets FTS5 locate the phrases
         groups.append(f"({' OR '.join(map(_expression, (*wanted.some, *wanted.also)))})")
     return " AND ".join(groups)
 
 
-def _sealed(error: Exception) -> IndexSealed:
-    return IndexSealed(f"The search index cannot be written here ({error}).")
-
-
-def _roll_back(db: apsw.Connection) -> None:
-    if db.in_transaction:
-        db.execute("ROLLBACK")
+def _read_only(error: Exception) -> IndexReadOnly:
+    return IndexReadOnly(f"The search index cannot be written here ({error}).")

@@ -1,7 +1,7 @@
-"""The default backend: one SQLite file in WAL mode, many contexts, one table a family.
+"""The SQLite backend, the default: one file in WAL mode, many contexts, one table per family.
 
-Numbers of dropped contexts are not used again: a stale handle can only meet `Conflict`. A fork copies pages and shares
-what is immutable (see `shares`).
+Numbers of dropped contexts are never used again, so a stale handle only gets `Conflict`. A fork copies pages and shares
+immutable records (see `sqlite.forks`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,15 +24,16 @@ from quire.storage.base import (
     Family,
     Head,
     Patch,
+    Prefetch,
     Put,
     Record,
+    Symptom,
     check_context_name,
     check_durability,
-    check_path,
     conflict,
 )
-from quire.storage.overlay import Opened
-from quire.storage.sqlite.forks import Shares
+from quire.storage.paths import check_path
+from quire.storage.sqlite.forks import ForkSharing
 from quire.storage.sqlite.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -48,18 +49,17 @@ from quire.storage.sqlite.schema import (
     PATCH,
     PUT,
     WITHIN,
-    Guard,
     Row,
+    StorageLock,
     head_of,
     name_of,
     record_of,
+    roll_back,
     size_of,
 )
 
 if TYPE_CHECKING:
-    from quire.storage.base import Symptom
-    from quire.storage.sqlite.maintenance import FtsCheck
-    from quire.storage.sqlite.search import FtsIndex, FtsIndexes
+    from quire.storage.sqlite.search import FtsCheck, FtsIndex, FtsIndexes
 
 _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
@@ -70,9 +70,9 @@ _CHECKPOINT_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of 
 class SQLiteStorage:
     """Records in one SQLite file. Several processes and threads can share it.
 
-    `durability="normal"` survives `kill -9`; `"full"` survives power loss too. A lock held longer than `busy_seconds`
-    is `Busy`. With `read_only` the file is not written to; where its folder cannot be written to either, what others
-    write meanwhile may not be seen.
+    With `durability="normal"` a commit survives `kill -9`; with `"full"` it survives power loss too. `Busy` is raised
+    if another writer holds the lock longer than `busy_seconds`. With `read_only` the file is never written; if its
+    folder cannot be written either, later commits of other processes may be invisible.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class SQLiteStorage:
     ) -> None:
         self.path = check_path(path)
         self.durability = check_durability(durability)
-        self._guard = Guard(self.path)
+        self._lock = StorageLock(self.path)
         self._numbers: dict[str, int] = {}
-        with self._guard:
+        with self._lock:
             try:
                 limit = int(busy_seconds * 1_000)
                 self._db = read_only_connection(self.path, limit) if read_only else apsw.Connection(str(self.path))
             except apsw.CantOpenError as error:
                 why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
                 raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
-            self._shares = Shares(self._db)
-            self._write = self._db.cursor().execute  # one cursor for all writes: a tenth of a commit is making new ones
+            self._sharing = ForkSharing(self._db)
+            self._write = self._db.cursor().execute  # one cursor for all writes: a new one each costs 10 %
             try:
                 self._prepare(busy_seconds, read_only)
             except BaseException:
@@ -104,7 +104,7 @@ class SQLiteStorage:
 
     def head(self, context: str) -> Head | None:
         check_context_name(context)
-        with self._guard:
+        with self._lock:
             row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).get
             if row is None:
                 self._numbers.pop(context, None)
@@ -112,28 +112,28 @@ class SQLiteStorage:
             self._numbers[context] = row[0]
             return head_of(context, row[1], row[2])
 
-    def opened(self, context: str) -> Opened:
-        """The head as `head` gives it. Raises `Corrupt` if it is an older one: who goes on from there overwrites."""
+    def prefetch(self, context: str) -> Prefetch:
+        """Return the head. Raises `Corrupt` if the journal continues beyond it: a commit would overwrite entries."""
         check_context_name(context)
-        with self._guard:
+        with self._lock:
             row = self._db.execute(HEAD_AND_BEYOND, (context,)).get
             if row is None:
                 self._numbers.pop(context, None)
-                return Opened(None, self)
+                return Prefetch(None, self)
             self._numbers[context] = row[0]
         head = head_of(context, row[1], row[2])
         if row[3] and head.version > 0:
             raise Corrupt(
-                f"The head of context {context!r} is damaged: it is an older one, at version {head.version}, and the"
-                " journal goes on after that. Restore the context from a backup."
+                f"The head of context {context!r} is damaged: it is at version {head.version}, and the journal"
+                " continues beyond it. Restore the context from a backup."
             )
-        return Opened(head, self)
+        return Prefetch(head, self)
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
-        with self._guard:
+        with self._lock:
             number = self._numbers.get(context) or self._number(context)
             if family in IMMUTABLE:
-                owner = self._shares.owner(number, family, key)
+                owner = self._sharing.owner(number, family, key)
                 row = self._db.execute(GET[family], (owner << KEY_BITS | key, number << KEY_BITS)).get
             else:
                 row = self._db.execute(GET[family], (number << KEY_BITS | key,)).get if number else None
@@ -144,9 +144,9 @@ class SQLiteStorage:
     ) -> Iterator[Record]:
         sql = f"{WITHIN[family]} ORDER BY id {'DESC' if reverse else 'ASC'} LIMIT {_CHUNK}"
         start, stop = max(start, 0), min(stop, MAX_KEY)
-        with self._guard:
+        with self._lock:
             number = self._number(context)
-            spans = self._shares.spans(number, family, start, stop) if number else []
+            spans = self._sharing.spans(number, family, start, stop) if number else []
         reader = (number << KEY_BITS,) if family in IMMUTABLE else ()
         for owner, first, last in reversed(spans) if reverse else spans:
             base, more = owner << KEY_BITS, True
@@ -163,9 +163,9 @@ class SQLiteStorage:
         order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
         sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE grp = ?"
         ordered = f" ORDER BY ord {order}, id {order} LIMIT ?"
-        limit = 64 if after is None and not reverse else 2  # who looks beyond a place or backwards wants a neighbour
+        limit = 64 if after is None and not reverse else 2  # such a caller usually needs one neighbour
         while True:
-            with self._guard:
+            with self._lock:
                 number = self._number(context)
                 if not number:
                     return
@@ -182,20 +182,20 @@ class SQLiteStorage:
             after = (rows[-1][3], rows[-1][0] & MAX_KEY)
 
     def commit(self, context: str, commit: Commit) -> None:
-        with self._guard:
-            self._shares.load(self._numbers.get(context, 0))
+        with self._lock:
+            self._sharing.load(self._numbers.get(context, 0))
             self._write("BEGIN IMMEDIATE")
             try:
                 self._apply(self._move_head(context, commit), commit)
                 self._write("COMMIT")
             except BaseException:
-                self._roll_back()
+                roll_back(self._db)
                 raise
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         check_context_name(context)
         check_context_name(target)
-        with self._guard:
+        with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
@@ -205,17 +205,17 @@ class SQLiteStorage:
                 for family, sql in COPY.items():
                     last = min(below.get(family, MAX_KEY + 1) - 1, MAX_KEY)
                     self._db.execute(sql, {"source": source, "target": number, "last": last})
-                ends = {family: self._shares.end_of(source, family) for family in IMMUTABLE}
-                self._shares.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
+                ends = {family: self._sharing.end_of(source, family) for family in IMMUTABLE}
+                self._sharing.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
                 self._apply(number, commit)
                 self._db.execute("COMMIT")
             except BaseException:
-                self._roll_back()
+                roll_back(self._db)
                 raise
 
     def contexts(self, after: str = "") -> Iterator[str]:
         while True:
-            with self._guard:
+            with self._lock:
                 sql = f"SELECT name FROM context WHERE name > ? ORDER BY name LIMIT {_CHUNK}"
                 names = [row[0] for row in self._db.execute(sql, (after,))]
             yield from map(name_of, names)
@@ -225,70 +225,70 @@ class SQLiteStorage:
 
     def drop(self, context: str) -> None:
         check_context_name(context)
-        with self._guard:
+        with self._lock:
             try:
                 self._drop(context)
-            except (apsw.CorruptError, apsw.SQLError):  # if it is the search index that is damaged, only that
-                self._indexes.make_anew()
+            except (apsw.CorruptError, apsw.SQLError):  # only the search index may be damaged
+                self._indexes.reset()
                 self._drop(context)
             self._numbers.pop(context, None)
 
     def search(self, context: str) -> "FtsIndex":
-        """The search index of a context, kept in the same file."""
+        """Return the search index of a context, which is in the same file."""
         from quire.storage.sqlite.search import FtsIndex
 
         return FtsIndex(self._indexes, lambda: self._number(context))
 
     def search_check(self) -> "FtsCheck":
-        """An examination of the search indexes of all contexts."""
-        from quire.storage.sqlite.maintenance import FtsCheck
+        """Start a check of the search indexes of all contexts."""
+        from quire.storage.sqlite.search import FtsCheck
 
         return FtsCheck(self._indexes, self._number)
 
     @cached_property
     def _indexes(self) -> "FtsIndexes":
-        from quire.storage.sqlite.search import FtsIndexes  # late: not every program searches
+        from quire.storage.sqlite.search import FtsIndexes  # deferred: not every program searches
 
-        return FtsIndexes(self._db, self._guard)
+        return FtsIndexes(self._db, self._lock)
 
     def copy_to(self, path: Path, report: Callable[[int], None] | None = None) -> list[str]:
-        """Copy the whole file as it is now to a new one, while others write; what was found wrong below the contexts.
+        """Copy the whole file to a new one while others write; return the problems of the file itself.
 
-        `report` hears the bytes done so far. Raises `Corrupt`, and `OSError` if the new file cannot be written.
+        `report` is called with the bytes done so far. Raises `Corrupt`, and `OSError` if the copy cannot be written.
         """
         from quire.storage.sqlite.maintenance import copy_file
 
-        with self._guard.errors():
+        with self._lock.errors():
             return copy_file(self.path, path, report)
 
-    def examine(self, *, repair: bool = False) -> "list[Symptom]":
-        """What is wrong with the file below the level of contexts; with `repair`, what can be made anew is."""
+    def examine(self, *, repair: bool = False) -> list[Symptom]:
+        """Return the problems of the file below the level of contexts; with `repair`, repair derived data."""
         from quire.storage.sqlite.maintenance import examine_file
 
-        with self._guard:
+        with self._lock:
             return examine_file(self._db, self._indexes, repair=repair)
 
     def scrub(self, contexts: Sequence[str]) -> None:
-        """Rewrite the file, so that nothing is left in it of what was deleted or overwritten in any context."""
+        """Rewrite the file, so that no deleted or overwritten bytes of any context are left in it."""
         from quire.storage.sqlite.maintenance import scrub_file
 
-        with self._guard:
-            scrub_file(self._db, self._shares, self._indexes)
+        with self._lock:
+            scrub_file(self._db, self._sharing, self._indexes)
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:
-        """The file as it is now, whatever is committed meanwhile. The log grows while it is open."""
-        still = SQLiteStorage(self.path)
+        """Return a block in which the file is read as it is now. The write-ahead log grows meanwhile."""
+        snapshot = SQLiteStorage(self.path)
         try:
-            with still._guard:
-                still._db.execute("BEGIN")
-                still.head(context)  # the moment is that of the first look
-            yield still
+            with snapshot._lock:
+                snapshot._db.execute("BEGIN")
+                snapshot.head(context)  # the first read fixes the moment
+            yield snapshot
         finally:
-            still.close()
+            snapshot.close()
 
     def close(self) -> None:
-        with self._guard:
+        with self._lock:
             self._db.close()
 
     def _drop(self, context: str) -> None:
@@ -298,15 +298,15 @@ class SQLiteStorage:
             number = execute("SELECT id FROM context WHERE name = ?", (context,)).get
             if number:
                 execute("DELETE FROM context WHERE id = ?", (number,))
-                self._shares.clear(number)
+                self._sharing.clear(number)
                 self._indexes.clear(number)
             execute("COMMIT")
         except BaseException:
-            self._roll_back()
+            roll_back(self._db)
             raise
 
     def _move_head(self, context: str, commit: Commit) -> int:
-        """Set the context's version if it is the expected one; return the context's number."""
+        """Set the version of a context if it is the expected one; return the number of the context."""
         if commit.expect == 0:
             return self._new_head(context, commit)
         number = self._numbers.get(context) or self._number(context)
@@ -320,7 +320,7 @@ class SQLiteStorage:
         return number
 
     def _apply(self, number: int, commit: Commit) -> None:
-        """Make a commit's writes in the open transaction."""
+        """Apply the writes of a commit in the open transaction."""
         execute = self._write
         base = number << KEY_BITS
         for write in commit.writes:
@@ -331,18 +331,18 @@ class SQLiteStorage:
                     execute(PUT[family], (row, group, write.order, write.value))
                     continue
                 if family in IMMUTABLE:
-                    self._shares.check_own(number, family, write.key)
+                    self._sharing.check_own(number, family, write.key)
                 execute(PUT[family], (row, write.value))
             elif isinstance(write, Patch):
                 execute(PATCH[family], (write.value, row))
             elif family in IMMUTABLE:
-                self._shares.delete(number, family, write.key)
+                self._sharing.delete(number, family, write.key)
             else:
                 execute(DELETE[family], (row,))
 
     def _new_head(self, context: str, commit: Commit) -> int:
         check_context_name(context)
-        self._numbers.pop(context, None)  # of a context of that name that was dropped
+        self._numbers.pop(context, None)  # the number of a dropped context with this name
         self._db.execute(
             "INSERT INTO context (name, version, head) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (context, commit.version, commit.head),
@@ -351,7 +351,7 @@ class SQLiteStorage:
             raise self._conflict(context, 0)
         number = self._db.last_insert_rowid()
         if number > MAX_CONTEXT:
-            raise StorageFailure(f"{str(self.path)!r} has held {MAX_CONTEXT:,} contexts, its limit: start a new file.")
+            raise StorageFailure(f"{str(self.path)!r} has had {MAX_CONTEXT:,} contexts, the limit. Use a new file.")
         return number
 
     def _conflict(self, context: str, expect: int) -> Conflict:
@@ -359,28 +359,28 @@ class SQLiteStorage:
         return conflict(context, head_of(context, *row) if row else None, expect)
 
     def _number(self, context: str) -> int:
-        """The context's number, or 0 if it does not exist."""
+        """Return the number of a context, or 0 if it does not exist."""
         number = self._numbers.get(context)
         if number is None:
             number = self._db.execute("SELECT id FROM context WHERE name = ?", (check_context_name(context),)).get
             if number is None:
                 return 0
-            if not self._db.in_transaction:  # a number seen inside a commit may yet be rolled back
+            if not self._db.in_transaction:  # a number read inside a transaction may be rolled back
                 self._numbers[context] = number
         return number
 
     def _chunk(self, sql: str, values: tuple[int, ...]) -> tuple[list[Row], bool]:
-        with self._guard:
+        with self._lock:
             return _take(self._db.execute(sql, values))
 
     def _prepare(self, busy_seconds: float, read_only: bool) -> None:
-        """Make the file ready for work, but only after a look that it is ours or empty."""
+        """Prepare the connection, after a check that the file is empty or made by quire."""
         self._db.set_busy_timeout(int(busy_seconds * 1_000))
-        with self._db:  # one look at one state: another process may be making the tables right now
+        with self._db:  # one transaction: another process may be creating the tables
             version = self._schema()
         if read_only:
             if version < len(MIGRATIONS):
-                raise StorageFailure(f"{str(self.path)!r} has schema {version}: open it for writing once, then read.")
+                raise StorageFailure(f"{str(self.path)!r} has schema {version}. Open it for writing to upgrade it.")
             return
         if not version:
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
@@ -391,7 +391,7 @@ class SQLiteStorage:
             self._migrate()
 
     def _use_wal(self, deadline: float) -> None:
-        """Switch to the write-ahead log, waiting for others by hand: SQLite's own waiting leaves this one out."""
+        """Switch to WAL mode. SQLite's busy timeout does not apply to this statement, so wait here."""
         while True:
             try:
                 self._db.pragma("journal_mode", "wal")
@@ -402,10 +402,10 @@ class SQLiteStorage:
                 sleep(0.005)
 
     def _schema(self) -> int:
-        """The file's schema version, 0 if it is empty. Raises if another program or a newer quire made it."""
+        """Return the schema version, 0 for an empty file. Raises if another program or a newer quire created it."""
         version, program = self._db.pragma("user_version"), self._db.pragma("application_id")
         if program != APPLICATION_ID and (version or program or self._db.execute("SELECT 1 FROM sqlite_schema").get):
-            raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program; choose another path.")
+            raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program. Choose another path.")
         if version > len(MIGRATIONS):
             raise NewerFormat(
                 f"{str(self.path)!r} has schema {version}; this quire reads up to {len(MIGRATIONS)}."
@@ -414,7 +414,7 @@ class SQLiteStorage:
         return int(version)
 
     def _migrate(self) -> None:
-        """Bring the file to this schema, in one transaction."""
+        """Upgrade the file to the current schema in one transaction."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for step in MIGRATIONS[self._schema() :]:
@@ -423,20 +423,12 @@ class SQLiteStorage:
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
             self._db.execute("COMMIT")
         except BaseException:
-            self._roll_back()
+            roll_back(self._db)
             raise
-
-    def _roll_back(self) -> None:
-        """End the transaction without masking the error that got us here."""
-        try:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-        except apsw.Error:
-            pass
 
 
 def read_only_connection(path: Path, busy_milliseconds: int) -> apsw.Connection:
-    """A connection that writes nothing; of a file whose folder cannot be written to, as it stands there."""
+    """Return a read-only connection. If the folder is read-only too, the file is opened as immutable."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     url = path.absolute().as_uri()
     try:
@@ -449,7 +441,7 @@ def read_only_connection(path: Path, busy_milliseconds: int) -> apsw.Connection:
 
 
 def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:
-    """The rows of a cursor, cut after the first megabyte, for bodies can be large; and whether there may be more."""
+    """Return rows of a cursor up to about a megabyte, and whether there may be more."""
     rows: list[Row] = []
     size = 0
     for row in cursor:

@@ -18,9 +18,9 @@ from quire import (
     Storage,
     migrate,
 )
-from quire.storage import migrate as copying
+from quire.core import context_copy as copying
+from quire.core.context_copy import Progress
 from quire.storage.base import FAMILIES, PAGE, Commit, Delete, Patch, Put, Write
-from quire.storage.migrate import Progress
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents, version_of
 from tests.stores import BACKENDS, make
@@ -202,9 +202,7 @@ def live_store() -> tuple[MemoryStorage, MemoryStorage]:
 def test_a_context_that_was_written_to_since_it_was_copied_keeps_nobody_back() -> None:
     source, target = live_store()
     older = contents(target, "丙")
-    with pytest.raises(
-        InvalidOperation, match=r"older copy of context '丙', at version 2; the source is at 3\. migrate"
-    ):
+    with pytest.raises(InvalidOperation, match=r"older copy of context '丙', at version 2; the source is at 3"):
         migrate(source, target)
     assert (list(target.contexts()), contents(target, "丙")) == (sorted("甲乙丙"), older)
     migrate(source, target, replace=True)
@@ -242,8 +240,8 @@ def test_the_worst_is_told_and_the_others_are_named_with_their_reasons() -> None
     quire.open(target, "甲")
     with pytest.raises(
         InvalidOperation,
-        match=r"'c' in the source is itself an unfinished copy.* Not copied either: '丙' \(an older copy is there\), "
-        r"'甲' \(taken by another\)\.$",
+        match=r"'c' in the source is itself an unfinished copy.* Not copied either: '丙' \(an older copy exists\), "
+        r"'甲' \(the name is taken\)\.$",
     ):
         migrate(source, target)
     assert list(target.contexts()) == ["丙", "乙", "甲"]
