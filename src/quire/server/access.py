@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quire.errors import InvalidOperation, InvalidValue, StorageFailure, short_repr
-from quire.storage.base import check_path
+from quire.storage.paths import check_path
 from quire.system.rules import check_whole_number
 
 _MAX_PORT = 65_535
