@@ -240,9 +240,9 @@ def test_the_context_itself_is_neither_forked_nor_dropped() -> None:
     below = filled()
     overlay = over(below, *pages([11]))
     before = contents(below, "c"), contents(overlay, "c")
-    with pytest.raises(InvalidOperation, match="not committed yet"):
+    with pytest.raises(InvalidOperation, match="uncommitted changes"):
         overlay.fork("c", "fork", Commit(2, 1, HEAD, ()), {})
-    with pytest.raises(InvalidOperation, match="not committed yet"):
+    with pytest.raises(InvalidOperation, match="uncommitted changes"):
         overlay.drop("c")
     overlay.close()
     assert (contents(below, "c"), contents(overlay, "c")) == before
