@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from os import urandom
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.core.plan import Plan
 from quire.core.records import KEY
-from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, QuireError, short_repr
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import one_line
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # imported when first used: not every program needs them
     from quire.search.vectors import Embedder
     from quire.view.summariser import Summarising
     from quire.view.tail import Volatile
-    from quire.windows.windows import WindowCalls, Windows
+    from quire.windows.windows import Windows
 
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
     Segment(
@@ -142,29 +142,15 @@ class Context:
         Use `beside=True` when the model's own conversation is not stored in this context (an MCP client, for example).
         Then `find` also returns the last user message, and the model that talks here is shown what this one writes.
         """
-        from quire.agent.agent import Desk
+        from quire.agent.handlers import ToolContext
         from quire.agent.tools import Tools
 
-        return Tools(Desk(agent, partial(self._windows_of, agent), beside=beside))
+        return Tools(ToolContext(agent, self.windows, beside=beside))
 
     def _pieces(self, options: RenderOptions) -> "Sequence[Volatile]":
         """Return the windows for the tail of a view. None are loaded before `windows` is used for the first time."""
         used = "windows" in self.__dict__ or options.include_obsolete
-        return self.windows.pieces(options) if used else ()
-
-    def _windows_of(self, agent: "AgentContext") -> "WindowCalls | None":
-        """Return the windows that an agent may use; None if it cannot see their segment or no app is registered."""
-        if not self.windows.apps():
-            return None
-        try:
-            agent.check_permission(self.windows.place(), "get_page")
-        except QuireError:
-            return None
-        from quire.agent.gate import charge
-        from quire.windows.windows import WindowCalls
-
-        windows = self.windows.acting_as(agent.actor, charge=partial(charge, quota=agent.quota))
-        return WindowCalls(windows, lambda index: agent.check_permission(index, "window"))
+        return self.windows._tail_parts(options) if used else ()
 
     # Messages
 
@@ -318,7 +304,7 @@ class Context:
         pages = ContextSystem(actor=self.pages.actor, _engine=self.pages._engine.open_context(new_name))
         fork = Context(pages, budget=self.budget, compression=drawing.config, preamble=drawing.preamble)
         if "windows" in self.__dict__:
-            self.windows.share(fork.windows)
+            self.windows._share(fork.windows)
         return fork
 
     def as_of(self, to: str | int | Entry) -> "Context":
@@ -330,7 +316,7 @@ class Context:
         config = replace(drawing.config, cache_seconds=None)  # the age of that state must not cause a fold
         past = Context(self.pages.as_of(to), budget=self.budget, compression=config, preamble=drawing.preamble)
         if "windows" in self.__dict__:
-            self.windows.share(past.windows)
+            self.windows._share(past.windows)
         return past
 
     # State and storage
@@ -351,7 +337,7 @@ class Context:
         if self._drawing.summarising is not None:
             self._drawing.summarising.close()
         if "windows" in self.__dict__:
-            self.windows.rest()
+            self.windows._stop_threads()
         if self._owned_storage is not None:
             self._owned_storage.close()
 

@@ -1,6 +1,6 @@
-"""The agent's face: the same operations behind one gate, and tools made of them."""
+"""Agents: the operations of a context behind permissions, and the tools made of them."""
 
 from quire.agent.agent import AgentContext
-from quire.agent.gate import Quota
+from quire.system.quota import Quota
 
 __all__ = ["AgentContext", "Quota"]

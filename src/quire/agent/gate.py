@@ -1,13 +1,7 @@
-"""What an agent may do, as data: one table of operations, and the permissions that allow each kind of them.
+"""Permissions of agents: the table of operations, the pages an agent can see, and the gate that checks both.
 
-What an agent can see: everything but PRIVATE segments and messages that are out of the conversation.
-
-It does not see that there is something it cannot see: an index of a PRIVATE page is no page, its segment's id no
-segment, and no error or list tells.
-
-How much an agent may add. Nothing is ever lost here, so what it added counts for good, removed or not.
-
-The one gate that every operation of an agent goes through.
+Every operation of an agent passes the gate. A PRIVATE segment does not exist for an agent: an index in it names no
+page, its id names no segment, and no error and no list reveals it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,17 +9,14 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from quire.core.plan import Plan
 from quire.core.reader import Reader, ReaderProxy
-from quire.core.records import AGENTS, Gone, PageRecord, SegmentRecord, page_key, segment_number
-from quire.errors import InvalidValue, PermissionDenied, QuotaExceeded, short_repr
-from quire.model.pages import Form, Mark, PageIndex, Permission, SegmentType
+from quire.core.records import Gone, PageRecord, SegmentRecord, page_key, segment_number
+from quire.errors import PermissionDenied, short_repr
+from quire.model.pages import Form, Mark, Permission, SegmentType
 
 
 class Right(Enum):
-    """What an operation needs: to read (or open), to hide, to write, or to manage segments."""
+    """The kind of access that an operation needs: reading (or opening), hiding, writing, or managing segments."""
 
     READ = "read"
     HIDE = "hide"
@@ -34,7 +25,7 @@ class Right(Enum):
 
     @property
     def needs(self) -> str:
-        """The least permission that allows it."""
+        """The name of the lowest permission that allows it."""
         return min(ALLOWED[self]).name
 
 
@@ -66,7 +57,7 @@ OPERATIONS: Mapping[str, Right] = MappingProxyType(
         "add_segment": Right.MANAGE,
     }
 )
-"""Every operation an agent has. What is not here is refused."""
+"""Every operation of an agent. An operation that is not in this table is refused."""
 
 _ALL = frozenset({Permission.READ_ONLY, Permission.READ_WRITE, Permission.SYSTEM_MANAGED})
 
@@ -78,18 +69,18 @@ ALLOWED: Mapping[Right, frozenset[Permission]] = MappingProxyType(
         Right.MANAGE: frozenset({Permission.SYSTEM_MANAGED}),
     }
 )
-"""The permissions under which each kind of operation is allowed. PRIVATE is in none: such a segment is not there."""
+"""The permissions that allow each right. PRIVATE is in none of them."""
 
 WHOLE_SUBTREE = frozenset({"hide_details", "move_page", "remove_page", "archive"})
-"""Operations that take everything below a page along: a pin below refuses them as a pin on the page does."""
+"""Operations on everything below a page: a pinned page below refuses them, like a pin on the page itself."""
 
 
 _PRIVATE = Permission.PRIVATE
 _UNMARKED = Mark.NONE
 
 
-class Sight(ReaderProxy):
-    """A reader with an agent's eyes."""
+class VisibleReader(ReaderProxy):
+    """A reader of what an agent can see: no PRIVATE segments, and no messages that left the conversation."""
 
     removal_hints = ()
 
@@ -98,35 +89,42 @@ class Sight(ReaderProxy):
         return None if number is None or self._is_private(number) else number
 
     def segment(self, number: int) -> SegmentRecord | None:
-        found = self._reader.segment(number)
-        return None if found is None or found.permission is _PRIVATE else found
-
-    def seen(self, number: int) -> SegmentRecord:
-        """The segment of a page that was seen."""
-        found = self.segment(number)
-        if found is None:
-            raise self.damage_error(f"segment record {number} is missing.")
-        return found
+        segment = self._reader.segment(number)
+        return None if segment is None or segment.permission is _PRIVATE else segment
 
     def page(self, key: int) -> PageRecord | Gone | None:
         if self._is_private(segment_number(key)):
             return None
-        found = self._reader.page(key)
-        if isinstance(found, PageRecord):
-            return found if found.header.mark is _UNMARKED else Gone(found.header.seq)
-        if found is not None and found.moved_to >= 0 and self._is_private(segment_number(found.moved_to)):
-            return Gone(found.seq)
-        return found
+        page = self._reader.page(key)
+        if isinstance(page, PageRecord):
+            return page if page.header.mark is _UNMARKED else Gone(page.header.seq)
+        if page is not None and page.moved_to >= 0 and self._is_private(segment_number(page.moved_to)):
+            return Gone(page.seq)
+        return page
+
+    def segment_of(self, page: PageRecord) -> SegmentRecord:
+        """Return the segment of a visible page."""
+        return self.segment_record(segment_number(page.key))
+
+    def segment_record(self, number: int) -> SegmentRecord:
+        """Return the segment of this number, which a visible page or id refers to."""
+        segment = self.segment(number)
+        if segment is None:
+            raise self.damage_error(f"segment record {number} is missing.")
+        return segment
 
     def _is_private(self, number: int) -> bool:
         segment = self._reader.segment(number)
         return segment is None or segment.permission is _PRIVATE
 
 
-def at_hand(reader: Reader) -> Iterator[int]:
-    """The user's last message and the exchange that waits for results, while a turn is going on."""
+def current_turn_pages(reader: Reader) -> Iterator[int]:
+    """Yield the keys of the user's last message and of the exchange that waits for results.
+
+    A model has both in front of it and need not search for them. Once the user is answered, there are none.
+    """
     newest = True
-    for page in _newest_first(reader):
+    for page in _exchanges_newest_first(reader):
         header = page.header
         if newest and header.form is Form.ASSISTANT and len(header.numbers) == 1 and not header.pending:
             return  # the user has been answered
@@ -138,7 +136,7 @@ def at_hand(reader: Reader) -> Iterator[int]:
         newest = False
 
 
-def _newest_first(reader: Reader) -> Iterator[PageRecord]:
+def _exchanges_newest_first(reader: Reader) -> Iterator[PageRecord]:
     conversation = reader.conversation()
     rows = [] if conversation is None else [reader.members(page_key(conversation, 0), reverse=True)]
     while rows:
@@ -151,81 +149,13 @@ def _newest_first(reader: Reader) -> Iterator[PageRecord]:
             yield page
 
 
-class Quota(Struct, frozen=True, kw_only=True):
-    """What an agent may add in all (pages, bytes of text), how deep it may nest, and its tool calls in one turn.
-
-    Bytes are those of bodies, names and summaries that it writes, again and again if it writes them again.
-    """
-
-    pages: int = 10_000
-    bytes: int = 16_000_000
-    depth: int = 16
-    calls: int = 100
-
-
-def check_quota(quota: Quota) -> Quota:
-    """The quota if all of it makes sense. Raises `InvalidValue`."""
-    if not isinstance(quota, Quota):
-        raise InvalidValue(f"quota is {short_repr(quota)}; a quire.Quota is needed.")
-    for field in quota.__struct_fields__:
-        value = getattr(quota, field)
-        if type(value) is not int or value < 0:
-            raise InvalidValue(f"quota.{field} is {short_repr(value)}; a whole number from 0 is needed.")
-    return quota
-
-
-def charge(plan: Plan, quota: Quota) -> None:
-    """Count what a plan adds for its actor, and refuse what is too much. Raises `QuotaExceeded`."""
-    written = [page for page in plan.pages.values() if isinstance(page, PageRecord)]
-    pages = sum(page.header.born == plan.seq for page in written)
-    size = sum(map(_size, plan.bodies.values())) + sum(_words(plan, page) for page in written)
-    if pages or size:
-        key = AGENTS + plan.author()
-        note = plan.note(key)
-        before = note.used if note else (0, 0)
-        used = (before[0] + pages, before[1] + size)
-        for has, most, what in zip(used, (quota.pages, quota.bytes), ("pages", "bytes"), strict=True):
-            if has > most:
-                raise QuotaExceeded(f"this would be {has:,} {what} added in all, the limit is {most:,}")
-        plan.put_note(key, used=used)
-    for page in written:
-        _shallow(plan, page, quota.depth)
-
-
-def _words(plan: Plan, page: PageRecord) -> int:
-    """The bytes of a name and a summary, as far as they are new."""
-    header, old = page.header, plan.stored_page(page.key)
-    if not isinstance(old, PageRecord):
-        return _size(header.name) + _size(header.description) if header.born == plan.seq else 0
-    words = ((old.header.name, header.name), (old.header.description, header.description))
-    return sum(_size(now) for was, now in words if now != was)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _shallow(plan: Plan, page: PageRecord, most: int) -> None:
-    if page.parent is None or page.is_cold:
-        return
-    old = plan.stored_page(page.key)
-    if isinstance(old, PageRecord) and old.parent == page.parent:
-        return
-    height = max((depth for depth, _ in plan.subtree(page)), default=0)
-    depth = sum(1 for _ in plan.ancestors(page)) + height
-    if depth > most:
-        index: PageIndex = plan.index(page.key)
-        raise QuotaExceeded(f"{index} would stand {depth} levels deep, the limit is {most}")
-
-
 class _Rule(NamedTuple):
-    """A row of the table, made ready: asking must cost next to nothing."""
+    """A row of the permission table, computed once so that a check costs little."""
 
     right: Right
     allowed: tuple[Permission, ...]
-    touches: bool
-    """Whether a pin refuses it."""
-    takes_along: bool
+    refuses_pinned: bool
+    whole_subtree: bool
     manages: bool
 
 
@@ -244,69 +174,72 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
 
 
 class Gate:
-    """Decides whether an agent may do something. `manage` lets it add, remove and open or close whole segments."""
+    """Decides what an agent may do. `manage` lets the agent add and remove segments and set permissions."""
 
     def __init__(self, manage: bool = False) -> None:
         self.manage = manage
 
-    def page(self, sight: Sight, operation: str, index: object, *, takes_along: bool | None = None) -> PageRecord:
-        """The page, if the operation is allowed on it. Raises `NoSuchPage` or `PermissionDenied`.
+    def page(
+        self, reader: VisibleReader, operation: str, index: object, *, whole_subtree: bool | None = None
+    ) -> PageRecord:
+        """Return the page. Raise `NoSuchPage` or `PermissionDenied` unless the operation is allowed on it.
 
-        `takes_along` says whether everything below it is concerned; by default as the operation has it.
+        `whole_subtree` overrides whether the operation concerns everything below the page.
         """
         rule = _rule(operation)
-        page = sight.require_page(index)
-        number = segment_number(page.key)
-        segment = sight.seen(number)
+        page = reader.require_page(index)
+        segment = reader.segment_of(page)
         if segment.permission not in rule.allowed:
-            raise _refusal(sight, operation, rule, number, segment, str(index))
-        if rule.touches:
-            self._unpinned(sight, operation, page, rule.takes_along if takes_along is None else takes_along)
+            raise PermissionDenied(
+                _needs(reader, rule, segment_number(page.key), segment), operation=operation, page=str(index)
+            )
+        if rule.refuses_pinned:
+            below = rule.whole_subtree if whole_subtree is None else whole_subtree
+            self._check_pins(reader, operation, page, below)
         elif rule.manages:
-            self._managed(operation, segment, str(index))
+            self._check_managed(operation, segment, page=str(index))
         return page
 
-    def segment(self, sight: Sight, operation: str, segment_id: object) -> int:
-        """The segment's number, if the operation is allowed on it. Raises `NoSuchSegment` or `PermissionDenied`."""
+    def segment(self, reader: VisibleReader, operation: str, segment_id: object) -> int:
+        """Return the number of a segment. Raise `NoSuchSegment` or `PermissionDenied`."""
         rule = _rule(operation)
-        number = sight.require_segment(segment_id)
-        where, segment = f"segment {segment_id!r}", sight.seen(number)
+        number = reader.require_segment(segment_id)
+        segment = reader.segment_record(number)
         if rule.manages:
-            self._managed(operation, segment, where)
+            self._check_managed(operation, segment, place=f"on segment {segment_id!r} ")
         if segment.permission not in rule.allowed:
-            raise _refusal(sight, operation, rule, number, segment, where)
+            fact = _needs(reader, rule, number, segment)
+            raise PermissionDenied(f"on segment {segment_id!r} {fact}", operation=operation)
         return number
 
-    def managing(self, operation: str) -> None:
-        """Refuse what only an agent that manages segments may do."""
+    def check_manages(self, operation: str) -> None:
+        """Raise `PermissionDenied` unless the agent may manage segments."""
         _rule(operation)
         if not self.manage:
-            raise PermissionDenied(f"operation '{operation}' is for agents that the developer lets manage segments")
+            raise PermissionDenied("is for agents that may manage segments.", operation=operation)
 
-    def _managed(self, operation: str, segment: SegmentRecord, where: str) -> None:
-        self.managing(operation)
+    def _check_managed(
+        self, operation: str, segment: SegmentRecord, *, page: str | None = None, place: str = ""
+    ) -> None:
+        self.check_manages(operation)
         if segment.type is SegmentType.SYSTEM:
-            raise PermissionDenied(f"operation '{operation}' on {where}: SYSTEM segments are the developer's")
+            fact = f"{place}is refused: only the developer manages SYSTEM segments."
+            raise PermissionDenied(fact, operation=operation, page=page)
 
-    def _unpinned(self, sight: Sight, operation: str, page: PageRecord, takes_along: bool) -> None:
-        below = takes_along and page.header.folder and sight.pinned_below(page.key)
-        if page.header.pinned or below:
+    def _check_pins(self, reader: VisibleReader, operation: str, page: PageRecord, below: bool) -> None:
+        if page.header.pinned or (below and page.header.folder and reader.pinned_below(page.key)):
             what = "is pinned" if page.header.pinned else "holds a pinned page"
-            where = sight.index(page.key)
-            raise PermissionDenied(f"operation '{operation}' on {where}: it {what} and stays as the developer left it")
+            fact = f"is refused: the page {what}, and only the developer can unpin it."
+            raise PermissionDenied(fact, operation=operation, page=reader.index(page.key))
 
 
 def _rule(operation: str) -> _Rule:
     rule = _RULES.get(operation) if isinstance(operation, str) else None
     if rule is None:
-        raise PermissionDenied(f"operation {short_repr(operation)} is not one that an agent has")
+        raise PermissionDenied(f"operation {short_repr(operation)} is not one that an agent has.")
     return rule
 
 
-def _refusal(
-    sight: Sight, operation: str, rule: _Rule, number: int, segment: SegmentRecord, where: str
-) -> PermissionDenied:
-    return PermissionDenied(
-        f"operation '{operation}' on {where} needs {rule.right.needs}, segment"
-        f" '{sight.counters[number].segment}' is {segment.permission.name}"
-    )
+def _needs(reader: VisibleReader, rule: _Rule, number: int, segment: SegmentRecord) -> str:
+    name = reader.counters[number].segment
+    return f"needs {rule.right.needs}, segment '{name}' is {segment.permission.name}"

@@ -1,52 +1,80 @@
-"""What runs when a model calls a tool: each does one thing through the agent's face and answers in a short text."""
+"""The functions behind a model's tools: each calls one operation of the agent and returns a short text."""
 
 from typing import Any
 
-from quire.agent.agent import READ_LENGTH, Desk
-from quire.agent.listing import entry, found, listing
+from quire.agent.agent import READ_LENGTH, AgentContext
+from quire.agent.listing import format_entry, format_hits, format_lines
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
 from quire.model.text import MAX_DESCRIPTION, in_one_line
 from quire.search.query import Query, parse
 from quire.search.self_search_filter import NOTHING
 from quire.search.tokenizer import is_unspaced
+from quire.windows.app import NAME as LAUNCHER
+from quire.windows.windows import Windows
 
-_LISTED = 40
+_LIST_LENGTH = 40
 _HITS = 5
-_MOST_HITS = 50
-_SAID = 200
-_LONGEST = 20_000
-"""Characters that one call reads at most; the answer says how to go on."""
-_FOOT = 32
-"""Tokens of the line that says so."""
+_MAX_HITS = 50
+_QUOTED = 200
+_MAX_LENGTH = 20_000
+"""The most characters that one call reads; the answer says how to continue."""
+_FOOTER_TOKENS = 32
 
 
-def find(desk: Desk, query: str, limit: int | None = None) -> str:
-    """Search; one line a hit."""
-    asked = parse(query)
-    if not asked.clauses:
-        raise InvalidValue(f"query is {short_repr(query)}; it holds no word to look for.")
-    at_hand, most = desk.at_hand(), min(limit or _HITS, _MOST_HITS)
-    hits = [hit for hit in desk.agent.find(query, most + len(at_hand)) if hit.index not in at_hand][:most]
+class ToolContext:
+    """What the tools of one agent work with: the agent, and the windows of its context, if it has any.
+
+    With `beside` the model's own conversation is not stored in this context, so its calls are not part of it.
+    """
+
+    def __init__(self, agent: AgentContext, windows: Windows | None = None, *, beside: bool = False) -> None:
+        self.agent = agent if beside else agent._without_quoted_writes()
+        self.windows = None if windows is None else windows.acting_as(agent.actor, quota=agent.quota)
+        self._beside = beside
+
+    def has_windows(self) -> bool:
+        """Return whether an app is registered and the agent can see the segment of the windows."""
+        if self.windows is None or not self.windows._has_apps():
+            return False
+        try:
+            self.agent.check_permission(self.windows.place(), "get_page")
+        except QuireError:
+            return False
+        return True
+
+    def current_turn_pages(self) -> set[PageIndex]:
+        """Return the pages that the model answers just now and need not search for."""
+        return set() if self._beside else self.agent._current_turn_pages()
+
+
+def find(context: ToolContext, query: str, limit: int | None = None) -> str:
+    """Search; return one line for every hit."""
+    parsed = parse(query)
+    if not parsed.clauses:
+        raise InvalidValue(f"is {short_repr(query)}; it holds no word to look for.", argument="query")
+    current, most = context.current_turn_pages(), min(limit or _HITS, _MAX_HITS)
+    hits = [hit for hit in context.agent.find(query, most + len(current)) if hit.index not in current][:most]
     if not hits:
-        return f"{NOTHING}{query[:_SAID]!r}. Try fewer or other words{_hint(asked)}."
-    room = desk.agent.room()
-    return found(hits, room, room.usual if limit is None else room.most)
+        return f"{NOTHING}{query[:_QUOTED]!r}. Try fewer or other words{_prefix_hint(parsed)}."
+    room = context.agent._answer_room()
+    return format_hits(hits, room, room.default if limit is None else room.limit)
 
 
-def read_page(desk: Desk, page: PageIndex = "", start: int = 0, length: int | None = None) -> str:
-    """A range of a text, or the entries of a folder, or the table of contents."""
-    room = desk.agent.room()
+def read_page(context: ToolContext, page: PageIndex = "", start: int = 0, length: int | None = None) -> str:
+    """Return a range of a text, the entries of a folder, or the table of contents."""
+    agent = context.agent
+    room = agent._answer_room()
     if not page:
-        return listing(desk.agent.view(start, _LISTED + 1), start, _LISTED, room)
-    if isinstance(desk.agent.get_page(page), ContentsPage):
-        lines = [entry(child) for child in desk.agent.children(page, start, _LISTED + 1)]
-        return listing(lines, start, _LISTED, room)
-    text = desk.agent.read_page(page, start, READ_LENGTH if length is None else min(length, _LONGEST))
-    total = desk.agent.length(page)
+        return format_lines(agent.view(start, _LIST_LENGTH + 1), start, _LIST_LENGTH, room)
+    if isinstance(agent.get_page(page), ContentsPage):
+        lines = [format_entry(child) for child in agent.children(page, start, _LIST_LENGTH + 1)]
+        return format_lines(lines, start, _LIST_LENGTH, room)
+    text = agent.read_page(page, start, READ_LENGTH if length is None else min(length, _MAX_LENGTH))
+    total = agent.length(page)
     if not text:
         return f"{page} has {total} characters; there is nothing from {start} on." if total else f"{page} is empty."
-    text = text[: room.cut(text, (room.usual if length is None else room.most) - _FOOT)]
+    text = text[: room.cut(text, (room.default if length is None else room.limit) - _FOOTER_TOKENS)]
     if len(text) == total:
         return text
     end = start + len(text)
@@ -54,20 +82,20 @@ def read_page(desk: Desk, page: PageIndex = "", start: int = 0, length: int | No
     return f"{text}\n[characters {start}–{end} of {total} of {page}.{more}]"
 
 
-def expand_details(desk: Desk, page: PageIndex) -> str:
+def expand_details(context: ToolContext, page: PageIndex) -> str:
     """Open a page."""
-    desk.agent.expand_details(page)
+    context.agent.expand_details(page)
     return f"{page} is open in your window."
 
 
-def hide_details(desk: Desk, page: PageIndex) -> str:
+def hide_details(context: ToolContext, page: PageIndex) -> str:
     """Hide a page."""
-    desk.agent.hide_details(page)
+    context.agent.hide_details(page)
     return f"{page} is one line from the next fold on."
 
 
 def write_page(
-    desk: Desk,
+    context: ToolContext,
     name: str | None = None,
     summary: str | None = None,
     text: str | None = None,
@@ -75,119 +103,124 @@ def write_page(
     page: PageIndex | None = None,
     pages: list[PageIndex] | None = None,
 ) -> str:
-    """Write, change or gather."""
+    """Write a page, change one, or gather pages in a folder."""
     if page is not None:
-        return _change(desk, page, name, summary, text)
+        return _change_page(context, page, name, summary, text)
     if not name:
-        raise InvalidValue("write_page needs a name for a new page, or page to change one.")
-    parent = folder or _notes(desk)
-    about = summary or _derived(text or "")
+        raise InvalidValue("is missing. A new page needs a name; to change a page, name it in page.", argument="name")
+    parent = folder or _notes_folder(context)
+    about = summary or _derive_summary(text or "")
     if pages is not None:
-        index = desk.agent.create_contents_page(name, about, parent, pages)
+        index = context.agent.create_contents_page(name, about, parent, pages)
         return f"Made folder {index} of {len(pages)} pages."
-    index = desk.agent.create_detail_page(name, about[:MAX_DESCRIPTION], text or "", parent)
+    index = context.agent.create_detail_page(name, about[:MAX_DESCRIPTION], text or "", parent)
     return f"Wrote {index}."
 
 
-def move_page(desk: Desk, page: PageIndex, folder: PageIndex, before: PageIndex | None = None) -> str:
+def move_page(context: ToolContext, page: PageIndex, folder: PageIndex, before: PageIndex | None = None) -> str:
     """Move a page."""
-    moved = desk.agent.move_page(page, folder, before)
+    moved = context.agent.move_page(page, folder, before)
     return f"Moved {page}; it is {moved[page]} now." if page in moved else f"Moved {page} into {folder}."
 
 
-def remove_page(desk: Desk, page: PageIndex) -> str:
+def remove_page(context: ToolContext, page: PageIndex) -> str:
     """Remove a page."""
-    return f"Removed {desk.agent.remove_page(page)} pages."
+    return f"Removed {context.agent.remove_page(page)} pages."
 
 
-def archive(desk: Desk, page: PageIndex, cold: bool = False) -> str:
+def archive(context: ToolContext, page: PageIndex, cold: bool = False) -> str:
     """Archive a page."""
-    desk.agent.archive(page, cold=cold)
+    context.agent.archive(page, cold=cold)
     back = "recall" if cold else "expand_details"
     return f"Archived {page}; {back} brings it back."
 
 
-def recall(desk: Desk, page: PageIndex) -> str:
-    """Bring a page back from the cold archive; one that is put away in its place is told as such."""
-    back = desk.agent.recall(page)
-    if desk.agent.get_page(back).effective is Lifecycle.ACTIVE:
-        return f"{back} is back in its place."
-    return f"{back} is in its place but not in your window; expand_details opens it there."
+def recall(context: ToolContext, page: PageIndex) -> str:
+    """Return a page from the cold archive; the answer says if it is still archived in its place."""
+    index = context.agent.recall(page)
+    if context.agent.get_page(index).effective is Lifecycle.ACTIVE:
+        return f"{index} is back in its place."
+    return f"{index} is in its place but not in your window; expand_details opens it there."
 
 
-def budget(desk: Desk) -> str:
-    """How full the window is."""
-    return str(desk.agent.budget())
+def budget(context: ToolContext) -> str:
+    """Return how full the window is."""
+    return str(context.agent.budget())
 
 
 def window(
-    desk: Desk,
+    context: ToolContext,
     do: str,
-    id: str,  # noqa: A002 - the word a model knows
+    id: str,  # noqa: A002 - the parameter's name in the schema
     action: str | None = None,
     arguments: dict[str, Any] | None = None,
 ) -> str:
-    """Open, use or close a window."""
-    windows = desk.windows()
+    """Open, use or close a window. Every step checks that the agent may write in the segment of the windows."""
+    windows = context.windows
     if windows is None:
         raise InvalidOperation("There are no apps here.")
     if do == "create":
-        return windows.create(id, arguments or {})
+        context.agent.check_permission(windows.place(), "window")
+        return f"Opened {windows.open(id, arguments or {}).id}."
+    if do == "action" and not action:
+        raise InvalidValue("is missing; do='action' needs the id of an action.", argument="action")
+    context.agent.check_permission(windows.page_of(id), "window")
     if do == "close":
         summary = (arguments or {}).get("summary")
-        return windows.close(id, None if summary is None else str(summary))
-    if not action:
-        raise InvalidValue("do='action' needs the action's id.")
-    return windows.act(id, action, arguments or {})
+        windows.close(id, None if summary is None else str(summary))
+        return f"Closed {id}: {summary}" if summary else f"Closed {id}."
+    if windows.app_of(id) == LAUNCHER:  # its action opens a window
+        context.agent.check_permission(windows.place(), "window")
+    return windows.act(id, action or "", arguments or {}) or "Done."
 
 
-def segment(desk: Desk, do: str, segment: str, permission: str | None = None) -> str:
-    """Manage segments."""
+def segment(context: ToolContext, do: str, segment: str, permission: str | None = None) -> str:
+    """Add or remove a segment, or set its permission."""
     if do == "add":
-        return f"Added segment {desk.agent.add_segment(segment).id!r}."
+        return f"Added segment {context.agent.add_segment(segment).id!r}."
     if do == "remove":
-        return f"Removed segment {segment!r} with {desk.agent.remove_segment(segment)} pages."
+        return f"Removed segment {segment!r} with {context.agent.remove_segment(segment)} pages."
     if permission is None or permission not in Permission.__members__:
-        raise InvalidValue(f"permission is {permission!r}; use READ_ONLY, READ_WRITE or SYSTEM_MANAGED.")
-    desk.agent.set_permission(segment, Permission[permission])
+        raise InvalidValue(f"is {permission!r}; use READ_ONLY, READ_WRITE or SYSTEM_MANAGED.", argument="permission")
+    context.agent.set_permission(segment, Permission[permission])
     return f"Segment {segment!r} is {permission} now."
 
 
-def _hint(asked: Query) -> str:
-    """What else could be asked for: words are looked for as they are written."""
-    spaced = any(not is_unspaced(word) for word in asked.words)
+def _prefix_hint(query: Query) -> str:
+    """Return the advice to search for a prefix, because words match only as they are written."""
+    spaced = any(not is_unspaced(word) for word in query.words)
     return ", or a word's beginning with a star: flight* finds flights" if spaced else ""
 
 
-def _change(desk: Desk, page: PageIndex, name: str | None, summary: str | None, text: str | None) -> str:
+def _change_page(context: ToolContext, page: PageIndex, name: str | None, summary: str | None, text: str | None) -> str:
     if name is None and summary is None and text is None:
-        raise InvalidValue("write_page with page needs a name, a summary or a text to change.")
-    if text is not None and summary is None and _is_derived(desk, page):
-        summary = _derived(text)
-    desk.agent.rewrite(page, name=name, description=summary, detail=text)
+        raise InvalidValue("is given without a name, a summary or a text to change.", argument="page")
+    if text is not None and summary is None and _has_derived_summary(context, page):
+        summary = _derive_summary(text)
+    context.agent.rewrite(page, name=name, description=summary, detail=text)
     return f"Changed {page}."
 
 
-def _derived(text: str) -> str:
-    """The summary of a page that was given none: how its text begins, in one line."""
-    return in_one_line(text)[:_SAID]
+def _derive_summary(text: str) -> str:
+    """Return the beginning of a text in one line, for a page without a summary of its own."""
+    return in_one_line(text)[:_QUOTED]
 
 
-def _is_derived(desk: Desk, page: PageIndex) -> bool:
-    """Whether a page's summary was made from its text, so that it goes with the text."""
-    kept = desk.agent.get_page(page)
-    if isinstance(kept, ContentsPage):
+def _has_derived_summary(context: ToolContext, index: PageIndex) -> bool:
+    """Return whether the page's summary is the beginning of its text, so that both change together."""
+    page = context.agent.get_page(index)
+    if isinstance(page, ContentsPage):
         return False
-    return kept.description == _derived(desk.agent.read_page(page, 0, desk.agent.length(page)))
+    return page.description == _derive_summary(context.agent.read_page(index, 0, context.agent.length(index)))
 
 
-def _notes(desk: Desk) -> PageIndex:
-    """The root of the first segment that an agent may write its notes into."""
-    for place in desk.agent.list_segments():
-        if place.type is SegmentType.CUSTOM:
+def _notes_folder(context: ToolContext) -> PageIndex:
+    """Return the root of the first CUSTOM segment that the agent may write to."""
+    for segment in context.agent.list_segments():
+        if segment.type is SegmentType.CUSTOM:
             try:
-                desk.agent.check_permission(place.root_index, "create_detail_page")
+                context.agent.check_permission(segment.root_index, "create_detail_page")
             except QuireError:
                 continue
-            return place.root_index
-    raise InvalidOperation("There is no segment for your notes: name a folder.")
+            return segment.root_index
+    raise InvalidOperation("There is no segment for your notes. Name a folder.")

@@ -1,17 +1,14 @@
-"""What has room in an agent's window: a page that it opens, and an answer of its tools.
-
-Listing pages for a model: one line each, so many at a time.
-"""
+"""Lists of pages and hits as lines for a model, and the tokens that such an answer may take."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from quire.agent.gate import Sight
+from quire.agent.gate import VisibleReader
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, decode_page, page_key, segment_number
 from quire.core.state import State
-from quire.errors import InvalidOperation, NoSuchPage
+from quire.errors import Hint, InvalidOperation, NoSuchPage
 from quire.model.pages import MAX_NUMBER, ContentsPage, Form, Lifecycle, Mark, Page, PageIndex, SegmentType, Visibility
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
@@ -19,24 +16,24 @@ from quire.storage.base import PAGE
 from quire.view.deferred import Steady
 from quire.view.draw import shown_pages
 
-MOST = 0.4
-"""The part of a window that one page may take: what is larger would be folded again at once."""
-_USUAL = 1_000
-_LEAST = 120
-"""Tokens of an answer that there is always room for: an agent must get on, however small its window."""
+_PAGE_SHARE = 0.4
+"""The share of the budget that one opened page may take. The next fold would close a larger page at once."""
+_DEFAULT_TOKENS = 1_000
+_MIN_TOKENS = 120
+"""The tokens that every answer may take, so that an agent can work in a window of any size."""
 _LONGEST_TOKEN = 16
-"""Characters; longer tokens are rare, and a text is looked at no further than they reach."""
+"""Characters. Longer tokens are rare, so a text is counted no further than this many characters for each token."""
 
 
-class Room(Struct, frozen=True):
-    """The tokens that an answer of a tool may take: if nobody says how long it is to be, and at most."""
+class AnswerRoom(Struct, frozen=True):
+    """The tokens that an answer of a tool may take: by default, and if the model asks for a length itself."""
 
-    usual: int
-    most: int
+    default: int
+    limit: int
     count: Callable[[str], int]
 
     def cut(self, text: str, tokens: int) -> int:
-        """How many characters of a text's beginning have room; at least one, and up to a blank if one is near."""
+        """Return how many characters of a text fit: at least one, and up to a blank if one is near."""
         size = min(len(text), max(1, tokens) * _LONGEST_TOKEN)
         while size > 1 and (used := self.count(text[:size])) > tokens:
             size = max(1, min(size - 1, int(size * tokens / used * 0.98)))
@@ -45,17 +42,20 @@ class Room(Struct, frozen=True):
             return blank + 1 if blank >= 0 else size
         return size
 
-    def whole(self, lines: Sequence[str], tokens: int) -> int:
-        """How many of these lines have room; at least one."""
+    def count_lines(self, lines: Sequence[str], tokens: int) -> int:
+        """Return how many of the lines fit; at least one."""
         fit = len(lines)
         while fit > 1 and self.count("\n".join(lines[:fit])) > tokens:
             fit -= 1
         return fit
 
 
-def answer_room(reader: Reader, window: int, count: Callable[[str], int]) -> Room:
-    """The room for an answer in a window of so many tokens: prompts stand in it anyway, and calls that were made
-    together share it, so that no answer is clipped in the view."""
+def answer_room(reader: Reader, window: int, count: Callable[[str], int]) -> AnswerRoom:
+    """Return the room for an answer in a window of so many tokens.
+
+    System prompts take their part of the window, and calls that were made together share the rest, so that the view
+    clips no answer.
+    """
     prompts = (
         page.header.tokens
         for number, segment in reader.live_segments()
@@ -65,32 +65,32 @@ def answer_room(reader: Reader, window: int, count: Callable[[str], int]) -> Roo
     left = max(0, window - sum(prompts))
     waiting = reader.open_exchange()
     calls = len(waiting.header.pending) + len(waiting.header.numbers) - 1 if waiting else 1
-    most = max(_LEAST, min(left // 4, left // (2 * max(1, calls))))
-    return Room(max(_LEAST, min(_USUAL, left // 6, most)), most, count)
+    limit = max(_MIN_TOKENS, min(left // 4, left // (2 * max(1, calls))))
+    return AnswerRoom(max(_MIN_TOKENS, min(_DEFAULT_TOKENS, left // 6, limit)), limit, count)
 
 
-def check_room(state: State, page: PageRecord, budget: int) -> None:
-    """Raise `InvalidOperation` for a page that is too large to be shown, saying how to read it."""
+def check_page_fits(state: State, page: PageRecord, budget: int) -> None:
+    """Raise `InvalidOperation` if the page is too large to be opened in a view of this budget."""
     header = page.header
     if header.form is Form.WINDOW:
-        return  # it stands in the tail, which has its own measure
+        return  # a window is shown in the tail, which has its own limits
     leaves = shown_pages(Steady(state, state.deferred_changes()), page.key) if header.folder else ()
-    tokens = sum(map(_size, leaves)) if header.folder else header.clip or header.tokens
-    if tokens <= budget * MOST:
+    tokens = sum(map(_shown_tokens, leaves)) if header.folder else header.clip or header.tokens
+    if tokens <= budget * _PAGE_SHARE:
         return
     index = state.index(page.key)
     if header.folder:
         raise InvalidOperation(
-            f"Cannot open {index!r}: what is in it takes {tokens:,} tokens, your window has {budget:,}."
-            f" read_page({index!r}) lists it; open what you need of it."
+            f"Cannot open {index!r}: its pages take {tokens:,} tokens, your window has {budget:,}.",
+            Hint("children", index, purpose="to list them, and open the ones you need"),
         )
     raise InvalidOperation(
-        f"Cannot open {index!r}: it takes {tokens:,} tokens, your window has {budget:,}."
-        f" read_page({index!r}, start=0, length=4000) reads it piece by piece."
+        f"Cannot open {index!r}: it takes {tokens:,} tokens, your window has {budget:,}.",
+        Hint("read_page", index, arguments="start=0, length=4000", purpose="to read it in parts"),
     )
 
 
-def _size(page: PageRecord) -> int:
+def _shown_tokens(page: PageRecord) -> int:
     header = page.header
     if header.folder or header.visibility is Visibility.HIDDEN:
         return header.line_tokens
@@ -99,13 +99,13 @@ def _size(page: PageRecord) -> int:
 
 _SUMMARY = 120
 _PASSAGES = (200, 100, 50)
-"""Characters of a name and of a passage, shorter and shorter until the hits have room."""
-_PARTLY = "Not all of the query is in these:"
-_ECHOES = "These are earlier searches:"
+"""Characters of a name and of a passage. The shorter lengths are tried if the hits do not fit."""
+_PARTIAL_HITS = "Not all of the query is in these:"
+_EARLIER_SEARCHES = "These are earlier searches:"
 
 
-def entry(page: Page, depth: int = 0) -> str:
-    """The line of a page: its index, size and state, its name and summary."""
+def format_entry(page: Page, depth: int = 0) -> str:
+    """Return the line of a page: its index, size and state, its name and summary."""
     state = ""
     if page.lifecycle is not Lifecycle.ACTIVE:
         state = " archived"
@@ -118,18 +118,21 @@ def entry(page: Page, depth: int = 0) -> str:
     return f"{'  ' * depth}[{page.index} {size}{state}] {page.name}{about}"
 
 
-def listing(lines: Sequence[str], start: int, most: int, room: Room) -> str:
-    """So many lines that begin at `start`, given with at least one more if there is one, and how to go on."""
+def format_lines(lines: Sequence[str], start: int, limit: int, room: AnswerRoom) -> str:
+    """Return at most `limit` lines and how to continue. `lines` begins at `start` and has one more line if there is."""
     if not lines:
         return f"There is nothing from {start} on." if start else "Nothing there."
-    fit = room.whole(lines[:most], room.most)
+    fit = room.count_lines(lines[:limit], room.limit)
     more = [f"… more: go on with start={start + fit}."] if len(lines) > fit else []
     return "\n".join([*lines[:fit], *more])
 
 
-def found(hits: Sequence[Hit], room: Room, tokens: int) -> str:
-    """A line for every hit in so many tokens: those that hold everything first, echoes last. Where there is too little
-    room, echoes go before anything else does, then passages become shorter, then the last hits go."""
+def format_hits(hits: Sequence[Hit], room: AnswerRoom, tokens: int) -> str:
+    """Return one line for every hit, within so many tokens.
+
+    Hits that hold the whole query come first, echoes of earlier searches last. If they do not fit, echoes are left out
+    first, then passages are shortened, then the last hits are left out.
+    """
     order = sorted(hits, key=lambda hit: (hit.echo, not hit.complete and not hit.echo))
     pages = sum(not hit.echo for hit in order)
     for length in _PASSAGES:
@@ -148,42 +151,57 @@ def _hit_lines(hits: Sequence[Hit], length: int) -> list[str]:
     lines = []
     above = ""
     for hit in hits:
-        head = _ECHOES if hit.echo else "" if hit.complete else _PARTLY
+        head = _EARLIER_SEARCHES if hit.echo else "" if hit.complete else _PARTIAL_HITS
         if head != above:
             lines.append(head)
             above = head
-        lines.append(f"[{hit.index}] {hit.name[:length]}: {_around(hit.snippet or hit.description, length)}")
+        lines.append(f"[{hit.index}] {hit.name[:length]}: {_cut_passage(hit.snippet or hit.description, length)}")
     return lines
 
 
-def _around(passage: str, length: int) -> str:
-    """So much of a passage, with the first place that was found in it. Words that stand in a row have one mark: a model
-    pays for every sign."""
+def _cut_passage(passage: str, length: int) -> str:
+    """Return `length` characters of a passage around its first match.
+
+    Matches in a row are marked as one, because a model pays for every character.
+    """
     passage = passage.replace(f"{CLOSE} {OPEN}", " ")
     if len(passage) <= length:
         return passage
-    place = max(0, passage.find(OPEN))
-    start = max(0, min(place - length // 4, len(passage) - length))
+    match = max(0, passage.find(OPEN))
+    start = max(0, min(match - length // 4, len(passage) - length))
     end = start + length
-    shown = passage[start:end]
-    open_mark = CLOSE if shown.rfind(OPEN) > shown.rfind(CLOSE) else ""
-    return f"{'…' if start else ''}{shown}{open_mark}{'…' if end < len(passage) else ''}"
+    part = passage[start:end]
+    open_mark = CLOSE if part.rfind(OPEN) > part.rfind(CLOSE) else ""
+    return f"{'…' if start else ''}{part}{open_mark}{'…' if end < len(passage) else ''}"
 
 
-def contents(sight: Sight) -> Iterator[tuple[int, PageRecord]]:
-    """What stands open, level by level below every segment's root, each with its depth; a closed folder is one line."""
-    for number, _ in sight.live_segments():
-        root = sight.page(page_key(number, 0))
+def contents(reader: VisibleReader) -> Iterator[tuple[int, PageRecord]]:
+    """Yield every page below the segments' roots that is open or one line, with its depth. Closed folders are one."""
+    for number, _ in reader.live_segments():
+        root = reader.page(page_key(number, 0))
         if isinstance(root, PageRecord):
-            yield from _below(sight, root)
+            yield from _open_subtree(reader, root)
 
 
-def every_page(sight: Sight, state: State, after: PageIndex | None) -> Iterator[PageRecord]:
-    """The pages of every segment by number, those that come after an index. Streams. Raises `NoSuchPage`."""
-    numbers = [number for number, _ in sight.live_segments()]
+def _open_subtree(reader: VisibleReader, root: PageRecord) -> Iterator[tuple[int, PageRecord]]:
+    rows = [iter((root,))]
+    while rows:
+        page = next(rows[-1], None)
+        if page is None:
+            rows.pop()
+            continue
+        yield len(rows) - 1, page
+        header = page.header
+        if header.folder and header.lifecycle is Lifecycle.ACTIVE and header.visibility is Visibility.EXPANDED:
+            rows.append(reader.members(page.key))
+
+
+def every_page(reader: VisibleReader, state: State, after: PageIndex | None) -> Iterator[PageRecord]:
+    """Yield the pages of every segment by number, those after an index. Streams. Raise `NoSuchPage`."""
+    numbers = [number for number, _ in reader.live_segments()]
     first = 0
     if after is not None:
-        key = sight.key_of(after)
+        key = reader.key_of(after)
         if key is None or segment_number(key) not in numbers:
             raise NoSuchPage(after)
         numbers, first = numbers[numbers.index(segment_number(key)) :], key + 1
@@ -194,16 +212,3 @@ def every_page(sight: Sight, state: State, after: PageIndex | None) -> Iterator[
             if isinstance(page, PageRecord) and page.header.mark is Mark.NONE:
                 yield page
         first = 0
-
-
-def _below(sight: Sight, root: PageRecord) -> Iterator[tuple[int, PageRecord]]:
-    rows = [iter((root,))]
-    while rows:
-        page = next(rows[-1], None)
-        if page is None:
-            rows.pop()
-            continue
-        yield len(rows) - 1, page
-        header = page.header
-        if header.folder and header.lifecycle is Lifecycle.ACTIVE and header.visibility is Visibility.EXPANDED:
-            rows.append(sight.members(page.key))

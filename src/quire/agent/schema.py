@@ -1,9 +1,4 @@
-"""The tools a model gets, as data: schemas, validation, dispatch and documentation all come from this table.
-
-Checking what a model sends as arguments: what is wrong is said in a way that it can put right.
-
-Tool schemas in the shapes of OpenAI, Anthropic and MCP, made from the table.
-"""
+"""The table of tools: schemas for every provider, checks of arguments, dispatch and documentation come from it."""
 
 import json
 import re
@@ -13,11 +8,11 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quire.agent import handlers
-from quire.agent.agent import Desk
+from quire.agent.handlers import ToolContext
 from quire.errors import InvalidValue, short_repr
 
 Kind = Literal["string", "page", "integer", "boolean", "pages", "object"]
-"""A page is an index, also as it stands in a line: `[usr-1 10]`."""
+"""A page is an index; the form of a line in a list, `[usr-1 10]`, is accepted too."""
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -28,26 +23,25 @@ class Parameter(Struct, frozen=True, kw_only=True):
     about: str
     required: bool = False
     choices: tuple[str, ...] = ()
-    least: int = 0
-    """The smallest number that makes sense."""
+    minimum: int = 0
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """One tool: what a model is told of it, and what runs when it is called."""
+    """One tool: its description for a model, and the function that runs a call."""
 
     name: str
     about: str
     parameters: tuple[Parameter, ...]
     run: Callable[..., str]
     needs: Literal["", "windows", "manage"] = ""
-    reads: bool = False
-    """Whether it changes nothing, neither pages nor what is shown."""
-    takes: bool = False
-    """Whether it may take away what was there."""
+    read_only: bool = False
+    """Whether it changes neither pages nor what is shown."""
+    destructive: bool = False
+    """Whether it may remove or overwrite something."""
 
-    def call(self, desk: Desk, arguments: dict[str, Any]) -> str:
-        """Run it."""
-        return self.run(desk, **arguments)
+    def call(self, context: ToolContext, arguments: dict[str, Any]) -> str:
+        """Run a call of the tool."""
+        return self.run(context, **arguments)
 
 
 _PAGE = Parameter(name="page", kind="page", about="Index, such as usr-12", required=True)
@@ -58,10 +52,10 @@ TOOLS: tuple[Tool, ...] = (
         about="Search all pages, folded and archived too. Use it before you say that something is lost.",
         parameters=(
             Parameter(name="query", kind="string", about='Words, "exact phrases", prefix*', required=True),
-            Parameter(name="limit", kind="integer", about="Most hits, default 5", least=1),
+            Parameter(name="limit", kind="integer", about="Most hits, default 5", minimum=1),
         ),
         run=handlers.find,
-        reads=True,
+        read_only=True,
     ),
     Tool(
         name="read_page",
@@ -69,10 +63,10 @@ TOOLS: tuple[Tool, ...] = (
         parameters=(
             Parameter(name="page", kind="page", about="Page index"),
             Parameter(name="start", kind="integer", about="First character (in a folder: first entry), default 0"),
-            Parameter(name="length", kind="integer", about="Most characters, as far as there is room", least=1),
+            Parameter(name="length", kind="integer", about="Most characters, as far as there is room", minimum=1),
         ),
         run=handlers.read_page,
-        reads=True,
+        read_only=True,
     ),
     Tool(
         name="expand_details",
@@ -98,7 +92,7 @@ TOOLS: tuple[Tool, ...] = (
             Parameter(name="pages", kind="pages", about="Pages to gather under the new folder"),
         ),
         run=handlers.write_page,
-        takes=True,
+        destructive=True,
     ),
     Tool(
         name="move_page",
@@ -106,7 +100,7 @@ TOOLS: tuple[Tool, ...] = (
         parameters=(
             _PAGE,
             Parameter(name="folder", kind="page", about="Folder's index", required=True),
-            Parameter(name="before", kind="page", about="Page in the folder to stand before"),
+            Parameter(name="before", kind="page", about="Page in the folder to put it before"),
         ),
         run=handlers.move_page,
     ),
@@ -115,7 +109,7 @@ TOOLS: tuple[Tool, ...] = (
         about="Remove a page with all in it. Prefer hide_details or archive.",
         parameters=(_PAGE,),
         run=handlers.remove_page,
-        takes=True,
+        destructive=True,
     ),
     Tool(
         name="archive",
@@ -134,11 +128,11 @@ TOOLS: tuple[Tool, ...] = (
         about="How full your window is, by what, and what would be folded next.",
         parameters=(),
         run=handlers.budget,
-        reads=True,
+        read_only=True,
     ),
     Tool(
         name="window",
-        about="Open an app's window, act in one, or close it. Windows stand at the end, always up to date.",
+        about="Open an app's window, act in one, or close it. Windows are shown at the end, always up to date.",
         parameters=(
             Parameter(name="do", kind="string", about="What", required=True, choices=("create", "action", "close")),
             Parameter(name="id", kind="string", about="App to create, or window's id", required=True),
@@ -147,7 +141,7 @@ TOOLS: tuple[Tool, ...] = (
         ),
         run=handlers.window,
         needs="windows",
-        takes=True,
+        destructive=True,
     ),
     Tool(
         name="segment",
@@ -159,30 +153,30 @@ TOOLS: tuple[Tool, ...] = (
         ),
         run=handlers.segment,
         needs="manage",
-        takes=True,
+        destructive=True,
     ),
 )
-"""At most twelve, the reading operations merged: every schema costs tokens in every call."""
+"""At most twelve tools, because every schema costs tokens in every request. The reading operations are merged."""
 
 
-_Check = Callable[[Any], Any]
+_Converter = Callable[[Any], Any]
 _IN_A_LINE = re.compile(r"\s*\[\s*([^\s\[\]]+)(?:\s[^\[\]]*)?\]")
 
 
-def arguments_for(tool: Tool, given: object) -> dict[str, Any]:
-    """The arguments by name, checked. Raises `InvalidValue`. Null stands for what was left out."""
+def check_arguments(tool: Tool, given: object) -> dict[str, Any]:
+    """Return the arguments by name. Raise `InvalidValue` if one is wrong. Null means that an argument is left out."""
     values = _as_mapping(tool, given)
     known = {parameter.name: parameter for parameter in tool.parameters}
     for name in values:
         if name not in known:
-            raise InvalidValue(f"{tool.name} has no argument {short_repr(name)}; it takes {_listed(tool)}.")
+            raise InvalidValue(f"There is no argument {short_repr(name)}. Arguments: {_list_parameters(tool)}.")
     checked = {}
     for name, parameter in known.items():
         value = values.get(name)
         if value is not None:
-            checked[name] = _checked(parameter, value)
+            checked[name] = _check_value(parameter, value)
         elif parameter.required:
-            raise InvalidValue(f"{tool.name} needs {name}: {parameter.about}.")
+            raise InvalidValue(f"is missing: {parameter.about}.", argument=name)
     return checked
 
 
@@ -193,31 +187,29 @@ def _as_mapping(tool: Tool, given: object) -> Mapping[str, Any]:
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
-            raise InvalidValue(f"The arguments of {tool.name} are not JSON ({error}); send one object.") from None
+            raise InvalidValue(f"The arguments are not JSON ({error}); send one object.") from None
     if not isinstance(given, Mapping):
-        raise InvalidValue(
-            f"The arguments of {tool.name} are {short_repr(given)}; send one JSON object: {_listed(tool)}."
-        )
+        raise InvalidValue(f"The arguments are {short_repr(given)}; send one JSON object: {_list_parameters(tool)}.")
     return given
 
 
-def _checked(parameter: Parameter, value: Any) -> Any:
-    found = _CHECKS[parameter.kind](value)
-    if found is None or (parameter.kind == "integer" and found < parameter.least):
-        wanted = _WANTED[parameter.kind].format(parameter.least)
-        raise InvalidValue(f"{parameter.name} is {short_repr(value)}; {wanted} is needed.")
-    if parameter.choices and found not in parameter.choices:
-        raise InvalidValue(f"{parameter.name} is {short_repr(value)}; use {', '.join(parameter.choices)}.")
-    return found
+def _check_value(parameter: Parameter, value: Any) -> Any:
+    converted = _CONVERTERS[parameter.kind](value)
+    if converted is None or (parameter.kind == "integer" and converted < parameter.minimum):
+        needed = _NEEDED[parameter.kind].format(parameter.minimum)
+        raise InvalidValue(f"is {short_repr(value)}; {needed} is needed.", argument=parameter.name)
+    if parameter.choices and converted not in parameter.choices:
+        raise InvalidValue(f"is {short_repr(value)}; use {', '.join(parameter.choices)}.", argument=parameter.name)
+    return converted
 
 
-def _listed(tool: Tool) -> str:
+def _list_parameters(tool: Tool) -> str:
     names = [parameter.name if parameter.required else f"{parameter.name}?" for parameter in tool.parameters]
     return ", ".join(names) or "none"
 
 
-def _integer(value: Any) -> int | None:
-    """A whole number, also as models like to write it: 5.0 or "5"."""
+def _to_integer(value: Any) -> int | None:
+    """Return a whole number; models also write 5.0 or "5"."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal() and len(value) < 16:
@@ -227,30 +219,30 @@ def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 <= value < 1 << 53 else None
 
 
-def _boolean(value: Any) -> bool | None:
+def _to_boolean(value: Any) -> bool | None:
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     return value if isinstance(value, bool) else None
 
 
-def _page(value: Any) -> str | None:
-    """An index, also with what stands around it in a line: `[usr-1]`, `[usr-1 10] Name: summary`."""
+def _to_page(value: Any) -> str | None:
+    """Return an index, also from a line of a list: `[usr-1]`, `[usr-1 10] Name: summary`."""
     if not isinstance(value, str):
         return None
-    found = _IN_A_LINE.match(value)
-    return found[1] if found else value.strip()
+    match = _IN_A_LINE.match(value)
+    return match[1] if match else value.strip()
 
 
-def _pages(value: Any) -> list[str] | None:
+def _to_pages(value: Any) -> list[str] | None:
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list | tuple):
         return None
-    found = [page for item in given if (page := _page(item)) is not None]
-    return found if len(found) == len(given) else None
+    pages = [page for item in given if (page := _to_page(item)) is not None]
+    return pages if len(pages) == len(given) else None
 
 
-def _object(value: Any) -> dict[str, Any] | None:
-    """An object, also as the JSON text of one."""
+def _to_object(value: Any) -> dict[str, Any] | None:
+    """Return an object, also from its JSON text."""
     if isinstance(value, str):
         try:
             value = json.loads(value or "{}")
@@ -259,15 +251,15 @@ def _object(value: Any) -> dict[str, Any] | None:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-_CHECKS: dict[str, _Check] = {
+_CONVERTERS: dict[str, _Converter] = {
     "string": lambda value: value if isinstance(value, str) else None,
-    "integer": _integer,
-    "boolean": _boolean,
-    "page": _page,
-    "pages": _pages,
-    "object": _object,
+    "integer": _to_integer,
+    "boolean": _to_boolean,
+    "page": _to_page,
+    "pages": _to_pages,
+    "object": _to_object,
 }
-_WANTED: dict[str, str] = {
+_NEEDED: dict[str, str] = {
     "string": "text",
     "integer": "a whole number from {}",
     "boolean": "true or false",
@@ -287,30 +279,30 @@ _TYPES: dict[str, dict[str, Any]] = {
 }
 
 
-def openai(tool: Tool, name: str) -> dict[str, Any]:
-    """A function tool of OpenAI's chat completions."""
-    function = {"name": name, "description": tool.about, "parameters": parameters(tool)}
+def openai_schema(tool: Tool, name: str) -> dict[str, Any]:
+    """Return a function tool of OpenAI's chat completions."""
+    function = {"name": name, "description": tool.about, "parameters": parameter_schema(tool)}
     return {"type": "function", "function": function}
 
 
-def responses(tool: Tool, name: str) -> dict[str, Any]:
-    """A function tool of OpenAI's Responses API."""
-    return {"type": "function", "name": name, "description": tool.about, "parameters": parameters(tool)}
+def responses_schema(tool: Tool, name: str) -> dict[str, Any]:
+    """Return a function tool of OpenAI's Responses API."""
+    return {"type": "function", "name": name, "description": tool.about, "parameters": parameter_schema(tool)}
 
 
-def anthropic(tool: Tool, name: str) -> dict[str, Any]:
-    """A tool of Anthropic's messages."""
-    return {"name": name, "description": tool.about, "input_schema": parameters(tool)}
+def anthropic_schema(tool: Tool, name: str) -> dict[str, Any]:
+    """Return a tool of Anthropic's messages."""
+    return {"name": name, "description": tool.about, "input_schema": parameter_schema(tool)}
 
 
-def mcp(tool: Tool, name: str) -> dict[str, Any]:
-    """A tool of the Model Context Protocol, with what a client may want to know before it lets it run."""
-    hints = {"readOnlyHint": tool.reads, "destructiveHint": tool.takes, "openWorldHint": False}
-    return {"name": name, "description": tool.about, "inputSchema": parameters(tool), "annotations": hints}
+def mcp_schema(tool: Tool, name: str) -> dict[str, Any]:
+    """Return a tool of the Model Context Protocol, with annotations for the client."""
+    hints = {"readOnlyHint": tool.read_only, "destructiveHint": tool.destructive, "openWorldHint": False}
+    return {"name": name, "description": tool.about, "inputSchema": parameter_schema(tool), "annotations": hints}
 
 
-def parameters(tool: Tool) -> dict[str, Any]:
-    """The JSON schema of a tool's arguments."""
+def parameter_schema(tool: Tool) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {parameter.name: _property(parameter) for parameter in tool.parameters},

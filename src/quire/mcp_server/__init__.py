@@ -104,7 +104,7 @@ def _create(
             raise
         package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK ships its types separately
         raise NotInstalled(f"The MCP server needs {package}: pip install 'quire[mcp]'.", name=package) from None
-    from quire.agent.gate import Quota
+    from quire.agent import Quota
     from quire.mcp_server.resources import ServedContext, select_tools
 
     if not isinstance(context, Context):

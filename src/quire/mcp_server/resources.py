@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from quire.agent.agent import AgentContext
-from quire.agent.listing import entry
+from quire.agent.listing import format_entry
 from quire.agent.tools import Answer, Tools
 from quire.context import Context
 from quire.errors import InvalidValue, NoSuchContext, NoSuchPage, QuireError, short_repr
@@ -175,7 +175,7 @@ class ServedContext:
             return self._join_lines(wanted, self._agent.view(start, _line_limit(length) + 1))
         if isinstance(self._agent.get_page(name), ContentsPage):
             children = self._agent.children(name, start, _line_limit(length) + 1)
-            return self._join_lines(wanted, [entry(child) for child in children])
+            return self._join_lines(wanted, [format_entry(child) for child in children])
         return self._agent.read_page(name, start, self._agent.length(name) if length is None else length)
 
     def preamble(self) -> str:

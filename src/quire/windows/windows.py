@@ -17,6 +17,7 @@ from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex, Visibility
 from quire.model.text import one_line
+from quire.system.quota import Quota, charge
 from quire.system.window_pages import StoredWindow, stored_window
 from quire.view.options import RenderOptions
 from quire.view.preamble import derived_key
@@ -132,30 +133,28 @@ class Windows:
     after a restart as soon as their apps are registered again, and undo takes back what was done in them.
     """
 
-    def __init__(
-        self, engine: Engine, actor: str, *, shop: Shop | None = None, charge: Callable[[Plan], None] | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, actor: str, *, shop: Shop | None = None, quota: Quota | None = None) -> None:
         self.actor = one_line(actor, "actor", 100, empty=False)
         self._engine = engine
         self._shop = Shop(engine) if shop is None else shop
-        self._charge = charge
+        self._quota = quota
 
     @property
     def context(self) -> str:
         """The name of this context in its storage."""
         return self._engine.state.context
 
-    def acting_as(self, actor: str, *, charge: Callable[[Plan], None] | None = None) -> "Windows":
-        """Return the same windows under another actor's name in the journal. `charge` may refuse its plans."""
-        return Windows(self._engine, actor, shop=self._shop, charge=charge)
+    def acting_as(self, actor: str, *, quota: Quota | None = None) -> "Windows":
+        """Return the same windows under another actor's name in the journal. `quota` limits what that actor adds."""
+        return Windows(self._engine, actor, shop=self._shop, quota=quota)
 
     def _run(self, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Plan and commit; `charge` sees the plan before the commit."""
+        """Plan, charge the quota and commit."""
 
         def charged(plan: Plan) -> T:
             result = planner(plan, *args, **kwargs)
-            if self._charge is not None:
-                self._charge(plan)
+            if self._quota is not None:
+                charge(plan, self._quota)
             return result
 
         return self._engine.run(self.actor, operation, charged)
@@ -176,11 +175,15 @@ class Windows:
         """
         return self._shop.registry.add(app, arguments, options, name)
 
+    def _has_apps(self) -> bool:
+        """Return whether an app is registered, the launcher aside."""
+        return len(self._shop.registry) > 1
+
     def apps(self) -> dict[str, Listed]:
         """The apps by name, with what they are and what opening them takes."""
         return self._shop.apps()
 
-    def share(self, other: "Windows") -> None:
+    def _share(self, other: "Windows") -> None:
         """Let another context know the same apps."""
         other._shop.registry.take_over(self._shop.registry)
 
@@ -331,11 +334,11 @@ class Windows:
         """The index of the folder that new windows go to. Raises `InvalidOperation` if there is no TOOL segment."""
         return self._engine.read(lambda state: state.index(place_for_windows(state)))
 
-    def rest(self) -> None:
+    def _stop_threads(self) -> None:
         """End the threads that wait to run apps; the next call of one begins another."""
         self._shop.rest()
 
-    def pieces(self, options: RenderOptions) -> Sequence[Volatile]:
+    def _tail_parts(self, options: RenderOptions) -> Sequence[Volatile]:
         """What a view with these options shows of the windows, fetched now."""
         return pieces(self._shop, include_obsolete=options.include_obsolete)
 
@@ -444,30 +447,3 @@ def _sure(window: StoredWindow | None) -> StoredWindow:
     if window is None:
         raise RuntimeError("a page that was just made holds no window")
     return window
-
-
-class WindowCalls:
-    """Windows for one agent. `check` is asked before everything that touches a page, and raises what it refuses."""
-
-    def __init__(self, windows: Windows, check: Callable[[PageIndex], None]) -> None:
-        self._windows = windows
-        self._check = check
-
-    def create(self, app: str, arguments: Mapping[str, Any]) -> str:
-        """Open a window; the answer names it."""
-        self._check(self._windows.place())
-        window = self._windows.open(app, arguments)
-        return f"Opened {window.id}."
-
-    def act(self, window: str, action: str, arguments: Mapping[str, Any]) -> str:
-        """Do something in a window; what its app says to it."""
-        self._check(self._windows.page_of(window))
-        if self._windows.app_of(window) == LAUNCHER:  # what it does is opening
-            self._check(self._windows.place())
-        return self._windows.act(window, action, arguments) or "Done."
-
-    def close(self, window: str, summary: str | None = None) -> str:
-        """Close a window, with a summary that stays."""
-        self._check(self._windows.page_of(window))
-        self._windows.close(window, summary)
-        return f"Closed {window}: {summary}" if summary else f"Closed {window}."

@@ -39,7 +39,7 @@ class Memories:
 
     def __init__(self, ctx: Context, folder: PageIndex | None = None, agent: AgentContext | None = None) -> None:
         self.ctx = ctx
-        self.agent = (agent or ctx.as_agent(ACTOR)).telling()
+        self.agent = (agent or ctx.as_agent(ACTOR))._without_quoted_writes()
         self._given = folder
 
     def view(self, path: str, lines: list[int] | None = None) -> str:
