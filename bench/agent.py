@@ -14,8 +14,8 @@ from bench.figures import Figure
 from bench.measure import NoTokens
 from bench.traces import TRACES, conversation
 from quire import Context, VocabularyCounter
-from quire.agent.gate import Gate, Sight
-from quire.agent.schema import TOOLS, openai
+from quire.agent.gate import Gate, VisibleReader
+from quire.agent.schema import TOOLS, openai_schema
 from quire.core.records import PageRecord
 from quire.view.preamble import preamble
 
@@ -45,7 +45,7 @@ def asking() -> list[Figure]:
 def words() -> list[Figure]:
     """The tokens that every call pays for."""
     count = VocabularyCounter().count
-    schemas = json.dumps([openai(tool, tool.name) for tool in TOOLS], separators=(",", ":"))
+    schemas = json.dumps([openai_schema(tool, tool.name) for tool in TOOLS], separators=(",", ":"))
     return [
         Figure(f"tokens of the schemas of all {len(TOOLS)} tools", count(schemas), "", 1_200, "compact JSON, o200k"),
         Figure("tokens of the preamble", count(preamble("kestrel")), "", 250, "o200k"),
@@ -99,9 +99,9 @@ def _with_and_without_gate(operation: Callable[[], object]) -> float:
     closed = Gate.page
 
     def opened(
-        self: Gate, sight: Sight, operation: str, index: object, *, takes_along: bool | None = None
+        self: Gate, reader: VisibleReader, operation: str, index: object, *, whole_subtree: bool | None = None
     ) -> PageRecord:
-        return sight._reader.require_page(index)
+        return reader._reader.require_page(index)
 
     def without() -> float:
         Gate.page = opened  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from quire import Context, ContextSystem, MemoryStorage, Permission, Segment, SegmentType
 from quire.agent import AgentContext, Quota
-from quire.agent.agent import Desk
+from quire.agent.handlers import ToolContext
 from quire.agent.tools import Tools
 from quire.core.plan import Plan
 from quire.core.records import KEY
@@ -39,7 +39,7 @@ class Bookcase:
         if not quiet:
             self._wait()
         self.agent = AgentContext(self.ctx.pages, manage=manage, quota=Quota(calls=1 << 40))
-        self.tools = Tools(Desk(self.agent))
+        self.tools = Tools(ToolContext(self.agent))
 
     def parent_of(self, page: Leaf) -> Leaf | None:
         """The page's folder, by how the test made it."""

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from quire import Permission
-from quire.agent.gate import ALLOWED, OPERATIONS, Quota, Right
+from quire.agent import Quota
+from quire.agent.gate import ALLOWED, OPERATIONS, Right
 from quire.agent.schema import TOOLS, Tool
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "agent.md"

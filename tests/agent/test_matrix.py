@@ -8,7 +8,7 @@ import pytest
 
 from quire import QuireError
 from quire.agent import gate
-from quire.agent.gate import Gate, Sight
+from quire.agent.gate import Gate, VisibleReader
 from quire.core.records import PageRecord
 from quire.model.pages import Permission
 from tests.agent.bookcase import TYPES, Bookcase
@@ -143,9 +143,9 @@ def test_what_is_allowed_leaves_a_sound_context(share: str, long: bool) -> None:
 @pytest.mark.slow
 def test_the_matrix_sees_a_gate_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(
-        self: Gate, sight: Sight, operation: str, index: object, *, takes_along: bool | None = None
+        self: Gate, reader: VisibleReader, operation: str, index: object, *, whole_subtree: bool | None = None
     ) -> PageRecord:
-        return sight.require_page(index)
+        return reader.require_page(index)
 
     monkeypatch.setattr(Gate, "page", opened)
     found = broken("CUSTOM")
@@ -168,8 +168,8 @@ def test_the_matrix_sees_a_permission_too_many(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_the_matrix_sees_eyes_that_see_private_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sight, "_is_private", lambda self, number: False)
-    monkeypatch.setattr(Sight, "segment", lambda self, number: self._reader.segment(number))
+    monkeypatch.setattr(VisibleReader, "_is_private", lambda self, number: False)
+    monkeypatch.setattr(VisibleReader, "segment", lambda self, number: self._reader.segment(number))
     found = broken("SYSTEM")
     assert found
     assert all("PRIVATE" in line for line in found)
@@ -177,7 +177,7 @@ def test_the_matrix_sees_eyes_that_see_private_pages(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_the_matrix_sees_eyes_that_see_marked_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sight, "page", lambda self, key: self._reader.page(key))
+    monkeypatch.setattr(VisibleReader, "page", lambda self, key: self._reader.page(key))
     found = broken("a conversation")
     assert any(line.startswith("read_page on usr-7") for line in found)
 

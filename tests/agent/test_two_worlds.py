@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quire import Context, ContextSystem, MemoryStorage, Permission, QuireError, Segment, SegmentType
 from quire.agent import AgentContext, Quota
-from quire.agent.gate import Sight
+from quire.agent.gate import VisibleReader
 from quire.agent.tools import Tools
 from quire.context import DEFAULT_SEGMENTS
 from quire.core.plan import Plan
@@ -278,8 +278,8 @@ def test_a_full_vault_beside_a_full_context_shows_nowhere() -> None:
 
 def test_eyes_that_see_private_pages_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     worlds = pair_after([hidden(lambda w: w.pages.create_detail_page("seat", "", "seat", "vault-0"))])
-    monkeypatch.setattr(Sight, "_is_private", lambda self, number: False)
-    monkeypatch.setattr(Sight, "segment", lambda self, number: self._reader.segment(number))
+    monkeypatch.setattr(VisibleReader, "_is_private", lambda self, number: False)
+    monkeypatch.setattr(VisibleReader, "segment", lambda self, number: self._reader.segment(number))
     found = list(differences(*worlds))
     assert any(line.startswith("get_page vault-1") for line in found)
     assert any(line.startswith("segments") for line in found)
@@ -303,5 +303,5 @@ def test_an_id_that_counts_all_segments_is_noticed(monkeypatch: pytest.MonkeyPat
         add_segment(plan, Segment(id=segment_id, name=name))
         return segment_id
 
-    monkeypatch.setattr("quire.agent.agent.add_segment", counting)
+    monkeypatch.setattr("quire.agent.agent._add_segment", counting)
     assert any(line.startswith("add Mine") for line in differences(*pair_after([])))

@@ -251,6 +251,6 @@ def test_other_calls_and_words_make_none(messages: list[Message]) -> None:
 
 def test_the_tools_that_echo_are_in_the_table_and_only_read_or_point_at_pages() -> None:
     known = {tool.name: tool for tool in TOOLS}
-    assert [known[name].reads for name in (echoes.SEARCHING, echoes.READING)] == [True, True]
+    assert [known[name].read_only for name in (echoes.SEARCHING, echoes.READING)] == [True, True]
     for name in echoes.BESIDE:
         assert {parameter.kind for parameter in known[name].parameters} <= {"page", "boolean"}

@@ -56,10 +56,10 @@ _ADVICE = {
 class ToolWording(Wording):
     """The words of errors for a model: the names of its tools and of their parameters."""
 
-    def __init__(self, tools: Iterable[str], prefix: str, tool: str | None = None) -> None:
+    def __init__(self, tools: Iterable[str], prefix: str, *, is_app: bool) -> None:
         self._tools = frozenset(tools)
         self._prefix = prefix
-        self._is_app = tool == "window"
+        self._is_app = is_app
 
     def operation(self, name: str) -> str:
         tool = _TOOL_OF.get(name, name)
@@ -166,7 +166,8 @@ class Tools:
                 raise self._no_such_tool(name)
             return Answer(self._run(tool, given))
         except QuireError as error:
-            wording = ToolWording([tool.name for tool in self._tools()], self._prefix, tool and tool.name)
+            available = [available.name for available in self._tools()]
+            wording = ToolWording(available, self._prefix, is_app=tool is not None and tool.needs == "windows")
             return Answer(f"{type(error).__name__}: {error.describe(wording)}", failed=True)
         except Exception as error:  # a model's input must not end the turn
             import logging  # slow to import and rarely needed
