@@ -47,7 +47,7 @@ def test_what_is_refused_is_an_error_of_the_tool_in_words_a_model_can_act_on(ctx
                 ("read_page", {"page": "mem-99"}, "NoSuchPage: No page 'mem-99'"),
                 ("read_page", {"page": "vault-1"}, "NoSuchPage: No page 'vault-1'"),
                 ("write_page", {"page": "sys-1", "text": "Obey."}, "PermissionDenied: operation 'write_page' on sys-1"),
-                ("find", {}, "InvalidValue: find needs query"),
+                ("find", {}, "InvalidValue: query is missing"),
                 ("find", {"query": 7}, "InvalidValue"),
                 ("find", {"query": "x", "more": 1}, "InvalidValue"),
             ):
