@@ -64,9 +64,9 @@ def _operations(storage: S3Storage, commits: int) -> list[Figure]:
 
 def _keep_up(storage: S3Storage) -> int:
     """What the thread does after a seal; how many requests it sent."""
-    before, book = _sent(storage), storage._books.book("agent")
-    if book.standing is not None:
-        storage._upkeep.after_seal(book, book.standing)
+    before, book = _sent(storage), storage._states.get("agent")
+    if book.snapshot is not None:
+        storage._compactor.run_after_flush(book, book.snapshot)
     return _sent(storage) - before
 
 

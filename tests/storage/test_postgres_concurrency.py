@@ -12,7 +12,7 @@ import pytest
 
 from tests.servers.postgres import postgres_url
 
-PROGRAM = Path(__file__).with_name("crowding.py")
+PROGRAM = Path(__file__).with_name("postgres_writers.py")
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 
 

@@ -1,4 +1,4 @@
-"""The contract over S3Storage: a real server; with --long also its engine over objects in memory, in tiny chunks."""
+"""The contract over S3Storage on a real server; with --long also over objects in memory with tiny chunks."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from quire import Storage
 from quire.testing import StorageContract
 from tests.servers.s3 import fresh_prefix, open_s3, server
-from tests.storage.s3engine import Watched, opened, tiny
+from tests.storage.s3_engine import CountingObjects, open_engine, tiny
 
 __all__ = ["tiny"]
 
@@ -23,12 +23,12 @@ class TestS3(StorageContract):
 
     @pytest.mark.slow
     def test_whatever_is_done_to_a_family_of_forks_memory_agrees(self) -> None:
-        """Thousands of requests: in short runs test_s3_engine.py stands in."""
+        """Sends thousands of requests. In short runs, test_s3_engine.py covers it."""
         super().test_whatever_is_done_to_a_family_of_forks_memory_agrees()
 
     @pytest.mark.slow
     def test_threads_with_a_handle_each_lose_nothing(self) -> None:
-        """As are these; processes race in test_s3_race.py."""
+        """Sends thousands of requests. test_s3_race.py covers it with processes."""
         super().test_threads_with_a_handle_each_lose_nothing()
 
 
@@ -37,7 +37,7 @@ class TestS3(StorageContract):
 class TestS3Engine(StorageContract):
     def setup_method(self) -> None:
         super().setup_method()
-        self._stores: dict[Path, Watched] = {}
+        self._stores: dict[Path, CountingObjects] = {}
 
     def open_storage(self, place: Path) -> Storage:
-        return opened(self._stores.setdefault(place, Watched()).beside(), cache_bytes=100_000)
+        return open_engine(self._stores.setdefault(place, CountingObjects()).in_another_process(), cache_bytes=100_000)

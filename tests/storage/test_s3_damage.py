@@ -1,4 +1,4 @@
-"""Objects that are not what was written: named and refused, never skipped."""
+"""Damaged objects are reported by name and never skipped."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,9 +12,9 @@ from quire import Conflict, Corrupt, Library, QuireError
 from quire.errors import NewerFormat
 from quire.storage.base import BODY, JOURNAL, Put
 from quire.storage.s3 import head as heads
-from quire.storage.s3.client import key_of
+from quire.storage.s3.head import key_of
 from quire.testing.case import contents, write
-from tests.storage.s3engine import Watched, objects, opened, tiny
+from tests.storage.s3_engine import CountingObjects, objects, open_engine, tiny
 from tests.talks import full_talk
 
 __all__ = ["objects", "tiny"]
@@ -31,16 +31,16 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def filled(objects: Watched) -> str:
-    """A context with a head, a log and chunks; the key of its head."""
-    storage = opened(objects)
+def filled(objects: CountingObjects) -> str:
+    """Make a context with a head, a log and chunks. Return the key of its head."""
+    storage = open_engine(objects)
     write(storage, "书", *(Put(BODY, key, b"%d" % key * 60) for key in range(9)))
     write(storage, "书", Put(JOURNAL, 1, b"x"))
     return objects.keys("heads")[0]
 
 
-def spoil(objects: Watched, key: str, change: Change) -> bool:
-    """Change an object; False if that changes nothing."""
+def spoil(objects: CountingObjects, key: str, change: Change) -> bool:
+    """Change an object. Return False if its bytes stay the same."""
     found = objects.get(key)
     assert found is not None
     objects.put(key, change(found.data))
@@ -49,39 +49,39 @@ def spoil(objects: Watched, key: str, change: Change) -> bool:
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_damaged_head_is_named(objects: Watched, what: str) -> None:
+def test_a_damaged_head_is_named(objects: CountingObjects, what: str) -> None:
     key = filled(objects)
     assert spoil(objects, key, CHANGES[what])
     with pytest.raises(Corrupt) as error:
-        opened(objects.beside()).head("书")
+        open_engine(objects.in_another_process()).head("书")
     assert key in str(error.value)
     assert error.value.code == "corrupt"
 
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_damaged_chunk_is_named(objects: Watched, what: str) -> None:
+def test_a_damaged_chunk_is_named(objects: CountingObjects, what: str) -> None:
     filled(objects)
-    storage = opened(objects.beside())
+    storage = open_engine(objects.in_another_process())
     before = contents(storage, "书")
     for key in objects.keys():  # noqa: SIM118 - not a mapping
         found = objects.get(key)
         assert found is not None
         assert spoil(objects, key, CHANGES[what])
-        if what == "a bit at the front":  # of the title, which nobody reads
-            assert contents(opened(objects.beside()), "书") == before
+        if what == "a bit at the front":  # in the title, which is not read
+            assert contents(open_engine(objects.in_another_process()), "书") == before
         else:
             with pytest.raises(Corrupt) as error:
-                contents(opened(objects.beside()), "书")
+                contents(open_engine(objects.in_another_process()), "书")
             assert key in str(error.value)
         objects.put(key, found.data)
-    assert contents(opened(objects.beside()), "书") == before
+    assert contents(open_engine(objects.in_another_process()), "书") == before
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_missing_chunk_is_named(objects: Watched) -> None:
+def test_a_missing_chunk_is_named(objects: CountingObjects) -> None:
     filled(objects)
-    storage = opened(objects.beside())
+    storage = open_engine(objects.in_another_process())
     storage.head("书")
     lost = objects.keys()[0]
     objects.delete([lost])
@@ -91,45 +91,45 @@ def test_a_missing_chunk_is_named(objects: Watched) -> None:
         assert lost in str(error.value)
 
 
-def test_a_head_under_another_name_is_refused(objects: Watched) -> None:
+def test_a_head_under_another_name_is_refused(objects: CountingObjects) -> None:
     key = filled(objects)
     found = objects.get(key)
     assert found is not None
     objects.put("heads/other!", found.data)
     with pytest.raises(Corrupt, match="belongs to context '书'"):
-        opened(objects.beside()).head("other")
+        open_engine(objects.in_another_process()).head("other")
 
 
 def test_a_newer_format_is_refused_with_the_version_to_install(
-    objects: Watched, monkeypatch: pytest.MonkeyPatch
+    objects: CountingObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
         newer.setattr(heads, "FORMAT", 7)
         newer.setattr(heads, "_version", "9.8.7")
-        write(opened(objects), "c", Put(BODY, 1, b"x"))
-    storage = opened(objects.beside())
-    with pytest.raises(NewerFormat, match=r"format 7; .* up to 1. Install quire 9\.8\.7"):
+        write(open_engine(objects), "c", Put(BODY, 1, b"x"))
+    storage = open_engine(objects.in_another_process())
+    with pytest.raises(NewerFormat, match=r"format 7; .* 9\.8\.7"):
         storage.head("c")
     with pytest.raises(NewerFormat):
         write(storage, "c", Put(BODY, 2, b"y"))
 
 
-def test_an_object_that_is_no_head_builds_values_only(objects: Watched) -> None:
+def test_an_object_that_is_no_head_builds_values_only(objects: CountingObjects) -> None:
     for data in (b"quire head\n", b"quire head\n" + msgspec.msgpack.encode((1, "x", 0, b"")), b"\x80\x04cos\nsystem\n"):
         objects.put("heads/c!", data)
         with pytest.raises(QuireError, match="heads/c!"):
-            opened(objects.beside()).head("c")
+            open_engine(objects.in_another_process()).head("c")
 
 
-def test_objects_of_others_among_the_heads_are_no_contexts(objects: Watched) -> None:
-    write(opened(objects), "c", Put(BODY, 1, b"x"))
+def test_objects_of_others_among_the_heads_are_no_contexts(objects: CountingObjects) -> None:
+    write(open_engine(objects), "c", Put(BODY, 1, b"x"))
     for key in ("heads/README", "heads/z", "heads/-z!", "heads/c", "heads/zz!", "heads/notes/a.txt"):
         objects.put(key, b"")
-    assert list(opened(objects.beside()).contexts()) == ["c"]
+    assert list(open_engine(objects.in_another_process()).contexts()) == ["c"]
 
 
-def test_two_heads_never_have_the_same_bytes(objects: Watched) -> None:
-    storage = opened(objects)
+def test_two_heads_never_have_the_same_bytes(objects: CountingObjects) -> None:
+    storage = open_engine(objects)
     seen = set()
     for _ in range(5):
         write(storage, "c", Put(BODY, 1, b"the same"))
@@ -140,22 +140,22 @@ def test_two_heads_never_have_the_same_bytes(objects: Watched) -> None:
     assert len(seen) == 5
 
 
-def two_talks(objects: Watched) -> str:
-    """Two contexts with chunks; the key of a chunk of the first, which is then lost."""
-    storage = opened(objects)
+def two_talks(objects: CountingObjects) -> str:
+    """Make two contexts with chunks and remove a chunk of the first. Return its key."""
+    storage = open_engine(objects)
     for name in ("书", "谈话"):
         full_talk(storage, name)
-    standing = storage._books.look(storage._books.book("书"))
-    assert standing is not None
-    lost = next(key for key in objects.keys() if key.rpartition("/")[2] in standing.head.ids())  # noqa: SIM118
+    snapshot = storage._states.refresh(storage._states.get("书"))
+    assert snapshot is not None
+    lost = next(key for key in objects.keys() if key.rpartition("/")[2] in snapshot.head.chunk_ids())  # noqa: SIM118
     objects.delete([lost])
     return lost
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_missing_chunk_is_damage_to_all_who_copy(objects: Watched, tmp_path: Path) -> None:
+def test_a_missing_chunk_is_damage_to_all_who_copy(objects: CountingObjects, tmp_path: Path) -> None:
     lost = two_talks(objects)
-    storage = opened(objects.beside())
+    storage = open_engine(objects.in_another_process())
     library = Library(storage)
     for copy in (lambda: library.export("书", tmp_path / "x.quire"), lambda: library.fork("书", "copy")):
         with pytest.raises(Corrupt, match="missing") as error:
@@ -170,28 +170,30 @@ def test_a_missing_chunk_is_damage_to_all_who_copy(objects: Watched, tmp_path: P
 
 
 @pytest.mark.usefixtures("tiny")
-def test_what_was_replaced_long_ago_is_no_damage(objects: Watched) -> None:
-    full_talk(opened(objects), "书")
-    with opened(objects.beside()).snapshot("书") as still:
-        other = opened(objects.beside())
+def test_what_was_replaced_long_ago_is_no_damage(objects: CountingObjects) -> None:
+    full_talk(open_engine(objects), "书")
+    with open_engine(objects.in_another_process()).snapshot("书") as still:
+        other = open_engine(objects.in_another_process())
         other.compact("书")
         other.collect("书", grace_seconds=0)
-        with pytest.raises(Conflict, match="begin again"):
+        with pytest.raises(Conflict, match="too old"):
             contents(still, "书")
-    assert contents(opened(objects.beside()), "书")
+    assert contents(open_engine(objects.in_another_process()), "书")
 
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_context_with_a_damaged_head_can_be_deleted(objects: Watched, what: str) -> None:
-    storage = opened(objects)
+def test_a_context_with_a_damaged_head_can_be_deleted(objects: CountingObjects, what: str) -> None:
+    storage = open_engine(objects)
     for name in ("书", "谈话"):
         full_talk(storage, name)
     spoil(objects, "heads/" + key_of("书"), CHANGES[what])
-    library = Library(opened(objects.beside()))
+    library = Library(open_engine(objects.in_another_process()))
     library.delete("书")
     assert list(library.list()) == ["谈话"]
     assert library.storage.examine() == []  # type: ignore[attr-defined]
     assert quire.doctor(library.storage).healthy
     library.open("书").user("anew")
-    assert [message.content for message in Library(opened(objects.beside())).open("书").messages()] == ["anew"]
+    assert [
+        message.content for message in Library(open_engine(objects.in_another_process())).open("书").messages()
+    ] == ["anew"]

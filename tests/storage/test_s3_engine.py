@@ -1,4 +1,4 @@
-"""The log engine of S3Storage: whatever is written, sealed, merged and forked, it reads as memory does."""
+"""The engine of S3Storage: whatever is written, flushed, merged and forked, it reads as memory does."""
 
 from random import Random
 
@@ -24,7 +24,7 @@ from quire.storage.base import (
 from quire.storage.memory import MemoryStorage
 from quire.storage.s3 import S3Storage
 from quire.testing.case import HEAD, contents, grouped, keys_of, pages, write
-from tests.storage.s3engine import Watched, objects, opened, tiny
+from tests.storage.s3_engine import CountingObjects, objects, open_engine, tiny
 
 __all__ = ["objects", "tiny"]
 GROUPS = [1, 2, 3]
@@ -32,7 +32,7 @@ NAMES = ["a", "另一个", "c"]
 
 
 def some(random: Random, size: int = 12) -> list[Write]:
-    """Writes to any family, most of them to pages; keys of calls are scattered."""
+    """Return writes to any family, most of them to pages. Keys of calls are scattered."""
     writes: list[Write] = []
     for _ in range(random.randrange(1, size)):
         family: Family = random.choice([PAGE, PAGE, PAGE, BODY, CALL, JOURNAL, NOTE, TALLY, *FAMILIES])
@@ -55,25 +55,25 @@ def whole(storage: Storage, name: str) -> object:
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_is_written_reads_as_in_memory(objects: Watched, seed: int) -> None:
+def test_whatever_is_written_reads_as_in_memory(objects: CountingObjects, seed: int) -> None:
     random, model = Random(seed), MemoryStorage()
-    storage = opened(objects, cache_bytes=random.choice([0, 3_000, 1 << 20]))
+    storage = open_engine(objects, cache_bytes=random.choice([0, 3_000, 1 << 20]))
     most = 0
     for turn in range(250):
         name = random.choice(NAMES)
         _do(random, name, storage, model)
         if turn % 20 == 0 or turn > 246:
-            storage = opened(objects.beside()) if random.random() < 0.4 else storage
+            storage = open_engine(objects.in_another_process()) if random.random() < 0.4 else storage
             assert {each: whole(storage, each) for each in NAMES} == {each: whole(model, each) for each in NAMES}
             _agrees(random, storage, model, name)
-        head = storage._books.book(name).standing
+        head = storage._states.get(name).snapshot
         most = max(most, len(head.head.runs) if head else 0)
-    assert most > 3, "nothing was sealed"
+    assert most > 3, "nothing was flushed"
     assert list(storage.contexts()) == list(model.contexts())
 
 
 def _do(random: Random, name: str, storage: S3Storage, model: MemoryStorage) -> None:
-    """Mostly write; now and then compact, collect, or drop and make it again as a fork."""
+    """Mostly write. Sometimes compact, collect, or drop the context and create it again as a fork."""
     chance, other = random.random(), random.choice(NAMES)
     source = model.head(other)
     if chance < 0.02 and source is not None and other != name:
@@ -93,7 +93,7 @@ def _do(random: Random, name: str, storage: S3Storage, model: MemoryStorage) -> 
 
 
 def _agrees(random: Random, storage: Storage, model: Storage, name: str) -> None:
-    """Parts of scans and listings, forwards and backwards."""
+    """Compare parts of scans and groups, forwards and backwards."""
     for family in FAMILIES:
         start, stop = sorted(random.sample(range(45), 2))
         for reverse in (False, True):
@@ -109,8 +109,8 @@ def _agrees(random: Random, storage: Storage, model: Storage, name: str) -> None
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_scan_shows_one_moment_whatever_is_written_and_merged(objects: Watched) -> None:
-    storage = opened(objects)
+def test_a_scan_shows_one_moment_whatever_is_written_and_merged(objects: CountingObjects) -> None:
+    storage = open_engine(objects)
     write(storage, "c", *pages(range(60), group=1))
     before = contents(storage, "c")[1][PAGE]
     running = [storage.scan("c", PAGE), storage.members("c", PAGE, 1)]
@@ -123,8 +123,8 @@ def test_a_scan_shows_one_moment_whatever_is_written_and_merged(objects: Watched
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_scan_goes_on_when_what_it_reads_is_removed(objects: Watched) -> None:
-    storage = opened(objects, cache_bytes=0)
+def test_a_scan_goes_on_when_what_it_reads_is_removed(objects: CountingObjects) -> None:
+    storage = open_engine(objects, cache_bytes=0)
     write(storage, "c", *pages(range(0, 120, 2), group=1))
     for reverse in (False, True):
         running = [storage.scan("c", PAGE, reverse=reverse), storage.members("c", PAGE, 1, reverse=reverse)]
@@ -137,8 +137,8 @@ def test_a_scan_goes_on_when_what_it_reads_is_removed(objects: Watched) -> None:
         write(storage, "c", Delete(PAGE, 61), *pages([60], group=1))
 
 
-def test_a_snapshot_stays_as_it_was(objects: Watched) -> None:
-    storage = opened(objects)
+def test_a_snapshot_stays_as_it_was(objects: CountingObjects) -> None:
+    storage = open_engine(objects)
     write(storage, "c", *pages(range(50), group=1))
     before = whole(storage, "c")
     with storage.snapshot("c") as still:
@@ -151,14 +151,14 @@ def test_a_snapshot_stays_as_it_was(objects: Watched) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_compacting_leaves_one_run_and_nothing_that_was_replaced(objects: Watched) -> None:
-    storage = opened(objects)
+def test_compacting_leaves_one_run_and_nothing_that_was_replaced(objects: CountingObjects) -> None:
+    storage = open_engine(objects)
     for turn in range(30):
         write(storage, "c", *(Put(BODY, key, b"secret %d " % turn * 9) for key in range(5)), Delete(BODY, turn % 5))
     write(storage, "c", Put(NOTE, 1, b"in the log"))
     storage.compact("c")
     storage.collect("c", grace_seconds=0)
-    head = storage._books.book("c").standing
+    head = storage._states.get("c").snapshot
     assert head is not None
     assert len(head.head.runs) == 1
     assert head.head.log == b""
@@ -169,41 +169,41 @@ def test_compacting_leaves_one_run_and_nothing_that_was_replaced(objects: Watche
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_merge_of_the_newest_runs_keeps_what_it_says_of_the_older(objects: Watched) -> None:
-    storage = opened(objects, upkeep="off")
+def test_a_merge_of_the_newest_runs_keeps_what_it_says_of_the_older(objects: CountingObjects) -> None:
+    storage = open_engine(objects, upkeep="off")
     write(storage, "c", *(Put(PAGE, key, bytes(400), 1, b"%d" % key) for key in range(10)))
     for key in range(3):
         write(storage, "c", Delete(PAGE, key), Patch(PAGE, key + 5, b"patched"), Put(BODY, key, bytes(900)))
-    book = storage._books.book("c")
-    assert book.standing is not None
-    assert len(book.standing.head.runs) >= 2
+    book = storage._states.get("c")
+    assert book.snapshot is not None
+    assert len(book.snapshot.head.runs) >= 2
     before = whole(storage, "c")
-    assert storage._upkeep._merge(book, book.standing, range(1, len(book.standing.head.runs)))
-    assert len(book.standing.head.runs) == 2
-    assert whole(storage, "c") == whole(opened(objects.beside()), "c") == before
+    assert storage._compactor._merge(book, book.snapshot, range(1, len(book.snapshot.head.runs)))
+    assert len(book.snapshot.head.runs) == 2
+    assert whole(storage, "c") == whole(open_engine(objects.in_another_process()), "c") == before
     assert keys_of(storage.members("c", PAGE, 1)) == list(range(3, 10))
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_context_emptied_of_records_still_stands(objects: Watched) -> None:
-    storage = opened(objects)
+def test_a_context_without_records_still_exists(objects: CountingObjects) -> None:
+    storage = open_engine(objects)
     write(storage, "c", *(Put(BODY, key, bytes(200)) for key in range(9)))
     write(storage, "c", *(Delete(BODY, key) for key in range(9)))
     storage.compact("c")
     storage.collect("c", grace_seconds=0)
     assert objects.keys() == []
-    again = opened(objects.beside())
+    again = open_engine(objects.in_another_process())
     assert list(again.scan("c", BODY)) == []
     assert write(again, "c", Put(BODY, 1, b"x")) == 3
 
 
-def test_many_large_values_make_few_runs(objects: Watched) -> None:
-    storage = opened(objects)
+def test_many_large_values_make_few_runs(objects: CountingObjects) -> None:
+    storage = open_engine(objects)
     most = 0
     for turn in range(60):
         write(storage, "c", Put(BODY, turn, bytes(200_000)), Put(JOURNAL, turn, b"x"))
-        standing = storage._books.book("c").standing
-        assert standing is not None
-        most = max(most, len(standing.head.runs))
+        snapshot = storage._states.get("c").snapshot
+        assert snapshot is not None
+        most = max(most, len(snapshot.head.runs))
     assert most <= 12
     assert keys_of(storage.scan("c", JOURNAL)) == list(range(60))

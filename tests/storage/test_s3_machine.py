@@ -1,4 +1,4 @@
-"""The state machine of the foundation with S3 in the place of files: any operations in any order, as the model says."""
+"""The state machine of tests/test_machine.py with S3 instead of files."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import pytest
 from quire import Storage
 from tests.machines import run_machine
 from tests.servers.s3 import fresh_prefix, open_s3, server
-from tests.storage.s3engine import tiny
+from tests.storage.s3_engine import tiny
 from tests.test_machine import Machine
 
 __all__ = ["tiny"]

@@ -55,9 +55,9 @@ def masked(where: object) -> str:
     text = where if isinstance(where, str) else str(where)
     try:
         if _scheme(where) == "s3":
-            from quire.storage.s3.client import place_of
+            from quire.storage.s3.client import display_url
 
-            return place_of(text)
+            return display_url(text)
         if _scheme(where) in _POSTGRES:
             from quire.storage.postgres.address import parse
 

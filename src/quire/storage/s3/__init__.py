@@ -1,4 +1,4 @@
-"""S3Storage: commits by conditional writes on any S3-compatible server, over a log engine of immutable chunks."""
+"""The S3 backend: conditional writes on any S3-compatible server, and immutable chunks of sorted records."""
 
 from quire.storage.s3.storage import S3Storage
 

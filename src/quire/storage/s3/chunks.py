@@ -1,19 +1,16 @@
-"""What a commit leaves of a record, and how newer and older of it make one.
+"""Entries, chunks and runs: how records are sorted, stored in objects, and read again.
 
-Records are sorted by the rank of their family and their key. The places of records in their groups are sorted beside
-them, so that a group can be read in order. Both are tuples that begin with a rank and never meet.
+An entry says what a commit did to a record. Entries are sorted by a tuple: the rank of the family and the key. The
+positions of records in their groups ("slots") are sorted tuples too, so that a group can be read in order.
 
-Chunks: sorted entries in an immutable object, in blocks that can be read one by one.
+A chunk is an immutable object with sorted entries:
 
     block … block index
 
-A block is a stretch of entries; the index says where each begins, what it covers, and its checksum. What the index is,
-and its own checksum, says the head that names the chunk: a chunk is read with a request for its index and one for each
-block, and no byte is believed that the head does not answer for.
+The index lists the range and the checksum of each block. The head that names a chunk has the checksum of the index.
+Reading a record takes one request for the index and one for a block, and every byte is checked.
 
-Runs: chunks that follow on each other in order, read block by block through a cache that is bounded.
-
-What was sealed together is one run; a newer run lies over the older ones.
+A run is a sequence of chunks that were written together. A newer run overrides the older ones.
 """
 
 from bisect import bisect_left, bisect_right
@@ -52,10 +49,10 @@ from quire.storage.file.log import Frame
 from quire.storage.s3.client import Objects, damaged
 
 PUT, PATCH, DELETE = 0, 1, 2
-Place = tuple[int | bytes, ...]
-"""What entries are sorted by: (rank, key) of a record, (SLOTS, group, order, key) of its place in a group."""
+SortKey = tuple[int | bytes, ...]
+"""(rank, key) of a record, or (SLOTS, group, order, key) of its position in a group."""
 
-_KNOWN: Final[dict[Family, int]] = {
+_RANKS: Final[dict[Family, int]] = {
     BODY: 10,
     MESSAGE: 11,
     JOURNAL: 12,
@@ -69,13 +66,13 @@ _KNOWN: Final[dict[Family, int]] = {
     SEGMENT: 43,
 }
 SLOTS: Final = 21
-RANKS: Final[dict[Family, int]] = {family: _KNOWN.get(family, 100 + number) for number, family in enumerate(FAMILIES)}
-"""The order of families in a chunk: what is large and rarely read first, what opening reads at the end."""
-_FAMILY: Final[dict[int, Family]] = {rank: family for family, rank in RANKS.items()}
+RANKS: Final[dict[Family, int]] = {family: _RANKS.get(family, 100 + number) for number, family in enumerate(FAMILIES)}
+"""The order of families in a chunk. Opening a context reads the end of a chunk, so the small families are there."""
+_FAMILIES: Final[dict[int, Family]] = {rank: family for family, rank in RANKS.items()}
 
 
 class Entry(NamedTuple):
-    """What is known of a record from one place on: its whole, its new value alone, or that it is gone."""
+    """The effect of commits on a record: a whole record, a new value only, or a deletion."""
 
     kind: int
     group: int | None
@@ -83,129 +80,136 @@ class Entry(NamedTuple):
     value: bytes
 
 
-GONE: Final = Entry(DELETE, None, b"", b"")
+_DELETED: Final = Entry(DELETE, None, b"", b"")
 
 
 def combine(newer: Entry, older: Entry) -> Entry:
-    """Both as one."""
+    """Return the effect of both."""
     if newer.kind != PATCH:
         return newer
     return older._replace(value=newer.value) if older.kind != DELETE else older
 
 
 def record_of(key: int, entry: Entry | None) -> Record | None:
-    """The record, if nothing older is known of it."""
+    """Return the record, given that no older entry exists."""
     if entry is None or entry.kind != PUT:
         return None
     return Record(key, entry.value, entry.group, entry.order)
 
 
-def as_write(place: Place, entry: Entry) -> Write:
-    """The entry as a write that leaves it."""
-    rank, key = place
-    assert isinstance(rank, int)
+def key_in(sort_key: SortKey) -> int:
+    """Return the key of the record."""
+    key = sort_key[-1]
     assert isinstance(key, int)
-    family = _FAMILY[rank]
-    match entry.kind:
-        case 0:
-            return Put(family, key, entry.value, entry.group, entry.order)
-        case 1:
-            return Patch(family, key, entry.value)
-        case _:
-            return Delete(family, key)
+    return key
 
 
-def slot_of(place: Place, entry: Entry) -> Place | None:
-    """The place in its group that the entry gives its record."""
-    if entry.kind != PUT or entry.group is None or place[0] != RANKS[PAGE]:
+def to_write(sort_key: SortKey, entry: Entry) -> Write:
+    """Return the write that has the effect of an entry."""
+    family, key = _FAMILIES[sort_key[0]], key_in(sort_key)  # type: ignore[index]
+    if entry.kind == PUT:
+        return Put(family, key, entry.value, entry.group, entry.order)
+    return Patch(family, key, entry.value) if entry.kind == PATCH else Delete(family, key)
+
+
+def slot_of(sort_key: SortKey, entry: Entry) -> SortKey | None:
+    """Return the position in its group that an entry gives to its record, if any."""
+    if entry.kind != PUT or entry.group is None or sort_key[0] != RANKS[PAGE]:
         return None
-    return (SLOTS, entry.group, entry.order, place[1])
+    return (SLOTS, entry.group, entry.order, sort_key[1])
 
 
-class Recent:
-    """The entries of the commits that the head itself holds. It never changes: a commit makes another."""
+class LogEntries:
+    """The entries of the commits in a head. It never changes: a commit makes a new one."""
 
-    def __init__(self, entries: Mapping[Place, Entry] | None = None) -> None:
-        self.entries: Mapping[Place, Entry] = entries or {}
+    def __init__(self, entries: Mapping[SortKey, Entry] | None = None) -> None:
+        self.entries: Mapping[SortKey, Entry] = entries or {}
 
-    def after(self, changes: Iterable[tuple[Place, Entry]]) -> "Recent":
-        """These entries with newer ones over them."""
+    def with_changes(self, changes: Iterable[tuple[SortKey, Entry]]) -> "LogEntries":
+        """Return these entries with newer ones over them."""
         entries = dict(self.entries)
-        for place, entry in changes:
-            old = entries.get(place)
-            entries[place] = entry if old is None else combine(entry, old)
-        return Recent(entries)
+        for sort_key, entry in changes:
+            old = entries.get(sort_key)
+            entries[sort_key] = entry if old is None else combine(entry, old)
+        return LogEntries(entries)
+
+    @property
+    def size(self) -> int:
+        """The approximate number of bytes in a chunk."""
+        return sum(len(entry.value) + _ROW_BYTES for entry in self.entries.values())
 
     @cached_property
-    def places(self) -> list[Place]:
-        """The places of all records, in order."""
+    def _sorted(self) -> list[SortKey]:
         return sorted(self.entries)
 
     @cached_property
-    def slots(self) -> list[Place]:
-        """The places in groups, in order."""
-        found = (slot_of(place, entry) for place, entry in self.entries.items())
-        return sorted(slot for slot in found if slot is not None)
+    def _slots(self) -> list[SortKey]:
+        slots = (slot_of(sort_key, entry) for sort_key, entry in self.entries.items())
+        return sorted(slot for slot in slots if slot is not None)
 
-    def get(self, place: Place) -> Entry | None:
-        """What is known of a record."""
-        return self.entries.get(place)
+    def get(self, sort_key: SortKey) -> Entry | None:
+        """Return the entry of a record, or None."""
+        return self.entries.get(sort_key)
 
-    def between(self, low: Place, high: Place, *, reverse: bool) -> Iterator[tuple[Place, Entry]]:
-        """The records from `low` to `high`."""
-        return ((place, self.entries[place]) for place in _cut(self.places, low, high, reverse=reverse))
+    def between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[tuple[SortKey, Entry]]:
+        """Yield the entries from `low` to `high`."""
+        return ((sort_key, self.entries[sort_key]) for sort_key in _cut(self._sorted, low, high, reverse=reverse))
 
-    def slots_between(self, low: Place, high: Place, *, reverse: bool) -> Iterator[Place]:
-        """The places in groups from `low` to `high`."""
-        return iter(_cut(self.slots, low, high, reverse=reverse))
+    def slots_between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[SortKey]:
+        """Yield the slots from `low` to `high`."""
+        return iter(_cut(self._slots, low, high, reverse=reverse))
 
 
-def _cut(places: list[Place], low: Place, high: Place, *, reverse: bool) -> list[Place]:
-    found = places[bisect_left(places, low) : bisect_right(places, high)]
+def _cut(items: list[SortKey], low: SortKey, high: SortKey, *, reverse: bool) -> list[SortKey]:
+    found = items[bisect_left(items, low) : bisect_right(items, high)]
     return found[::-1] if reverse else found
 
 
-def changes_of(writes: Iterable[Write]) -> Iterator[tuple[Place, Entry]]:
-    """What the writes of a commit leave, in their order."""
+def changes_of(writes: Iterable[Write]) -> Iterator[tuple[SortKey, Entry]]:
+    """Yield the entries of the writes of a commit, in their order."""
     for write in writes:
-        place = (RANKS[write.family], write.key)
+        sort_key = (RANKS[write.family], write.key)
         match write:
             case Put():
-                yield place, Entry(PUT, write.group, write.order, write.value)
+                yield sort_key, Entry(PUT, write.group, write.order, write.value)
             case Patch():
-                yield place, Entry(PATCH, None, b"", write.value)
+                yield sort_key, Entry(PATCH, None, b"", write.value)
             case Delete():
-                yield place, GONE
+                yield sort_key, _DELETED
 
 
-def changes_in(frame: Frame, data: bytes) -> Iterator[tuple[Place, Entry]]:
-    """What the writes of a frame in the log leave, in their order."""
-    for entry in frame.entries:
-        place = (RANKS[entry.family], entry.key)
-        value = data[entry.offset : entry.offset + entry.size]
-        yield place, GONE if entry.is_delete else Entry(PUT if entry.is_put else PATCH, entry.group, entry.order, value)
+def decode_changes(frame: Frame, data: bytes) -> Iterator[tuple[SortKey, Entry]]:
+    """Yield the entries of the writes of a frame in the log, in their order."""
+    for write in frame.entries:
+        sort_key = (RANKS[write.family], write.key)
+        if write.is_delete:
+            yield sort_key, _DELETED
+        else:
+            value = data[write.offset : write.offset + write.size]
+            yield sort_key, Entry(PUT if write.is_put else PATCH, write.group, write.order, value)
 
 
 BLOCK_BYTES: Final = 64 << 10
 CHUNK_BYTES: Final = 16 << 20
+_ROW_BYTES: Final = 40
+"""The bytes of a row besides its value, roughly."""
 _TITLE: Final = b"quire chunk 1\n"
-_BITS, _PROBES = 24, 8  # of 20,000 keys that are not there one seems to be
+_BITS, _PROBES = 24, 8  # one of 20,000 absent keys passes the filter
 _CALLS: Final = RANKS[CALL]
 
 
 class ChunkRef(Struct, frozen=True, array_like=True, gc=False):
-    """A chunk as the head names it."""
+    """A chunk as the head names it. `last` is the last sort key in it."""
 
     id: str
     size: int
     index_at: int
     index_crc: int
     last: tuple[Any, ...]
-    """The last place in it."""
 
 
 class Block(Struct, frozen=True, array_like=True, gc=False):
-    """Where a block is and what it covers."""
+    """The position of a block and the range of its sort keys."""
 
     first: tuple[Any, ...]
     last: tuple[Any, ...]
@@ -215,37 +219,38 @@ class Block(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Index(Struct, frozen=True, array_like=True):
-    """The blocks of a chunk in order, and which calls it may know."""
+    """The blocks of a chunk in order, and a Bloom filter of its calls."""
 
     blocks: list[Block]
     calls: bytes
 
-    def may_hold(self, place: Place) -> bool:
-        """False if the place is surely not in the chunk: keys of calls are scattered, so blocks say little of them."""
-        if place[0] != _CALLS:
+    def may_hold(self, sort_key: SortKey) -> bool:
+        """Return False if the chunk surely lacks a call. Their keys are scattered, so block ranges do not tell."""
+        if sort_key[0] != _CALLS:
             return True
-        return bool(self.calls) and all(self.calls[bit >> 3] >> (bit & 7) & 1 for bit in _bits(place, self.calls))
+        bits = self.calls
+        return bool(bits) and all(bits[bit >> 3] >> (bit & 7) & 1 for bit in _filter_bits(sort_key, bits))
 
 
 Row = tuple[Any, ...]
-"""An entry in a block: (rank, key, kind, group, order, value), or the place of a record in its group."""
+"""A row of a block: (rank, key, kind, group, order, value), or a slot."""
 
 
-class Rows:
-    """A block that was read."""
+class BlockRows:
+    """The rows of a block that was read."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = rows
-        self.places: list[Place] = [row if row[0] == SLOTS else row[:2] for row in rows]
+        self.sort_keys: list[SortKey] = [row if row[0] == SLOTS else row[:2] for row in rows]
 
     def entry(self, position: int) -> Entry:
-        """The entry at a position."""
+        """Return the entry at a position."""
         return Entry(*self._rows[position][2:])
 
-    def get(self, place: Place) -> Entry | None:
-        """The entry of a record."""
-        position = bisect_left(self.places, place)
-        found = position < len(self.places) and self.places[position] == place
+    def get(self, sort_key: SortKey) -> Entry | None:
+        """Return the entry of a record, or None."""
+        position = bisect_left(self.sort_keys, sort_key)
+        found = position < len(self.sort_keys) and self.sort_keys[position] == sort_key
         return self.entry(position) if found else None
 
 
@@ -254,150 +259,129 @@ _decode_rows = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
 _decode_index = msgspec.msgpack.Decoder(Index).decode
 
 
-class Written(Struct, frozen=True):
-    """A chunk to be stored."""
+class NewChunk(Struct, frozen=True):
+    """A chunk that is not stored yet."""
 
     ref: ChunkRef
     data: bytes
 
 
-def write_chunks(entries: Iterable[tuple[Place, Entry]], name: str) -> Iterator[Written]:
-    """Chunks of sorted entries with the places in groups that follow from them, one after the other.
-
-    `name` begins their ids. Where there is much, several chunks follow on each other.
-    """
-    chunk, size = _Chunk(name), CHUNK_BYTES
-    slots: list[Place] = []
-    pending = False
-    for place, entry in entries:
-        if pending and place[0] > SLOTS:  # type: ignore[operator]
-            yield from chunk.add_slots(slots, size)
-            pending = False
-        slot = slot_of(place, entry)
+def write_chunks(entries: Iterable[tuple[SortKey, Entry]], name: str) -> Iterator[NewChunk]:
+    """Yield chunks with sorted entries and their slots. Their ids begin with `name`."""
+    writer = _ChunkWriter(name)
+    slots: list[SortKey] = []
+    for sort_key, entry in entries:
+        if slots and sort_key[0] > SLOTS:  # type: ignore[operator]
+            yield from writer.add_slots(slots)
+            slots = []
+        slot = slot_of(sort_key, entry)
         if slot is not None:
             slots.append(slot)
-            pending = True
-        chunk.add((*place, *entry), place, len(entry.value))
-        if chunk.size >= size:
-            yield chunk.finish()
-    if pending:
-        yield from chunk.add_slots(slots, size)
-    if chunk.size:
-        yield chunk.finish()
+        yield from writer.add((*sort_key, *entry), sort_key, len(entry.value))
+    yield from writer.add_slots(slots)
+    if writer.size:
+        yield writer.finish()
 
 
-class _Chunk:
-    """A chunk that is being written."""
+class _ChunkWriter:
+    """Collects rows and returns a chunk whenever one is full."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._begin()
+        self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self.size = 0
         self._parts: list[bytes] = [_TITLE]
         self._at = len(_TITLE)
         self._blocks: list[Block] = []
         self._rows: list[Row] = []
-        self._first: Place = ()
-        self._last: Place = ()
-        self._pending = 0
-        self._calls: list[Place] = []
+        self._first: SortKey = ()
+        self._last: SortKey = ()
+        self._block_size = 0
+        self._calls: list[SortKey] = []
 
-    def add(self, row: Row, place: Place, size: int) -> None:
-        if self._rows and place[0] != self._last[0]:  # blocks of one family: what a chunk has not, its index tells
-            self._flush()
+    def add(self, row: Row, sort_key: SortKey, size: int) -> Iterator[NewChunk]:
+        if self._rows and sort_key[0] != self._last[0]:  # one family a block: the index then shows what is absent
+            self._end_block()
         if not self._rows:
-            self._first = place
+            self._first = sort_key
         self._rows.append(row)
-        self._last = place
-        self._pending += size + 40
-        self.size += size + 40
-        if place[0] == _CALLS:
-            self._calls.append(place)
-        if self._pending >= BLOCK_BYTES:
-            self._flush()
+        self._last = sort_key
+        self._block_size += size + _ROW_BYTES
+        self.size += size + _ROW_BYTES
+        if sort_key[0] == _CALLS:
+            self._calls.append(sort_key)
+        if self._block_size >= BLOCK_BYTES:
+            self._end_block()
+        if self.size >= CHUNK_BYTES:
+            yield self.finish()
 
-    def add_slots(self, slots: list[Place], size: int) -> Iterator[Written]:
-        slots.sort()
-        for slot in slots:
-            self.add(slot, slot, 0)
-            if self.size >= size:
-                yield self.finish()
-        slots.clear()
+    def add_slots(self, slots: list[SortKey]) -> Iterator[NewChunk]:
+        for slot in sorted(slots):
+            yield from self.add(slot, slot, 0)
 
-    def finish(self) -> Written:
-        """The chunk; the next entries begin another."""
-        self._flush()
-        index = _encode(Index(self._blocks, _filter(self._calls)))
+    def finish(self) -> NewChunk:
+        """Return the chunk. The next row begins another one."""
+        self._end_block()
+        index = _encode(Index(self._blocks, _build_filter(self._calls)))
         data = b"".join((*self._parts, index))
         ref = ChunkRef(f"{self._name}-{urandom(6).hex()}", len(data), self._at, crc32(index), self._last)
-        self._begin()
-        return Written(ref, data)
+        self._start()
+        return NewChunk(ref, data)
 
-    def _flush(self) -> None:
+    def _end_block(self) -> None:
         if self._rows:
             data = _encode(self._rows)
             self._blocks.append(Block(self._first, self._last, self._at, len(data), crc32(data)))
             self._parts.append(data)
             self._at += len(data)
-            self._rows, self._pending = [], 0
+            self._rows, self._block_size = [], 0
 
 
-def read_index(ref: ChunkRef, data: bytes, key: str) -> Index:
-    """The index of a chunk. Raises `Corrupt` with the object's key."""
-    if crc32(data) != ref.index_crc:
-        raise damaged(key, "its index")
-    try:
-        return _decode_index(data)
-    except msgspec.MsgspecError:
-        raise damaged(key, "its index") from None
-
-
-def read_rows(block: Block, data: bytes, key: str) -> Rows:
-    """The entries of a block. Raises `Corrupt` with the object's key."""
+def _decode_block(block: Block, data: bytes, key: str) -> BlockRows:
+    """Return the rows of a block. Raises `Corrupt` with the object's key."""
     if len(data) == block.size and crc32(data) == block.crc:
         try:
-            return Rows(_decode_rows(data))
+            return BlockRows(_decode_rows(data))
         except msgspec.MsgspecError:
             pass
     raise damaged(key, f"bytes {block.at:,} to {block.at + block.size:,}")
 
 
-def settled(entries: Iterable[tuple[Place, Entry]]) -> Iterator[tuple[Place, Entry]]:
-    """The entries that stand if there is nothing older: neither marks of what is gone nor new values of nothing."""
-    return ((place, entry) for place, entry in entries if entry.kind == PUT)
+def only_puts(entries: Iterable[tuple[SortKey, Entry]]) -> Iterator[tuple[SortKey, Entry]]:
+    """Yield the entries that have an effect if nothing older exists: no deletions, and no patches of nothing."""
+    return ((sort_key, entry) for sort_key, entry in entries if entry.kind == PUT)
 
 
-def _filter(places: list[Place]) -> bytes:
-    """A Bloom filter of the places."""
-    bits = bytearray(-(-len(places) * _BITS // 8)) if places else bytearray()
-    for place in places:
-        for bit in _bits(place, bits):
+def _build_filter(sort_keys: list[SortKey]) -> bytes:
+    """Return a Bloom filter."""
+    bits = bytearray(-(-len(sort_keys) * _BITS // 8)) if sort_keys else bytearray()
+    for sort_key in sort_keys:
+        for bit in _filter_bits(sort_key, bits):
             bits[bit >> 3] |= 1 << (bit & 7)
     return bytes(bits)
 
 
-def _bits(place: Place, bits: bytes | bytearray) -> Iterator[int]:
-    key = place[1]
-    assert isinstance(key, int)
+def _filter_bits(sort_key: SortKey, bits: bytes | bytearray) -> Iterator[int]:
+    key = key_in(sort_key)
     mixed = key * 0x9E3779B97F4A7C15 & (1 << 64) - 1
     step = (mixed >> 32 | 1) + key % 251
     return (((mixed + probe * step) >> 3) % (8 * len(bits)) for probe in range(_PROBES))
 
 
-_WHOLE: Final = 512 << 10
-"""A chunk up to this size is read at once."""
-_TAIL: Final = 192 << 10
-"""So much before the index comes with it: what opening reads is there."""
-_AHEAD: Final = 4 << 20
+_WHOLE_BYTES: Final = 512 << 10
+"""A chunk up to this size is read in one request."""
+_TAIL_BYTES: Final = 192 << 10
+"""The bytes before the index that are read with it. Opening a context needs them."""
+_AHEAD_BYTES: Final = 4 << 20
 """The most that a scan reads in one request."""
-_PARSED: Final = 3
-"""A block in memory takes about so many times its bytes."""
+_MEMORY_FACTOR: Final = 3
+"""A block in memory takes about this many times its bytes."""
 
 
 class Run(Struct, frozen=True, array_like=True):
-    """The chunks of a run, in order. Of a rank in `below` only smaller keys count: a fork took no more."""
+    """Chunks in order. Of a rank in `below`, only smaller keys count: a fork copied no more."""
 
     chunks: tuple[ChunkRef, ...]
     below: dict[int, int] = field(default_factory=dict)
@@ -411,65 +395,66 @@ class Run(Struct, frozen=True, array_like=True):
         return tuple(chunk.id for chunk in self.chunks)
 
 
-class Chunks:
-    """Reads chunks of one store; blocks and indexes stay in memory up to a number of bytes."""
+class ChunkReader:
+    """Reads the chunks of a store. Blocks and indexes stay in memory up to `max_bytes`."""
 
     def __init__(self, objects: Objects, max_bytes: int) -> None:
         self._objects = objects
         self._indexes: SizedCache[str, Index] = SizedCache(max_bytes // 4)
-        self._blocks: SizedCache[tuple[str, int], Rows] = SizedCache(max_bytes - max_bytes // 4)
+        self._blocks: SizedCache[tuple[str, int], BlockRows] = SizedCache(max_bytes - max_bytes // 4)
         self._lock = Lock()
 
     def index(self, folder: str, ref: ChunkRef) -> Index:
-        """The index of a chunk. Raises `Missing`, `Corrupt`."""
+        """Return the index of a chunk. Raises `ObjectMissing` and `Corrupt`."""
         with self._lock:
             found = self._indexes.get(ref.id)
         if found is not None:
             return found
-        start = 0 if ref.size <= _WHOLE else max(ref.index_at - _TAIL, 0)
-        return self.take(folder, ref, self._objects.get_range(folder + ref.id, start, ref.size), start)
+        start = 0 if ref.size <= _WHOLE_BYTES else max(ref.index_at - _TAIL_BYTES, 0)
+        return self._cache(folder, ref, self._objects.get_range(folder + ref.id, start, ref.size), start)
 
-    def take(self, folder: str, ref: ChunkRef, data: bytes, start: int = 0) -> Index:
-        """Keep the index and the blocks of a chunk that are in its last bytes, from `start` on."""
-        key = folder + ref.id
-        index = read_index(ref, data[ref.index_at - start :], key)
-        blocks = [(n, block) for n, block in enumerate(index.blocks) if block.at >= start]
-        rows = [(n, block, read_rows(block, data[block.at - start :][: block.size], key)) for n, block in blocks]
+    def cache_new(self, folder: str, ref: ChunkRef, data: bytes, *, whole: bool = True) -> None:
+        """Cache a chunk that was just written: all of it, or the part that opening a context reads."""
+        start = 0 if whole else max(ref.index_at - _TAIL_BYTES, 0)
+        self._cache(folder, ref, data[start:], start)
+
+    def _cache(self, folder: str, ref: ChunkRef, data: bytes, start: int) -> Index:
+        """Cache the index and the blocks in the bytes of a chunk from `start` on."""
+        key, index_data = folder + ref.id, data[ref.index_at - start :]
+        if crc32(index_data) != ref.index_crc:
+            raise damaged(key, "its index")
+        try:
+            index = _decode_index(index_data)
+        except msgspec.MsgspecError:
+            raise damaged(key, "its index") from None
+        first = sum(block.at < start for block in index.blocks)
+        self._decode_blocks(key, ref, index.blocks[first:], first, data, start)
         with self._lock:
-            self._indexes.put(ref.id, index, _PARSED * (ref.size - ref.index_at))
-            for number, block, read in rows:
-                self._blocks.put((ref.id, number), read, _PARSED * block.size)
+            self._indexes.put(ref.id, index, _MEMORY_FACTOR * (ref.size - ref.index_at))
         return index
 
-    def take_end(self, folder: str, ref: ChunkRef, data: bytes) -> None:
-        """Keep what opening would read of a chunk that was just written."""
-        start = max(ref.index_at - _TAIL, 0)
-        self.take(folder, ref, data[start:], start)
+    def rows(self, folder: str, ref: ChunkRef, index: Index, number: int) -> BlockRows:
+        """Return one block of a chunk. Raises `ObjectMissing` and `Corrupt`."""
+        return self.rows_ahead(folder, ref, index, range(number, number + 1), 0)[0]
 
-    def rows(self, folder: str, ref: ChunkRef, index: Index, number: int) -> Rows:
-        """One block of a chunk. Raises `Missing`, `Corrupt`."""
+    def rows_ahead(self, folder: str, ref: ChunkRef, index: Index, numbers: range, limit: int) -> list[BlockRows]:
+        """Return the first block of `numbers`. If it must be fetched, add the next ones up to `limit` bytes."""
         with self._lock:
-            found = self._blocks.get((ref.id, number))
-        return found or self._fetch(folder, ref, index, number, number)[0]
-
-    def ahead(self, folder: str, ref: ChunkRef, index: Index, numbers: range, most: int) -> list[Rows]:
-        """The first block of `numbers`; if it has to be fetched, with as many of the following as `most` bytes hold."""
-        with self._lock:
-            first = self._blocks.get((ref.id, numbers[0]))
-        if first is not None:
-            return [first]
-        wanted = [numbers[0]]
-        size = index.blocks[numbers[0]].size
-        for number in numbers[1:]:
-            size += index.blocks[number].size
-            if size > most:
-                break
-            wanted.append(number)
-        rows = self._fetch(folder, ref, index, min(wanted), max(wanted))
+            cached = self._blocks.get((ref.id, numbers[0]))
+        if cached is not None:
+            return [cached]
+        count, size = 1, index.blocks[numbers[0]].size
+        while count < len(numbers) and (size := size + index.blocks[numbers[count]].size) <= limit:
+            count += 1
+        first = min(numbers[0], numbers[count - 1])
+        blocks = index.blocks[first : first + count]
+        key, start = folder + ref.id, blocks[0].at
+        data = self._objects.get_range(key, start, blocks[-1].at + blocks[-1].size)
+        rows = self._decode_blocks(key, ref, blocks, first, data, start)
         return rows if numbers.step > 0 else rows[::-1]
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Forget chunks that nobody reads any more."""
+        """Drop chunks from the cache."""
         with self._lock:
             for each in ids:
                 index = self._indexes.get(each)
@@ -477,102 +462,80 @@ class Chunks:
                 for number in range(len(index.blocks) if index else 0):
                     self._blocks.drop((each, number))
 
-    def _fetch(self, folder: str, ref: ChunkRef, index: Index, first: int, last: int) -> list[Rows]:
-        blocks: list[Block] = index.blocks[first : last + 1]
-        start = blocks[0].at
-        data = self._objects.get_range(folder + ref.id, start, blocks[-1].at + blocks[-1].size)
-        rows = [read_rows(block, data[block.at - start :][: block.size], folder + ref.id) for block in blocks]
+    def _decode_blocks(
+        self, key: str, ref: ChunkRef, blocks: list[Block], first: int, data: bytes, start: int
+    ) -> list[BlockRows]:
+        """Return and cache blocks from number `first` on. `data` begins at byte `start` of the chunk."""
+        rows = [_decode_block(block, data[block.at - start :][: block.size], key) for block in blocks]
         with self._lock:
             for number, (block, read) in enumerate(zip(blocks, rows, strict=True), first):
-                self._blocks.put((ref.id, number), read, _PARSED * block.size)
+                self._blocks.put((ref.id, number), read, _MEMORY_FACTOR * block.size)
         return rows
 
 
 class RunReader:
-    """One run of a context, whose chunks lie in a folder."""
+    """Reads one run. Its chunks are in a folder."""
 
-    def __init__(self, run: Run, folder: str, chunks: Chunks) -> None:
+    def __init__(self, run: Run, folder: str, chunks: ChunkReader) -> None:
         self.run = run
         self._folder = folder
         self._chunks = chunks
-        self._lasts: list[Place] = [chunk.last for chunk in run.chunks]
+        self._lasts: list[SortKey] = [chunk.last for chunk in run.chunks]
 
-    def get(self, place: Place) -> Entry | None:
-        """What the run knows of a record."""
-        if not _counts(place, self.run.below):
+    def get(self, sort_key: SortKey) -> Entry | None:
+        """Return the entry of a record, or None."""
+        if not self._counts(sort_key):
             return None
-        at = bisect_left(self._lasts, place)
+        at = bisect_left(self._lasts, sort_key)
         if at == len(self._lasts):
             return None
         ref = self.run.chunks[at]
         index = self._chunks.index(self._folder, ref)
-        if not index.may_hold(place):
+        if not index.may_hold(sort_key):
             return None
-        number = bisect_left(index.blocks, place, key=_last)
-        if number == len(index.blocks) or index.blocks[number].first > place:
+        number = bisect_left(index.blocks, sort_key, key=_last)
+        if number == len(index.blocks) or index.blocks[number].first > sort_key:
             return None
-        return self._chunks.rows(self._folder, ref, index, number).get(place)
+        return self._chunks.rows(self._folder, ref, index, number).get(sort_key)
 
-    def between(self, low: Place, high: Place, *, reverse: bool) -> Iterator[tuple[Place, Entry]]:
-        """The records from `low` to `high`, in order or backwards."""
-        for rows, first, last in self._stretches(low, high, reverse=reverse):
-            positions = range(last - 1, first - 1, -1) if reverse else range(first, last)
+    def between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[tuple[SortKey, Entry]]:
+        """Yield the entries from `low` to `high`, in order or backwards."""
+        for rows, positions in self._blocks_between(low, high, reverse=reverse):
             for position in positions:
-                place = rows.places[position]
-                if place[0] != SLOTS and _counts(place, self.run.below):
-                    yield place, rows.entry(position)
+                sort_key = rows.sort_keys[position]
+                if sort_key[0] != SLOTS and self._counts(sort_key):
+                    yield sort_key, rows.entry(position)
 
-    def slots_between(self, low: Place, high: Place, *, reverse: bool) -> Iterator[Place]:
-        """The places in groups from `low` to `high`, in order or backwards."""
-        for rows, first, last in self._stretches(low, high, reverse=reverse):
-            places = rows.places[first:last]
-            yield from reversed(places) if reverse else places
+    def slots_between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[SortKey]:
+        """Yield the slots from `low` to `high`, in order or backwards."""
+        for rows, positions in self._blocks_between(low, high, reverse=reverse):
+            yield from (rows.sort_keys[position] for position in positions)
 
-    def _stretches(self, low: Place, high: Place, *, reverse: bool) -> Iterator[tuple[Rows, int, int]]:
-        """The blocks that cover what lies between, each with the first position that counts and the end."""
-        refs = self.run.chunks[bisect_left(self._lasts, low) :]
-        most = 0
-        for ref in reversed(self._needed(refs, high)) if reverse else self._needed(refs, high):
+    def _blocks_between(self, low: SortKey, high: SortKey, *, reverse: bool) -> Iterator[tuple[BlockRows, range]]:
+        """Yield the blocks with sort keys in the range, each with the positions that are in the range."""
+        refs = self.run.chunks[bisect_left(self._lasts, low) : bisect_left(self._lasts, high) + 1]
+        limit = 0
+        for ref in reversed(refs) if reverse else refs:
             index = self._chunks.index(self._folder, ref)
-            numbers = _covering(index, low, high)
+            first = bisect_left(index.blocks, low, key=_last)
+            numbers = range(first, max(bisect_right(index.blocks, high, key=_first), first))
+            numbers = numbers[::-1] if reverse else numbers
             while numbers:
-                ordered = numbers[::-1] if reverse else numbers
-                for rows in self._chunks.ahead(self._folder, ref, index, ordered, most):
-                    numbers = numbers[:-1] if reverse else numbers[1:]
-                    first = bisect_left(rows.places, low)
-                    last = _after(rows.places, high)
-                    if first < last:
-                        yield rows, first, last
-                most = min(max(most * 2, 128 << 10), _AHEAD)
+                found = self._chunks.rows_ahead(self._folder, ref, index, numbers, limit)
+                numbers = numbers[len(found) :]
+                for rows in found:
+                    positions = range(bisect_left(rows.sort_keys, low), bisect_right(rows.sort_keys, high))
+                    yield rows, positions[::-1] if reverse else positions
+                limit = min(max(limit * 2, 128 << 10), _AHEAD_BYTES)
 
-    def _needed(self, refs: tuple[ChunkRef, ...], high: Place) -> list[ChunkRef]:
-        """Of chunks that end after the start, those that may begin before the end."""
-        found: list[ChunkRef] = []
-        for ref in refs:
-            found.append(ref)
-            if ref.last >= high:
-                break
-        return found
+    def _counts(self, sort_key: SortKey) -> bool:
+        limit = self.run.below.get(sort_key[0]) if self.run.below else None  # type: ignore[arg-type]
+        return limit is None or sort_key[1] < limit  # type: ignore[operator]
 
 
-def _covering(index: Index, low: Place, high: Place) -> range:
-    """The numbers of the blocks that may hold something between."""
-    first = bisect_left(index.blocks, low, key=_last)
-    last = first
-    while last < len(index.blocks) and index.blocks[last].first <= high:
-        last += 1
-    return range(first, last)
+def _first(block: Block) -> SortKey:
+    return block.first
 
 
-def _after(places: list[Place], high: Place) -> int:
-    position = bisect_left(places, high)
-    return position + 1 if position < len(places) and places[position] == high else position
-
-
-def _last(block: Block) -> Place:
+def _last(block: Block) -> SortKey:
     return block.last
-
-
-def _counts(place: Place, below: Mapping[int, int]) -> bool:
-    limit = below.get(place[0]) if below else None  # type: ignore[arg-type]
-    return limit is None or place[1] < limit  # type: ignore[operator]

@@ -1,23 +1,19 @@
-"""What lies in the bucket of contexts whose head is not there: left by a drop that died, or all that there is of them.
+"""Compaction: merging runs into larger ones, and removing objects that nothing needs any more.
 
-A context that is dropped and made again is another making of it, with a folder of its own. Who drops one says so in
-that folder before the head goes, so what a dead drop left can be told from a context that lost its head object: that
-is never removed, because nothing else holds what is in it.
+Compaction can run at any time, in any process, or never. No commit waits for it, and a crash during it loses nothing. A
+merge writes new chunks and then replaces the runs in the head, if they are still there. The replaced chunks are removed
+later. The id of a chunk contains the range of flushes it covers, so a newer chunk with a wider range shows when a chunk
+was replaced.
 
-Keeping a context quick to open: merging runs into larger ones, and removing what nothing needs any more.
-
-All of it can be done at any time, by anyone, or never: no commit waits for it, and none is lost if it dies half way.
-A merge writes new chunks and then replaces the runs in the head, if they are still there. What was replaced is removed
-later: a chunk tells by its id which seals it covers, so a newer one that covers more tells when it was replaced.
-
-What an examination of a bucket finds below the level of contexts.
+A context that is dropped and created again gets a new incarnation with a folder of its own. `drop` writes a marker into
+the folder before it removes the head. Without a marker, a folder that no head names belongs to a context that lost its
+head object. Such a folder is never removed, because nothing else holds its records.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Final, NamedTuple
 
@@ -25,285 +21,259 @@ from msgspec.structs import replace
 
 from quire.errors import Conflict, QuireError, StorageFailure
 from quire.storage.base import Symptom
-from quire.storage.s3.chunks import ChunkRef, Chunks, Run, RunReader, settled, write_chunks
-from quire.storage.s3.client import Listed, Missing
-from quire.storage.s3.contexts import Book, Books, Draft
-from quire.storage.s3.flush import FIRST, LAST, MOST_RUNS, chunk_name, covers, mergeable
+from quire.storage.s3.chunks import ChunkReader, ChunkRef, Run, RunReader, only_puts, write_chunks
+from quire.storage.s3.client import ObjectInfo, ObjectMissing
+from quire.storage.s3.commit import (
+    FIRST,
+    LAST,
+    MAX_RUNS,
+    ContextState,
+    ContextStates,
+    Draft,
+    chunk_name,
+    covered_flushes,
+    find_mergeable,
+)
 from quire.storage.s3.head import HeadObject
-from quire.storage.s3.snapshot import Layer, Standing, merged, recent_of
+from quire.storage.s3.snapshot import Layer, Snapshot, merge_layers, read_log
 
 DROPPED: Final = "dropped"
-"""The object in a folder of chunks that says that its context was dropped."""
+"""The marker in the folder of a dropped context."""
+_COLLECT_EVERY: Final = 64
+_MERGE_CACHE_BYTES: Final = 24 << 20
+"""A merge reads through a cache of its own, so that it does not evict what is read often."""
+_CLOCK: Final = "probes/clock"
+PENDING_SECONDS: Final = 3_600.0
+"""Objects that no head names yet may be in use for this long. Their writer gives up after half of it."""
 
 
-class Making(NamedTuple):
-    """The objects of one making of a context."""
+class Incarnation(NamedTuple):
+    """The objects of one incarnation of a context."""
 
     folder: str
-    objects: list[Listed]
+    objects: list[ObjectInfo]
 
     @property
     def is_dropped(self) -> bool:
         return any(each.key == self.folder + DROPPED for each in self.objects)
 
+    @property
+    def modified(self) -> datetime:
+        return max(each.modified for each in self.objects)
 
-def makings(listed: Iterable[Listed]) -> list[Making]:
-    """The objects below `data`, by the making they belong to."""
-    found: dict[str, list[Listed]] = {}
+    def keys(self) -> list[str]:
+        """Return the keys in the order to remove them: the marker last, in case the removal is interrupted."""
+        return sorted((each.key for each in self.objects), key=lambda key: key == self.folder + DROPPED)
+
+
+def group_incarnations(listed: Iterable[ObjectInfo]) -> list[Incarnation]:
+    """Group the objects below `data` by incarnation."""
+    return [Incarnation(*item) for item in _group(listed, 3).items()]
+
+
+def _group(listed: Iterable[ObjectInfo], depth: int) -> dict[str, list[ObjectInfo]]:
+    """Group objects by the first parts of their keys: two for a context, three for an incarnation."""
+    found: dict[str, list[ObjectInfo]] = {}
     for each in listed:
-        found.setdefault(f"{each.key.rpartition('/')[0]}/", []).append(each)
-    return [Making(folder, objects) for folder, objects in found.items()]
+        found.setdefault("".join(f"{part}/" for part in each.key.split("/")[:depth]), []).append(each)
+    return found
 
 
-def to_remove(making: Making) -> list[str]:
-    """The keys of a making, the one that says it was dropped last: were it interrupted, it is told from a lost one."""
-    keys = [each.key for each in making.objects if each.key != making.folder + DROPPED]
-    return [*keys, making.folder + DROPPED] if making.is_dropped else keys
-
-
-_COLLECT_EVERY: Final = 64
-_READ_BYTES: Final = 24 << 20
-"""Merging reads through a cache of its own, so that it does not push out what is read often."""
-_IDLE_SECONDS: Final = 5.0
-_CLOCK: Final = "probes/clock"
-MAKING_SECONDS: Final = 3_600.0
-"""What nothing names yet may be in the making for so long; who makes it gives up after half of that."""
-
-
-class Started:
-    """When something was begun that nothing names until it is done."""
+class Deadline:
+    """The time limit of a writer that stores chunks before a head names them."""
 
     def __init__(self) -> None:
         self._monotonic, self._time = time.monotonic(), time.time()
 
-    def is_late(self) -> bool:
-        """Whether what it wrote may be gone before it is named; a machine that slept counts as time too."""
+    def is_over(self) -> bool:
+        """Return True if the chunks may be removed soon. Time in which the machine slept counts."""
         passed = max(time.monotonic() - self._monotonic, time.time() - self._time)
-        return passed > MAKING_SECONDS / 2
+        return passed > PENDING_SECONDS / 2
 
 
-class Upkeep:
-    """Merges and removals for one handle."""
+class Compactor:
+    """Merges and removals for one storage."""
 
-    def __init__(self, books: Books, grace_seconds: float) -> None:
-        self._books = books
-        self._objects = books.objects
+    def __init__(self, states: ContextStates, grace_seconds: float) -> None:
+        self._states = states
+        self._objects = states.objects
         self._grace = grace_seconds
-        self._due: SimpleQueue[tuple[Book, Standing] | None] = SimpleQueue()
-        self._queued: set[str] = set()
+        self._due: dict[str, tuple[ContextState, Snapshot]] = {}
         self._thread: Thread | None = None
         self._stopping = Event()
         self._lock = Lock()
-        self._merging = Lock()
+        self._merge_lock = Lock()
 
-    def later(self, book: Book, standing: Standing) -> None:
-        """Have what a seal made necessary done in a thread of its own."""
-        if not self._is_due(standing.head):
+    def schedule(self, state: ContextState, snapshot: Snapshot) -> None:
+        """Have the work after a flush done in a thread. Too many runs are merged at once."""
+        if not find_mergeable(snapshot.head.runs) and snapshot.head.flushes % _COLLECT_EVERY:
             return
-        if len(standing.head.runs) >= MOST_RUNS:
-            self.after_seal(book, standing)
+        if len(snapshot.head.runs) >= MAX_RUNS:
+            self.run_after_flush(state, snapshot)
             return
         with self._lock:
-            if self._stopping.is_set() or book.name in self._queued:
+            if self._stopping.is_set():
                 return
-            self._queued.add(book.name)
-            self._due.put((book, standing))
+            self._due.setdefault(state.name, (state, snapshot))
             if self._thread is None:
                 self._thread = Thread(target=self._work, name="quire-s3-upkeep", daemon=True)
                 self._thread.start()
 
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._due or self._stopping.is_set():
+                    self._thread = None
+                    return
+                state, snapshot = self._due.pop(next(iter(self._due)))
+            self.run_after_flush(state, state.snapshot or snapshot)
+
     def stop(self) -> None:
-        """End the thread; what it was doing is left and can be done again."""
+        """End the thread. An unfinished merge can be done again."""
         with self._lock:
             self._stopping.set()
-            self._due.put(None)
             thread = self._thread
         if thread is not None:
             thread.join()
 
-    def after_seal(self, book: Book, standing: Standing) -> None:
-        """Do what a seal made necessary. It is a courtesy: that it fails costs nothing that was done."""
-        with suppress(QuireError, Missing):
-            which = mergeable(standing.head.runs)
+    def run_after_flush(self, state: ContextState, snapshot: Snapshot) -> None:
+        """Do the work after a flush. A failure is ignored, because the commit is already done."""
+        with suppress(QuireError, ObjectMissing):
+            which = find_mergeable(snapshot.head.runs)
             if which:
-                self._merge(book, standing, which)
-            if standing.head.seals % _COLLECT_EVERY == 0:
-                self.collect(book, self._grace)
+                self._merge(state, snapshot, which)
+            if snapshot.head.flushes % _COLLECT_EVERY == 0:
+                self.collect(state, self._grace)
 
-    def compact(self, book: Book) -> bool:
-        """Make one run of everything; False if it came too late."""
-        standing = self._books.look(book)
-        return standing is None or self._merge(book, standing, range(len(standing.head.runs)), whole=True)
+    def compact(self, state: ContextState) -> bool:
+        """Merge everything into one run. Return False if another writer was first."""
+        snapshot = self._states.refresh(state)
+        return snapshot is None or self._merge(state, snapshot, range(len(snapshot.head.runs)), whole=True)
 
-    def _is_due(self, head: HeadObject) -> bool:
-        return bool(mergeable(head.runs)) or head.seals % _COLLECT_EVERY == 0
-
-    def _work(self) -> None:
-        while not self._stopping.is_set():
+    def _merge(self, state: ContextState, snapshot: Snapshot, which: range, *, whole: bool = False) -> bool:
+        """Merge adjacent runs into one, with `whole` also the log. Return False if another writer was first."""
+        old = snapshot.head.runs[which.start : which.stop]
+        with self._merge_lock:
+            state.merging = {each for run in old for each in run.ids}
             try:
-                due = self._due.get(timeout=_IDLE_SECONDS)
-            except Empty:
-                with self._lock:
-                    if self._due.empty():
-                        self._thread = None
-                        return
-                continue
-            if due is None:
-                return
-            book, standing = due
-            with self._lock:
-                self._queued.discard(book.name)
-            self.after_seal(book, book.standing or standing)
-
-    def _merge(self, book: Book, standing: Standing, which: range, *, whole: bool = False) -> bool:
-        """Make one run of several in a row, with `whole` of the log too; False if it came too late."""
-        old = standing.head.runs[which.start : which.stop]
-        with self._merging:
-            book.merging = {each for run in old for each in run.ids}
-            try:
-                return self._merge_runs(book, standing, old, oldest=which.start == 0, whole=whole)
+                return self._merge_runs(state, snapshot, old, is_oldest=which.start == 0, whole=whole)
             finally:
-                book.merging = frozenset()
+                state.merging = frozenset()
 
-    def _merge_runs(self, book: Book, standing: Standing, old: tuple[Run, ...], *, oldest: bool, whole: bool) -> bool:
-        started = Started()
-        head, folder = standing.head, book.folder(standing.head.incarnation)
-        reading = Chunks(self._objects, _READ_BYTES)
-        readers = [RunReader(run, folder, reading) for run in reversed(old)]
-        sources: list[Layer] = [standing.recent, *readers] if whole else [*readers]
-        entries = merged([layer.between(FIRST, LAST, reverse=False) for layer in sources], reverse=False)
-        name = chunk_name(old, head.seals + 1)
+    def _merge_runs(
+        self, state: ContextState, snapshot: Snapshot, old: tuple[Run, ...], *, is_oldest: bool, whole: bool
+    ) -> bool:
+        deadline = Deadline()
+        head, folder = snapshot.head, state.folder(snapshot.head.incarnation)
+        chunks = ChunkReader(self._objects, _MERGE_CACHE_BYTES)
+        readers = [RunReader(run, folder, chunks) for run in reversed(old)]
+        layers: list[Layer] = [snapshot.log, *readers] if whole else [*readers]
+        entries = merge_layers([layer.between(FIRST, LAST) for layer in layers])
         refs: list[ChunkRef] = []
-        for chunk in write_chunks(settled(entries) if oldest else entries, name):
+        for chunk in write_chunks(only_puts(entries) if is_oldest else entries, chunk_name(old, head.flushes + 1)):
             if self._stopping.is_set():
                 return False
             self._objects.put(folder + chunk.ref.id, chunk.data)
-            self._books.chunks.take_end(folder, chunk.ref, chunk.data)
+            self._states.chunks.cache_new(folder, chunk.ref, chunk.data, whole=False)
             refs.append(chunk.ref)
-        if started.is_late():
-            raise StorageFailure(f"{self._objects.place}: merging {book.name!r} took too long.")
+        if deadline.is_over():
+            raise StorageFailure(f"{self._objects.name}: merging {state.name!r} took too long.")
         merge = _Merge(head, old, Run(tuple(refs)) if refs else None, head.log if whole else b"")
-        with book.writing:
+        with state.write_lock:
             try:
-                fresh = book.standing or self._books.look(book)
-                if fresh is None:
-                    raise Conflict(f"Context {book.name!r} was dropped.")
-                self._books.move(book, fresh, merge.draft)
+                self._states.move(state, state.snapshot or self._states.refresh(state), merge.draft)
             except Conflict:
-                self._discard(book, head, refs)
+                now = state.snapshot
+                if now is None or now.head.incarnation != head.incarnation:  # dropped: no other writer knows the chunks
+                    self._objects.delete([folder + ref.id for ref in refs])
                 return False
-        self._books.chunks.forget(each for run in old for each in run.ids)
+        self._states.chunks.forget(each for run in old for each in run.ids)
         return True
 
-    def _discard(self, book: Book, head: HeadObject, refs: Iterable[ChunkRef]) -> None:
-        """Remove what a merge wrote for a context that was dropped meanwhile: nobody else knows of it."""
-        now = book.standing
-        if now is None or now.head.incarnation != head.incarnation:
-            self._objects.delete([book.folder(head.incarnation) + ref.id for ref in refs])
+    def collect(self, state: ContextState, grace: float) -> int:
+        """Remove the chunks of a context that no head or reader needs. Return their number."""
+        listed = list(self._objects.list(state.data_prefix.rstrip("/")))
+        return len(self._sweep(state, listed, self._server_time(), grace)) if listed else 0
 
-    def collect(self, book: Book, grace: float) -> int:
-        """Remove the chunks of a context that its head does not need and nobody reads; how many."""
-        listed = list(self._objects.list(book.shelf.rstrip("/")))
-        return self._sweep(book, listed, self._now(), grace) if listed else 0
+    def collect_all(self, names: Iterable[str], grace: float, *, remove: bool = True) -> list[str]:
+        """Remove what no context needs, also what dropped contexts left. Return the keys.
 
-    def leftovers(self, names: Iterable[str]) -> list[str]:
-        """The keys of what crashed writers and half-done drops left, and of what was replaced and not removed yet."""
-        now, shelves = self._now(), self._shelves()
+        Without `remove`, only return the keys.
+        """
+        now, listed = self._server_time(), _group(self._objects.list("data"), 2)
         found: list[str] = []
         for name in names:
-            book = self._books.book(name)
-            standing = self._books.look(book)
-            found += _doomed(book.shelf, shelves.pop(book.shelf, []), standing, now, MAKING_SECONDS)
-        for shelf, listed in shelves.items():
-            found += _doomed(shelf, listed, None, now, MAKING_SECONDS)
-        return found
+            state = self._states.get(name)
+            if objects := listed.pop(state.data_prefix, None):
+                found += self._sweep(state, objects, now, grace, remove=remove)
+        left = [key for prefix, objects in listed.items() for key in _find_unneeded(prefix, objects, None, now, grace)]
+        if remove:
+            probes = (each for each in self._objects.list("probes") if each.key != _CLOCK)
+            left += [each.key for each in probes if _is_older(each.modified, now, PENDING_SECONDS)]
+            self._objects.delete(left)
+        return found + left
 
-    def headless(self, names: Iterable[str]) -> list[tuple[Making, str, bool]]:
-        """The makings that no head names and that nobody dropped; whose name it may be, and whether each is settled.
+    def _sweep(
+        self, state: ContextState, listed: list[ObjectInfo], now: datetime, grace: float, *, remove: bool = True
+    ) -> list[str]:
+        """Return the keys that a context does not need, and remove them. A merge in progress must not name them."""
+        snapshot = self._states.refresh(state)
+        unneeded = _find_unneeded(state.data_prefix, listed, snapshot, now, grace)
+        if remove:
+            if snapshot is not None and (grace < PENDING_SECONDS or not _are_replaced(unneeded, snapshot.head)):
+                snapshot = self._fence(state)
+                unneeded = _find_unneeded(state.data_prefix, listed, snapshot, now, grace)
+            self._objects.delete(unneeded)
+        return unneeded
 
-        What is not settled may be in the making: a fork, or a first commit that is large.
-        """
-        now, found = self._now(), makings(self._objects.list("data"))
-        living: set[str] = set()
-        shelves: dict[str, str] = {}
-        for name in names:
-            book = self._books.book(name)
-            standing = self._books.look(book)
-            shelves[book.shelf] = name
-            living |= {book.folder(standing.head.incarnation)} if standing else set()
-        suspects = [making.folder for making in found if making.folder not in living]
-        again = [each for folder in suspects for each in makings(self._objects.list(folder.rstrip("/")))]
-        return [
-            (
-                making,
-                shelves.get(f"{'/'.join(making.folder.split('/')[:2])}/", ""),
-                _is_older(max(each.modified for each in making.objects), now, MAKING_SECONDS),
-            )
-            for making in again
-            if not making.is_dropped
-        ]
+    def _fence(self, state: ContextState) -> Snapshot | None:
+        """Write the head so that a merge in progress cannot name the chunks it has written. They can be removed."""
 
-    def _shelves(self) -> dict[str, list[Listed]]:
-        """All chunks, by what begins the keys of one context."""
-        shelves: dict[str, list[Listed]] = {}
-        for listed in self._objects.list("data"):
-            shelves.setdefault(f"{'/'.join(listed.key.split('/')[:2])}/", []).append(listed)
-        return shelves
+        def draft(snapshot: Snapshot | None, commit_id: bytes) -> Draft:
+            if snapshot is None:
+                raise Conflict(f"Context {state.name!r} does not exist.")
+            head = snapshot.head
+            count = head.flushes + 1
+            return Draft(replace(head, flushes=count, fence=count, commit_ids=head.ids_with(commit_id)), snapshot.log)
 
-    def collect_all(self, names: Iterable[str], grace: float) -> int:
-        """The same for all contexts, and for what is left of those that are gone."""
-        now, shelves = self._now(), self._shelves()
-        removed = 0
-        for name in names:
-            book = self._books.book(name)
-            found = shelves.pop(book.shelf, None)
-            removed += self._sweep(book, found, now, grace) if found else 0
-        for shelf, found in shelves.items():
-            doomed = _doomed(shelf, found, None, now, grace)
-            self._objects.delete(doomed)
-            removed += len(doomed)
-        probes = [each for each in self._objects.list("probes") if each.key != _CLOCK]
-        old = [each.key for each in probes if _is_older(each.modified, now, MAKING_SECONDS)]
-        self._objects.delete(old)
-        return removed + len(old)
+        with state.write_lock:
+            snapshot = self._states.refresh(state)
+            return snapshot and self._states.move(state, snapshot, draft)
 
-    def _sweep(self, book: Book, listed: list[Listed], now: datetime, grace: float) -> int:
-        """Remove what nothing needs; if a merge under way might have written it, no merge may name it any more."""
-        standing = self._books.look(book)
-        doomed = _doomed(book.shelf, listed, standing, now, grace)
-        if standing is not None and (grace < MAKING_SECONDS or not _are_replaced(doomed, standing.head)):
-            standing = self._fenced(book)
-            doomed = _doomed(book.shelf, listed, standing, now, grace)
-        self._objects.delete(doomed)
-        return len(doomed)
-
-    def _fenced(self, book: Book) -> Standing | None:
-        """Move the head so that no merge under way can name what it wrote before: it may be removed at once."""
-
-        def draft(standing: Standing | None, revision: bytes) -> Draft:
-            if standing is None:
-                raise Conflict(f"Context {book.name!r} does not exist.")
-            head = standing.head
-            seals = head.seals + 1
-            return Draft(
-                replace(head, seals=seals, fence=seals, revisions=head.revisions_with(revision)), standing.recent
-            )
-
-        with book.writing:
-            standing = self._books.look(book)
-            return standing and self._books.move(book, standing, draft)
-
-    def _now(self) -> datetime:
-        """The time of the server: clocks of machines differ."""
+    def _server_time(self) -> datetime:
+        """Return the time of the server, because the clocks of machines differ."""
         self._objects.put(_CLOCK, b"")
         for listed in self._objects.list("probes"):
             if listed.key == _CLOCK:
                 return listed.modified
-        raise StorageFailure(f"{self._objects.place}: what was written just now is not listed.")
+        raise StorageFailure(f"{self._objects.name}: an object that was just written is not listed.")
+
+    def examine(self, contexts: Callable[[], Iterable[str]], *, repair: bool) -> list[Symptom]:
+        """Report contexts that lost their head object, and objects that `collect_all` removes."""
+        leftovers = self.collect_all(contexts(), PENDING_SECONDS, remove=False)
+        return [*self._find_headless(contexts()), *(_report_leftover(key, repair) for key in leftovers)]
+
+    def _find_headless(self, names: Iterable[str]) -> Iterator[Symptom]:
+        """Report the incarnations that no head names and that were not dropped."""
+        now, found = self._server_time(), group_incarnations(self._objects.list("data"))
+        in_use: set[str] = set()
+        names_by_prefix: dict[str, str] = {}
+        for name in names:
+            state = self._states.get(name)
+            snapshot = self._states.refresh(state)
+            names_by_prefix[state.data_prefix] = name
+            in_use |= {state.folder(snapshot.head.incarnation)} if snapshot else set()
+        for each in found:
+            if each.folder in in_use:
+                continue
+            for again in group_incarnations(self._objects.list(each.folder.rstrip("/"))):  # it may be gone by now
+                if not again.is_dropped:
+                    name = names_by_prefix.get(f"{again.folder.rstrip('/').rpartition('/')[0]}/", "")
+                    yield _report_headless(again, name, is_old=_is_older(again.modified, now, PENDING_SECONDS))
 
 
 class _Merge:
-    """Runs of a head made into one, to be put into whatever head there is by then."""
+    """Runs that were merged into one, to put into the head that exists by then."""
 
     def __init__(self, head: HeadObject, old: tuple[Run, ...], new: Run | None, log: bytes) -> None:
         self._head = head
@@ -311,75 +281,83 @@ class _Merge:
         self._new = (new,) if new else ()
         self._log = log
 
-    def draft(self, standing: Standing | None, revision: bytes) -> Draft:
-        """The head with the merged run. Raises `Conflict` if the runs are no longer there."""
-        head = standing.head if standing else None
-        if standing is None or head is None or head.incarnation != self._head.incarnation:
-            raise self._late()
-        if head.fence > self._head.seals or not head.log.startswith(self._log):
-            raise self._late()
-        at = self._place(head.runs)
+    def draft(self, snapshot: Snapshot | None, commit_id: bytes) -> Draft:
+        """Return the head with the merged run. Raises `Conflict` if the old runs are not there any more."""
+        head = snapshot.head if snapshot else None
+        at = self._find(head) if head else None
+        if snapshot is None or head is None or at is None:
+            raise Conflict(f"Context {self._head.context!r} was compacted or dropped by another writer: retry.")
         runs = (*head.runs[:at], *self._new, *head.runs[at + len(self._old) :])
-        if self._log and (at + len(self._old) != len(head.runs) or head.seals != self._head.seals):
-            raise self._late()
         log = head.log[len(self._log) :]
-        drafted = replace(head, runs=runs, log=log, seals=head.seals + 1, revisions=head.revisions_with(revision))
-        return Draft(drafted, recent_of(drafted, "") if self._log else standing.recent)
+        new = replace(head, runs=runs, log=log, flushes=head.flushes + 1, commit_ids=head.ids_with(commit_id))
+        return Draft(new, read_log(new, "") if self._log else snapshot.log)
 
-    def _place(self, runs: tuple[Run, ...]) -> int:
-        if not self._old:
-            return len(runs)
-        for at in range(len(runs) - len(self._old) + 1):
-            if [run.ids for run in runs[at : at + len(self._old)]] == [run.ids for run in self._old]:
-                return at
-        raise self._late()
+    def _find(self, head: HeadObject) -> int | None:
+        """Return the position of the old runs in a head; None if the merge is too late for it."""
+        if head.incarnation != self._head.incarnation or head.fence > self._head.flushes:
+            return None
+        if not head.log.startswith(self._log):
+            return None
+        if self._log and head.flushes != self._head.flushes:
+            return None
+        count = len(self._old)
+        if not count:
+            return len(head.runs)
+        old = [run.ids for run in self._old]
+        for at in range(len(head.runs) - count + 1):
+            if [run.ids for run in head.runs[at : at + count]] == old:
+                return None if self._log and at + count != len(head.runs) else at
+        return None
 
-    def _late(self) -> Conflict:
-        return Conflict(f"Context {self._head.context!r} was sealed anew by another writer: begin again.")
 
-
-def _doomed(shelf: str, listed: list[Listed], standing: Standing | None, now: datetime, grace: float) -> list[str]:
-    """The keys of what nothing needs."""
-    head = standing.head if standing else None
-    making = f"{shelf}{head.incarnation}/" if head else None
-    needed = head.ids() if head else set()
-    mine = {each.key: each for each in listed if making and each.key.startswith(making)}
-    covered = [(_covers(each.key), each.modified) for each in mine.values()]
-    gone = [each for key, each in mine.items() if key.removeprefix(making or "") not in needed]
-    doomed = [each.key for each in gone if _is_over(each, covered, head, now, grace)]
-    lost = max(grace, MAKING_SECONDS)
-    for other in makings(each for each in listed if each.key not in mine):
-        if other.is_dropped and _is_older(max(each.modified for each in other.objects), now, lost):
-            doomed += to_remove(other)
-    return doomed
+def _find_unneeded(
+    prefix: str, listed: list[ObjectInfo], snapshot: Snapshot | None, now: datetime, grace: float
+) -> list[str]:
+    """Return the keys of one context's objects that neither its head nor a reader needs."""
+    head = snapshot.head if snapshot else None
+    folder = f"{prefix}{head.incarnation}/" if head else None
+    needed = head.chunk_ids() if head else set()
+    own = {each.key: each for each in listed if folder and each.key.startswith(folder)}
+    covered = [(_flushes_in(key), each.modified) for key, each in own.items()]
+    unneeded = [
+        key
+        for key, each in own.items()
+        if key.removeprefix(folder or "") not in needed and is_expired(each, covered, head, now, grace)
+    ]
+    for other in group_incarnations(each for each in listed if each.key not in own):
+        if other.is_dropped and _is_older(other.modified, now, max(grace, PENDING_SECONDS)):
+            unneeded += other.keys()
+    return unneeded
 
 
 def _are_replaced(keys: Iterable[str], head: HeadObject) -> bool:
-    """Whether each was replaced by a chunk that the head needs: then no merge can bring it back."""
-    needed = [wider for each in head.ids() if (wider := _covers(each))]
-    return all((mine := _covers(key)) and any(_is_wider(wider, mine) for wider in needed) for key in keys)
+    """Return True if a chunk in the head replaced each of these: then no merge can name them again."""
+    needed = [flushes for each in head.chunk_ids() if (flushes := _flushes_in(each))]
+    return all((own := _flushes_in(key)) and any(_is_wider(each, own) for each in needed) for key in keys)
 
 
-Covered = tuple[tuple[int, int] | None, datetime]
-"""Which seals a chunk covers, and when it was written."""
+CoveredFlushes = tuple[tuple[int, int] | None, datetime]
+"""The range of flushes that a chunk covers, and when it was written."""
 
 
-def _is_over(chunk: Listed, others: list[Covered], head: HeadObject | None, now: datetime, grace: float) -> bool:
-    """Whether nobody needs a chunk that the head does not name."""
-    mine = _covers(chunk.key)
-    if head is None or mine is None:
+def is_expired(
+    chunk: ObjectInfo, others: list[CoveredFlushes], head: HeadObject | None, now: datetime, grace: float
+) -> bool:
+    """Return True if a chunk that the head does not name can be removed."""
+    own = _flushes_in(chunk.key)
+    if head is None or own is None:
         return _is_older(chunk.modified, now, grace)
-    if mine[1] > head.seals:
+    if own[1] > head.flushes:
         return False  # a writer is about to name it
     if grace <= 0:
         return True
-    since = [modified for covered, modified in others if covered and _is_wider(covered, mine)]
-    return _is_older(max(chunk.modified, min(since, default=chunk.modified)), now, grace)
+    replaced = [modified for flushes, modified in others if flushes and _is_wider(flushes, own)]
+    return _is_older(max(chunk.modified, min(replaced, default=chunk.modified)), now, grace)
 
 
-def _covers(key: str) -> tuple[int, int] | None:
+def _flushes_in(key: str) -> tuple[int, int] | None:
     try:
-        return covers(key.rpartition("/")[2])
+        return covered_flushes(key.rpartition("/")[2])
     except ValueError:
         return None
 
@@ -388,37 +366,30 @@ def _is_wider(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one != other and one[0] <= other[0] and one[1] >= other[1]
 
 
-def _is_older(modified: datetime, now: datetime, grace: float) -> bool:
-    return now - modified > timedelta(seconds=grace)
+def _is_older(modified: datetime, now: datetime, seconds: float) -> bool:
+    return now - modified > timedelta(seconds=seconds)
 
 
-def examine(upkeep: Upkeep, contexts: Callable[[], Iterable[str]], *, repair: bool) -> list[Symptom]:
-    """What belongs to no context: contexts that lost their head object, which stay, and what nobody can miss."""
-    return [*_headless(upkeep.headless(contexts())), *(_leftover(key, repair) for key in upkeep.leftovers(contexts()))]
+def _report_headless(incarnation: Incarnation, name: str, *, is_old: bool) -> Symptom:
+    context = f"an earlier context {name!r}" if name else "a context"
+    text = f"{len(incarnation.objects):,} objects hold records of {context}, but its head object is missing."
+    if not is_old:
+        text += " A fork or a large first commit that is in progress looks the same: check again in an hour."
+    return Symptom(
+        code="head_lost",
+        severity="error" if is_old else "warning",
+        where=incarnation.folder,
+        text=text,
+        remedy="Restore the object below heads/ from a version of it or a backup. Nothing removes these objects.",
+    )
 
 
-def _headless(found: Iterable[tuple[Making, str, bool]]) -> Iterator[Symptom]:
-    for making, name, is_settled in found:
-        whose = f"an earlier context {name!r}" if name else "a context"
-        count = len(making.objects)
-        text = f"{count:,} objects hold records of {whose}, but no head object names them and nobody dropped it."
-        if not is_settled:
-            text += " If a fork or a large first commit is being made right now, it is that: look again in an hour."
-        yield Symptom(
-            code="head_lost",
-            severity="error" if is_settled else "warning",
-            where=making.folder,
-            text=text,
-            remedy="Restore the object below heads/ from a version of it or a backup. Nothing removes these objects.",
-        )
-
-
-def _leftover(key: str, repair: bool) -> Symptom:
+def _report_leftover(key: str, repair: bool) -> Symptom:
     return Symptom(
         code="leftover",
         severity="note",
         where=key,
-        text="No context needs it: a drop that was cut off left it, or it was replaced.",
+        text="No context needs it. An interrupted drop left it, or it was replaced.",
         remedy="collect() removes it.",
         repaired=repair,
     )

@@ -1,7 +1,11 @@
-"""The head object of a context: where it stands, its last commits, and which runs lie below them.
+"""The head object of a context and its key.
 
-A head is replaced as a whole, under the condition that it is still the one that was read. Its revision is unique: two
-heads never have the same bytes, so a tag that a server makes of the bytes never comes back.
+A head holds the version of a context, its newest commits, and the list of runs with the older records. It is replaced
+as a whole, if it is still the one that was read. Every head contains a unique commit id. No two heads have the same
+bytes, so an entity tag that a server computes from the bytes never occurs again.
+
+The key of a head is derived from the context's name. An S3 server lists keys by their bytes, so keys sort by code point
+as the names do. They consist of letters, digits, `-` and `_`, which no server, proxy or signature treats specially.
 """
 
 from typing import Final
@@ -10,7 +14,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from quire.errors import NewerFormat
+from quire.errors import InvalidValue, NewerFormat, short_repr
 from quire.storage.base import Head
 from quire.storage.s3.chunks import Run
 from quire.storage.s3.client import damaged
@@ -18,64 +22,64 @@ from quire.storage.s3.client import damaged
 FORMAT: Final = 1
 _TITLE: Final = b"quire head\n"
 ID_BYTES: Final = 8
-REMEMBERED: Final = 1_000
-"""So many commits can be told by their ids."""
+MAX_IDS: Final = 1_000
+"""The number of commit ids in a head."""
 
 
 class HeadObject(Struct, frozen=True, array_like=True):
-    """All of a head. `log` holds the newest commits as frames, `runs` what is older, the oldest first."""
+    """The content of a head. `log` has the newest commits as frames, `runs` the older records, the oldest first."""
 
     context: str
     incarnation: str
-    """Which making of the context this is: one that is dropped and made again is another."""
+    """Differs for a context that was dropped and created again."""
     version: int
     value: bytes
-    revisions: bytes
+    commit_ids: bytes
     """The ids of the last commits, the newest last."""
     log: bytes
     runs: tuple[Run, ...]
-    seals: int
-    """How often something was sealed: chunks are named by it."""
-    turn: int = 0
-    """How often this head was written: which of two is newer."""
+    flushes: int
+    """The number of flushes of the log so far. Chunks are named by it."""
+    writes: int = 0
+    """The number of writes of this head so far. It tells which of two heads is newer."""
     fence: int = 0
-    """A compaction that began at fewer seals came too late: what it wrote may be gone."""
+    """A merge that began at fewer flushes is too late: the chunks it wrote may be gone."""
 
     @property
     def head(self) -> Head:
         return Head(self.version, self.value)
 
-    def knows(self, revision: bytes) -> bool:
-        """Whether this commit is among the last ones."""
-        ids = self.revisions
-        return any(ids[at : at + ID_BYTES] == revision for at in range(0, len(ids), ID_BYTES))
+    def has_commit(self, commit_id: bytes) -> bool:
+        """Return True if this commit is one of the last ones."""
+        ids = self.commit_ids
+        return any(ids[at : at + ID_BYTES] == commit_id for at in range(0, len(ids), ID_BYTES))
 
-    def revisions_with(self, revision: bytes) -> bytes:
-        """The ids of the last commits with a new one."""
-        return (self.revisions + revision)[-ID_BYTES * REMEMBERED :]
+    def ids_with(self, commit_id: bytes) -> bytes:
+        """Return the ids of the last commits and a new one."""
+        return (self.commit_ids + commit_id)[-ID_BYTES * MAX_IDS :]
 
-    def ids(self) -> set[str]:
-        """The ids of all chunks it needs."""
+    def chunk_ids(self) -> set[str]:
+        """Return the ids of all chunks that this head needs."""
         return {chunk.id for run in self.runs for chunk in run.chunks}
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(HeadObject).decode
-_decode_any = msgspec.msgpack.Decoder(tuple[int, str, int, bytes]).decode
+_decode_frame = msgspec.msgpack.Decoder(tuple[int, str, int, bytes]).decode
 
 
 def encode_head(head: HeadObject) -> bytes:
-    """The head as bytes."""
+    """Return the bytes of a head."""
     body = _encode(head)
-    return _TITLE + _encode((FORMAT, _writer(), crc32(body), body))
+    return _TITLE + _encode((FORMAT, _quire_version(), crc32(body), body))
 
 
 def decode_head(data: bytes, key: str, context: str) -> HeadObject:
-    """The head in these bytes. Raises `Corrupt` with the object's key, or `NewerFormat`."""
+    """Return the head in these bytes. Raises `Corrupt` with the object's key, or `NewerFormat`."""
     try:
         if not data.startswith(_TITLE):
             raise damaged(key, "its beginning")
-        format_, writer, checksum, body = _decode_any(data[len(_TITLE) :])
+        format_, writer, checksum, body = _decode_frame(data[len(_TITLE) :])
     except msgspec.MsgspecError:
         raise damaged(key, "its frame") from None
     if format_ > FORMAT:
@@ -86,16 +90,19 @@ def decode_head(data: bytes, key: str, context: str) -> HeadObject:
     if crc32(body) != checksum:
         raise damaged(key, "its content")
     try:
-        found = _decode(body)
+        head = _decode(body)
     except msgspec.MsgspecError:
         raise damaged(key, "its content") from None
-    if found.context != context:
-        raise damaged(key, f"it belongs to context {found.context!r}, its name")
-    return found
+    if head.context != context:
+        raise damaged(key, f"it belongs to context {head.context!r}, its name")
+    return head
 
 
-def _writer() -> str:
-    """The version of quire that writes this."""
+_version: str | None = None
+
+
+def _quire_version() -> str:
+    """Return the version of quire that writes this head."""
     from importlib.metadata import PackageNotFoundError, version
 
     global _version
@@ -107,4 +114,92 @@ def _writer() -> str:
     return _version
 
 
-_version: str | None = None
+_DIGITS: Final = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+_VALUES: Final = {digit: value for value, digit in enumerate(_DIGITS)}
+_FIRST: Final = 6  # a code point in three digits starts with one of the digits from here
+_LAST: Final = 62  # to here; the next digit starts a code point in four digits
+_SHORT: Final = "z{|}~"
+_WIDE: Final = (_LAST - _FIRST + 1) << 12
+_MAX_SEGMENT: Final = 240
+"""The most characters between two slashes: some servers store keys as files, and file names end at 255 bytes."""
+_END, _CONTINUED = "!", "-/"
+MAX_KEY_BYTES: Final = 1024
+
+
+def _encode_char(char: str) -> str:
+    """Return the characters for one character of a name. They sort as the characters of names do."""
+    point = ord(char)
+    if point < 0x30:
+        return f"-{max(point - 0x20, 0):x}"
+    if point < 0x7A:
+        if "9" <= char <= "@":
+            return f"9{point - ord('9')}"
+        if "Z" <= char <= "^":
+            return f"Z{point - ord('Z')}"
+        return f"_{point - ord('_')}" if "_" <= char <= "`" else char
+    if char in _SHORT:
+        return f"z{_SHORT.index(char)}"
+    number = point - 0x7F
+    if number < _WIDE:
+        return "z" + _encode_number(number + (_FIRST << 12), 3)
+    return "zz" + _encode_number(number - _WIDE, 4)
+
+
+def _encode_number(number: int, digits: int) -> str:
+    return "".join(_DIGITS[number >> 6 * place & 63] for place in reversed(range(digits)))
+
+
+def key_of(name: str) -> str:
+    """Return the key of a name, without the prefix of the store."""
+    text = "".join(map(_encode_char, name))
+    parts = [text[at : at + _MAX_SEGMENT] for at in range(0, len(text), _MAX_SEGMENT)] or [""]
+    return _CONTINUED.join(parts) + _END
+
+
+def name_of(key: str) -> str | None:
+    """Return the name that has this key, or None if the key belongs to no name."""
+    text = key.removesuffix(_END).replace(_CONTINUED, "")
+    chars: list[str] = []
+    position = 0
+    try:
+        while position < len(text):
+            char, position = _decode_char(text, position)
+            chars.append(char)
+    except (IndexError, KeyError, ValueError):
+        return None
+    name = "".join(chars)
+    return name if key_of(name) == key else None
+
+
+def _decode_char(text: str, position: int) -> tuple[str, int]:
+    """Return the character of a name at a position, and the position after it."""
+    first, second = text[position], text[position + 1 : position + 2]
+    match first:
+        case "-":
+            return chr(0x20 + int(second, 16)), position + 2
+        case "9" | "Z" | "_":
+            return chr(ord(first) + int(second)), position + 2
+        case "z" if second in "01234":
+            return _SHORT[int(second)], position + 2
+        case "z" if second == "z":
+            return chr(_decode_number(text[position + 2 : position + 6]) + _WIDE + 0x7F), position + 6
+        case "z":
+            return chr(_decode_number(text[position + 1 : position + 4]) - (_FIRST << 12) + 0x7F), position + 4
+        case _:
+            return first, position + 1
+
+
+def _decode_number(digits: str) -> int:
+    number = 0
+    for digit in digits:
+        number = number << 6 | _VALUES[digit]
+    return number
+
+
+def check_key(key: str, name: str) -> str:
+    """Return the key if a server accepts it. Raises `InvalidValue`."""
+    if len(key) <= MAX_KEY_BYTES:
+        return key
+    raise InvalidValue(
+        f"Context name {short_repr(name)} needs a key of {len(key):,} bytes; S3 allows {MAX_KEY_BYTES:,}."
+    )

@@ -1,4 +1,4 @@
-"""Keys of names: any name, back again, in the order of the names."""
+"""Keys of context names: every name has one, keys sort like names, and the name can be read back."""
 
 import string
 from random import Random
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire import InvalidValue
-from quire.storage.s3.client import check_key, key_of, name_of
+from quire.storage.s3.head import check_key, key_of, name_of
 from quire.testing.contexts import ACCEPTED
 
 SAFE = set(string.ascii_letters + string.digits + "-_!/")
@@ -53,5 +53,5 @@ def test_what_is_no_key_of_a_name_is_none(key: str) -> None:
 
 def test_a_key_too_long_for_s3_is_refused() -> None:
     name = "\U000e0100" * 200
-    with pytest.raises(InvalidValue, match=r"1,2.. bytes; S3 takes 1,024"):
+    with pytest.raises(InvalidValue, match=r"1,2.. bytes; .* 1,024"):
         check_key(f"heads/{key_of(name)}", name)

@@ -1,4 +1,4 @@
-"""The engine of S3Storage without a server: obstore's store in memory, watched, and chunks that are tiny."""
+"""S3Storage over obstore's store in memory: it counts requests, and chunks can be tiny."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,14 +6,12 @@ from contextlib import contextmanager
 import pytest
 from obstore.store import MemoryStore
 
-from quire.storage.s3 import S3Storage, chunks
-from quire.storage.s3 import chunks as runs
-from quire.storage.s3 import flush as sealing
+from quire.storage.s3 import S3Storage, chunks, commit
 from quire.storage.s3.client import Objects
 
 
-class Watched(Objects):
-    """Objects in memory that say how many bytes were read, and in how many requests."""
+class CountingObjects(Objects):
+    """Objects in memory that count the requests and the bytes that were read."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore(), "store", "memory")
@@ -25,21 +23,21 @@ class Watched(Objects):
 
     @property
     def total(self) -> int:
-        """How many requests were sent."""
+        """The number of requests."""
         return sum(self.requests.values())
 
     @contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
-        """What a block sends, by kind; `total` and `read` too."""
+        """Count the requests of a block by kind, with `total` and `read` (bytes)."""
         before, read = self.requests.copy(), self.read
         sent: dict[str, int] = {}
         yield sent
         sent |= {kind: count - before[kind] for kind, count in self.requests.items() if count > before[kind]}
         sent["total"], sent["read"] = sum(sent.values()), self.read - read
 
-    def beside(self) -> "Watched":
-        """The same objects as another process has them: with counts of its own."""
-        other = Watched()
+    def in_another_process(self) -> "CountingObjects":
+        """The same objects with counts of their own."""
+        other = CountingObjects()
         other._store = self._store
         return other
 
@@ -49,22 +47,22 @@ class Watched(Objects):
 
 
 @pytest.fixture
-def objects() -> Watched:
-    return Watched()
+def objects() -> CountingObjects:
+    return CountingObjects()
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes at which a few commits make runs, chunks and blocks in number."""
-    monkeypatch.setattr(sealing, "LOG_BYTES", 600)
-    monkeypatch.setattr(sealing, "MERGE_BYTES", 4_000)
+    """Make sizes so small that a few commits produce many runs, chunks and blocks."""
+    monkeypatch.setattr(commit, "LOG_BYTES", 600)
+    monkeypatch.setattr(commit, "MERGE_BYTES", 4_000)
     monkeypatch.setattr(chunks, "BLOCK_BYTES", 300)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2_000)
-    monkeypatch.setattr(runs, "_WHOLE", 500)
-    monkeypatch.setattr(runs, "_TAIL", 200)
-    monkeypatch.setattr(runs, "_AHEAD", 1_000)
+    monkeypatch.setattr(chunks, "_WHOLE_BYTES", 500)
+    monkeypatch.setattr(chunks, "_TAIL_BYTES", 200)
+    monkeypatch.setattr(chunks, "_AHEAD_BYTES", 1_000)
 
 
-def opened(objects: Watched, **options: object) -> S3Storage:
-    """A handle that does its upkeep in the commits, so that what happens is the same every time."""
+def open_engine(objects: CountingObjects, **options: object) -> S3Storage:
+    """Return a storage that compacts inline, so that every run of a test does the same."""
     return S3Storage.over(objects, **{"upkeep": "inline", **options})  # type: ignore[arg-type]

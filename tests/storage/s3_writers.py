@@ -1,8 +1,8 @@
-"""Processes that race for one context on S3 while some are killed. Run by `test_s3_race.py` as a program of its own.
+"""A program that lets processes write one context on S3 and kills some of them. `test_s3_race.py` runs it.
 
-The program itself speaks to no server, so it can fork: each child opens the store, adds pages and acknowledges every
-one through a pipe until it is done or killed; a killed one is replaced. Then one more child looks at what is there.
-Prints what it did as JSON.
+The program itself uses no server, so it can fork. Each child opens the store, adds pages and reports every page through
+a pipe until it is done or killed. A killed child is replaced. A last child reads the store. The result is printed as
+JSON.
 """
 
 import json
@@ -17,18 +17,17 @@ from typing import Any, NoReturn
 
 import quire
 from quire import Busy, Conflict, EstimateCounter
-from quire.storage.s3 import S3Storage
-from quire.storage.s3 import flush as sealing
+from quire.storage.s3 import S3Storage, commit
 
 
 def open_book(place: dict[str, Any]) -> quire.Context:
-    sealing.LOG_BYTES, sealing.MERGE_BYTES = 4_000, 60_000  # type: ignore[misc]
+    commit.LOG_BYTES, commit.MERGE_BYTES = 4_000, 60_000  # type: ignore[misc]
     storage = S3Storage(**place, probe=False)
     return quire.open(storage, "book", counter=EstimateCounter())
 
 
 def write(place: dict[str, Any], pipe: int, life: int, count: int) -> None:
-    """Add pages, acknowledging each; whoever is second refreshes and tries again."""
+    """Add pages and report each. After a conflict, refresh and try again."""
     book, random = open_book(place), Random(life)
     for number in range(count):
         name = f"{life}-{number}"
@@ -44,7 +43,7 @@ def write(place: dict[str, Any], pipe: int, life: int, count: int) -> None:
 
 
 def look(place: dict[str, Any], pipe: int) -> None:
-    """Say what is there: pages that appear, problems, gaps."""
+    """Report the pages in the store, problems and gaps."""
     book = open_book(place)
     pages = book.pages
     names = [page.name for page in pages.children("mem-0")]
@@ -54,17 +53,17 @@ def look(place: dict[str, Any], pipe: int) -> None:
         if not pages.detail(page.index).startswith(f"text of {page.name} ")
     ]
     seqs = [entry.seq for entry in pages.history()]
-    told = {
+    report = {
         "names": names,
         "torn": torn,
         "problems": [str(p) for p in pages.check()],
         "gaps": seqs != list(range(1, pages.seq + 1)),
     }
-    os.write(pipe, json.dumps(told).encode())
+    os.write(pipe, json.dumps(report).encode())
 
 
 def start(work: Callable[[int], None]) -> tuple[int, int]:
-    """A child that does the work: its process and the pipe it speaks through."""
+    """Start a child that does the work. Return its process id and the pipe it writes to."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -83,15 +82,15 @@ def _finish(work: Callable[[int], None], pipe: int) -> NoReturn:
 
 
 class Race:
-    """So many writers at once, so many kills."""
+    """A number of concurrent writers and a number of kills."""
 
     def __init__(self, place: dict[str, Any], seed: int) -> None:
         self.place = place
         self.random = Random(seed)
         self.lives = 0
-        self.heard: dict[int, bytes] = {}
+        self.received: dict[int, bytes] = {}
         self._running: dict[int, tuple[int, int]] = {}
-        """By pipe: the child and which life it is."""
+        """By pipe: the process id and the number of the writer."""
 
     def run(self, writers: int, each: int, kills: int) -> int:
         for _ in range(writers):
@@ -99,10 +98,10 @@ class Race:
         killed = 0
         while self._running:
             for pipe in select.select(list(self._running), [], [])[0]:
-                heard = self._hear(pipe)
-                if heard and killed < kills and self.random.random() < 0.4:
+                received = self._receive(pipe)
+                if received and killed < kills and self.random.random() < 0.4:
                     killed += 1
-                    os.kill(self._running[pipe][0], signal.SIGKILL)  # in the middle of whatever it does next
+                    os.kill(self._running[pipe][0], signal.SIGKILL)  # at a random point of its next write
                     self._start(each)
         return killed
 
@@ -111,13 +110,13 @@ class Race:
         life = self.lives
         child, pipe = start(lambda pipe: write(self.place, pipe, life, each))
         self._running[pipe] = (child, life)
-        self.heard[life] = b""
+        self.received[life] = b""
 
-    def _hear(self, pipe: int) -> bool:
-        """Take in what a child says; False if it is done, or was killed."""
+    def _receive(self, pipe: int) -> bool:
+        """Read what a child reports. Return False if it ended or was killed."""
         child, life = self._running[pipe]
         data = os.read(pipe, 65_536)
-        self.heard[life] += data
+        self.received[life] += data
         if not data:
             os.close(pipe)
             os.waitpid(child, 0)
@@ -128,15 +127,15 @@ class Race:
 def main(place: str, writers: str, each: str, kills: str, seed: str) -> None:
     race = Race(json.loads(place), int(seed))
     killed = race.run(int(writers), int(each), int(kills))
-    for life, heard in race.heard.items():
-        if b"!" in heard:
-            raise AssertionError(f"writer {life} failed by itself:\n{heard.decode()}")
-    promised = {life: heard.decode().split("\n")[:-1] for life, heard in race.heard.items()}
+    for life, received in race.received.items():
+        if b"!" in received:
+            raise AssertionError(f"writer {life} failed by itself:\n{received.decode()}")
+    promised = {life: data.decode().split("\n")[:-1] for life, data in race.received.items()}
     child, pipe = start(lambda pipe: look(race.place, pipe))
     with os.fdopen(pipe, "rb") as found:
-        told = json.loads(found.read().decode().partition("!")[0] or "{}")
+        report = json.loads(found.read().decode().partition("!")[0] or "{}")
     os.waitpid(child, 0)
-    sys.stdout.write(json.dumps({"killed": killed, "promised": promised, **told}))
+    sys.stdout.write(json.dumps({"killed": killed, "promised": promised, **report}))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Run by `test_postgres_concurrency.py` as a program of its own, which has no threads and so can fork. Prints JSON.
 
-    crowding.py write URL WRITERS OPERATIONS KILLS SEED [apart]    all on one context, or each on its own
-    crowding.py race URL TURNS
+    postgres_writers.py write URL WRITERS OPERATIONS KILLS SEED [apart]    all on one context, or each on its own
+    postgres_writers.py race URL TURNS
 """
 
 import json
