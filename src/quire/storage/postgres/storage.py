@@ -286,7 +286,7 @@ class PostgresStorage:
 
         return PostgresCheck(self._session, self._number)
 
-    def whole(self, context: str) -> "Storage | None":
+    def bulk_read(self, context: str) -> "Storage | None":
         """Return a small context in memory, in one round trip; None if it is large, shares records or is missing."""
         rows = self._session.read(_BULK, (self.tenant, check_context_name(context)))
         if not rows:
