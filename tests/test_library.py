@@ -13,7 +13,7 @@ from quire import Corrupt, InvalidOperation, InvalidValue, Library, MemoryStorag
 from quire.context import Options, Setup
 from quire.core.records import page_key
 from quire.maintenance.retention import LEAVING
-from quire.model.clock import as_datetime
+from quire.model.clock import to_datetime
 from quire.storage.base import JOURNAL, Commit, Delete, Put, Symptom
 from quire.testing import FaultyStorage
 from tests.books import WordCounter, new_book
@@ -137,9 +137,9 @@ def test_names_are_listed_by_the_time_of_the_last_change() -> None:
     for number, name in enumerate("abc"):
         new_book(storage=storage, context=name, clock=lambda number=number: 1_000 * (number + 1))
     library = Library(storage)
-    assert list(library.list(since=as_datetime(2_000))) == ["b", "c"]
-    assert list(library.list(until=as_datetime(2_000))) == ["a", "b"]
-    assert list(library.list(since=as_datetime(1_500), until=as_datetime(2_500), limit=5)) == ["b"]
+    assert list(library.list(since=to_datetime(2_000))) == ["b", "c"]
+    assert list(library.list(until=to_datetime(2_000))) == ["a", "b"]
+    assert list(library.list(since=to_datetime(1_500), until=to_datetime(2_500), limit=5)) == ["b"]
 
 
 @pytest.mark.parametrize(

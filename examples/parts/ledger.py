@@ -4,7 +4,7 @@ import statistics
 from typing import Any
 
 import quire
-from quire.model.messages import message_tokens
+from quire.model.messages import count_message_tokens
 
 PROVIDERS = ("openai", "responses", "anthropic")
 CACHED = quire.Price().read
@@ -107,7 +107,7 @@ class Ledger:
     def _take_in(self, ctx: quire.Context) -> None:
         """The messages since the last call. A result belongs to the exchange that called."""
         for message in ctx.messages(all=True)[self._seen :]:
-            tokens = message_tokens(message, self._count)
+            tokens = count_message_tokens(message, self._count)
             self._seen += 1
             self._total += tokens
             if message.role == "system":

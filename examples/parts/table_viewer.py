@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from quire import App, action
 from quire.errors import InvalidValue, short_repr
-from quire.model.text import in_one_line
+from quire.model.text import collapse_whitespace
 
 _ROWS = 20
 _MAX_WIDTH = 60
@@ -159,5 +159,5 @@ def _name(name: str) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, bytes):
         return f"({len(value):,} bytes)"
-    text = "" if value is None else in_one_line(str(value))
+    text = "" if value is None else collapse_whitespace(str(value))
     return text if len(text) <= _MAX_WIDTH else f"{text[:_MAX_WIDTH]}… ({len(text):,} characters)"

@@ -17,7 +17,7 @@ from quire.core.records import KEY
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
-from quire.model.text import one_line
+from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter
 from quire.storage.base import Durability, Storage, no_such_context
 from quire.storage.urls import storage_at
@@ -443,7 +443,7 @@ def open_in(
 
     Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
     """
-    key = derived_key(urandom(8)) if setup.key is None else one_line(setup.key, "key", 32, empty=False)
+    key = derived_key(urandom(8)) if setup.key is None else check_one_line(setup.key, "key", 32, empty=False)
     system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder)
     opened = Context(
         system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned_storage=owned_storage

@@ -14,7 +14,7 @@ from quire.core.records import decode_head
 from quire.errors import Corrupt, InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
-from quire.model.clock import as_milliseconds
+from quire.model.clock import to_milliseconds
 from quire.storage.base import Durability, Storage, check_context_name, no_such_context
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem
@@ -206,5 +206,5 @@ def _time_range(since: object, until: object) -> tuple[int, int] | None:
             continue
         if not isinstance(value, datetime) or value.tzinfo is None:
             raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
-        bounds[place] = as_milliseconds(value)
+        bounds[place] = to_milliseconds(value)
     return bounds[0], bounds[1]

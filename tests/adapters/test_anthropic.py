@@ -22,7 +22,7 @@ from quire.adapters.anthropic import (
     complete,
     stream,
 )
-from quire.model.messages import message_tokens
+from quire.model.messages import count_message_tokens
 from quire.providers import parse
 from tests.adapters.endpoint import Body, Call, Endpoint, Reply
 
@@ -55,7 +55,7 @@ def checked(ctx: quire.Context, body: Body) -> int:
     prompt = body.get("system", "")
     words = prompt if isinstance(prompt, str) else "".join(block["text"] for block in prompt)
     counter = ctx.pages.counter
-    tokens = sum(message_tokens(message, counter.count) for message in parse(body["messages"]))
+    tokens = sum(count_message_tokens(message, counter.count) for message in parse(body["messages"]))
     tokens += counter.count(words) + 4 + quire.count_tools(body.get("tools", ()), counter)
     assert tokens <= BUDGET, f"{tokens} tokens"
     return tokens

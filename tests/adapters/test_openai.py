@@ -20,7 +20,7 @@ from quire.adapters.openai import (
     stream,
     stream_response,
 )
-from quire.model.messages import message_tokens
+from quire.model.messages import count_message_tokens
 from quire.model.tokens import VocabularyCounter
 from quire.providers import parse
 from tests.adapters.endpoint import Body, Call, Endpoint, Reply
@@ -69,7 +69,7 @@ def is_asked(body: Body) -> bool:
 def checked(body: Body) -> int:
     """The tokens of a request, which has to be legal and within the budget."""
     assert quire.check_legal(sent(body), shape(body)) == []
-    tokens = sum(message_tokens(message, COUNTER.count) for message in parse(sent(body)))
+    tokens = sum(count_message_tokens(message, COUNTER.count) for message in parse(sent(body)))
     tokens += quire.count_tools(body.get("tools", ()), COUNTER)
     assert tokens <= BUDGET, f"{tokens} tokens"
     return tokens

@@ -25,7 +25,7 @@ from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_messag
 import quire
 from quire.adapters.openai_agents import QuireSession, function_tools, holding
 from quire.adapters.openai_agents.items import messages_of, unsaved
-from quire.model.messages import message_tokens
+from quire.model.messages import count_message_tokens
 
 set_tracing_disabled(True)
 Item = dict[str, Any]
@@ -315,7 +315,7 @@ class Desk:
 
 def _tokens(ctx: quire.Context, items: Sequence[Item], instructions: str) -> int:
     count = ctx.pages.counter.count
-    shown = sum(message_tokens(message, count) for message in messages_of(items))
+    shown = sum(count_message_tokens(message, count) for message in messages_of(items))
     return shown + (count(instructions) + 4 if instructions else 0)
 
 

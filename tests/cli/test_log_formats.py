@@ -13,7 +13,7 @@ import pytest
 import quire
 from quire.cli.log_formats import detect_kind, read_log
 from quire.errors import InvalidValue
-from quire.model.messages import as_text
+from quire.model.messages import messages_to_text
 from tests.cli.conftest import NAME, Run
 from tests.cli.sessions import CLAUDE_CODE, CODEX, write_lines
 
@@ -323,4 +323,4 @@ def test_an_exported_conversation_is_imported_as_it_was(run: Run, store: Path, t
     values = run("import", tmp_path / "b.db", tmp_path / "talk.jsonl", "--json").value()
     assert (values["findings"], values["skipped"]) == ([], {})
     with quire.open(store, NAME) as context, quire.open(tmp_path / "b.db") as copy:
-        assert as_text(copy.messages()) == as_text(context.messages())
+        assert messages_to_text(copy.messages()) == messages_to_text(context.messages())

@@ -7,7 +7,7 @@ from quire.cli.commands.demo import Question, Side, load_conversation
 from quire.cli.replay.facts import Reach, extract_facts
 from quire.cli.replay.pricing import TokenCounts
 from quire.cli.replay.simulation import SlidingWindow, WindowRequest
-from quire.model.messages import message_tokens
+from quire.model.messages import count_message_tokens
 from quire.model.tokens import VocabularyCounter
 from quire.providers import format_messages
 
@@ -35,7 +35,7 @@ def test_a_window_is_legal_within_the_budget_and_counted_as_views_are() -> None:
     for window in windows(2_000):
         assert quire.check_legal(format_messages(window.messages, "openai"), "openai") == []
         assert window.tokens <= 2_000
-        assert window.tokens == sum(message_tokens(message, COUNT) for message in window.messages)
+        assert window.tokens == sum(count_message_tokens(message, COUNT) for message in window.messages)
 
 
 def test_a_window_has_the_prompt_and_the_newest_messages_and_no_more_would_fit() -> None:
@@ -47,12 +47,12 @@ def test_a_window_has_the_prompt_and_the_newest_messages_and_no_more_would_fit()
         left = DEMO_TALK.messages[: seen - len(newest)]
         if left:
             last = next(n for n in reversed(range(len(left))) if left[n].role != "tool")
-            assert window.tokens + sum(message_tokens(message, COUNT) for message in left[last:]) > 2_000
+            assert window.tokens + sum(count_message_tokens(message, COUNT) for message in left[last:]) > 2_000
 
 
 def test_the_shared_prefix_ends_where_the_first_message_is_dropped() -> None:
     found = windows(2_000)
-    prompt = message_tokens(PROMPT, COUNT)
+    prompt = count_message_tokens(PROMPT, COUNT)
     moved = [now for before, now in pairwise(found) if now.messages[1] is not before.messages[1]]
     grown = [now for before, now in pairwise(found) if now.messages[1] is before.messages[1]]
     assert moved

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from quire.model.media import UNKNOWN_IMAGE, Size, image_size, image_tokens
+from quire.model.media import UNKNOWN_IMAGE, Size, count_image_tokens, read_image_size
 from tests.pictures import gif, jpeg, png, webp
 
 FILES = {
@@ -21,16 +21,16 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_size_stands_in_the_first_bytes(name: str) -> None:
-    assert image_size(FILES[name]) == Size(640, 480)
-    assert image_size(FILES[name] + b"pixels") == Size(640, 480)
+    assert read_image_size(FILES[name]) == Size(640, 480)
+    assert read_image_size(FILES[name] + b"pixels") == Size(640, 480)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_an_image_cut_off_anywhere_is_of_unknown_size_and_no_error(name: str) -> None:
     whole = FILES[name]
     for length in range(0, len(whole), max(1, len(whole) // 100)):
-        assert image_size(whole[:length]) in (None, Size(640, 480))
-    assert image_size(whole[:9]) is None
+        assert read_image_size(whole[:length]) in (None, Size(640, 480))
+    assert read_image_size(whole[:9]) is None
 
 
 def test_garbage_is_of_unknown_size_and_no_error() -> None:
@@ -40,11 +40,11 @@ def test_garbage_is_of_unknown_size_and_no_error() -> None:
             data = bytearray(whole[:120])
             for _ in range(8):
                 data[chance.randrange(len(data))] = chance.randrange(256)
-            found = image_size(bytes(data))
+            found = read_image_size(bytes(data))
             assert found is None or min(found) > 0, name
-    assert image_size(chance.randbytes(500)) is None
-    assert image_size(png(0, 480)) is None
-    assert image_size(b"<svg width='1' height='1'/>") is None
+    assert read_image_size(chance.randbytes(500)) is None
+    assert read_image_size(png(0, 480)) is None
+    assert read_image_size(b"<svg width='1' height='1'/>") is None
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_garbage_is_of_unknown_size_and_no_error() -> None:
     ],
 )
 def test_the_larger_of_the_two_rules_counts(size: tuple[int, int], tokens: int) -> None:
-    assert image_tokens(Size(*size)) == tokens
-    assert image_tokens(Size(*reversed(size))) == tokens
+    assert count_image_tokens(Size(*size)) == tokens
+    assert count_image_tokens(Size(*reversed(size))) == tokens
 
 
 def test_low_detail_is_cheap_only_where_both_rules_say_so() -> None:
-    assert image_tokens(Size(100, 100), low=True) == 85
-    assert image_tokens(Size(1024, 1024), low=True) == 1_399
+    assert count_image_tokens(Size(100, 100), low=True) == 85
+    assert count_image_tokens(Size(1024, 1024), low=True) == 1_399
 
 
 def test_no_size_counts_more_than_the_unknown_one() -> None:
     chance = random.Random(1)
     sizes = [Size(chance.randrange(1, 1 << chance.randrange(1, 20)), chance.randrange(1, 9_000)) for _ in range(3_000)]
-    assert max(map(image_tokens, sizes)) == UNKNOWN_IMAGE == image_tokens(None)
+    assert max(map(count_image_tokens, sizes)) == UNKNOWN_IMAGE == count_image_tokens(None)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from quire.model.media import PDF_PAGE, UNKNOWN_FILE, UNKNOWN_IMAGE, media_tokens
-from quire.model.messages import PER_MESSAGE, message_tokens
+from quire.model.media import PDF_PAGE, UNKNOWN_FILE, UNKNOWN_IMAGE, count_media_tokens
+from quire.model.messages import PER_MESSAGE, count_message_tokens
 from quire.providers import parse
 from tests.pictures import anthropic_image, coded, data_url, jpeg, openai_image, pdf, png, wav
 
@@ -21,7 +21,7 @@ def count(text: str) -> int:
 def cost(*blocks: dict[str, Any], role: str = "user") -> int:
     """What the parts of one message cost."""
     [message] = parse({"role": role, "content": list(blocks)})
-    return message_tokens(message, count) - PER_MESSAGE
+    return count_message_tokens(message, count) - PER_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -68,23 +68,23 @@ def test_a_pdf_costs_by_its_pages() -> None:
 def test_a_pdf_with_hidden_pages_costs_by_what_it_tells_or_by_its_size() -> None:
     told = b"%PDF-1.7 << /Type /Pages /Count 12 >> " + bytes(1_000)
     silent = b"%PDF-1.7 " + bytes(120_000)
-    assert media_tokens({"type": "file", "data": coded(told)}) == 12 * PDF_PAGE
-    assert media_tokens({"type": "file", "data": coded(silent)}) == 3 * PDF_PAGE
+    assert count_media_tokens({"type": "file", "data": coded(told)}) == 12 * PDF_PAGE
+    assert count_media_tokens({"type": "file", "data": coded(silent)}) == 3 * PDF_PAGE
 
 
 def test_other_files_cost_by_their_size_or_as_a_page() -> None:
-    assert media_tokens({"type": "file", "data": coded(b"a,b\n" * 300)}) == 300
-    assert media_tokens({"type": "file", "url": "https://example.com/a.pdf"}) == UNKNOWN_FILE
-    assert media_tokens({"type": "file", "text": "words"}) == 0
+    assert count_media_tokens({"type": "file", "data": coded(b"a,b\n" * 300)}) == 300
+    assert count_media_tokens({"type": "file", "url": "https://example.com/a.pdf"}) == UNKNOWN_FILE
+    assert count_media_tokens({"type": "file", "text": "words"}) == 0
     text = {"type": "text", "media_type": "text/plain", "data": "你好"}
     assert cost({"type": "document", "source": text, "title": "信"}) == 3
 
 
 def test_sound_costs_ten_tokens_a_second() -> None:
-    assert media_tokens({"type": "audio", "format": "wav", "data": coded(wav(3))}) == 31  # its head is sound too
-    assert media_tokens({"type": "audio", "format": "mp3", "data": coded(bytes(8_000))}) == 21
-    assert media_tokens({"type": "audio", "format": "wav", "data": "????"}) == 1
-    assert media_tokens({"type": "audio", "id": "audio_1", "transcript": "Hi"}) == 0
+    assert count_media_tokens({"type": "audio", "format": "wav", "data": coded(wav(3))}) == 31  # its head is sound too
+    assert count_media_tokens({"type": "audio", "format": "mp3", "data": coded(bytes(8_000))}) == 21
+    assert count_media_tokens({"type": "audio", "format": "wav", "data": "????"}) == 1
+    assert count_media_tokens({"type": "audio", "id": "audio_1", "transcript": "Hi"}) == 0
 
 
 def test_thinking_counts_with_its_text_and_without_its_signature() -> None:
@@ -99,14 +99,14 @@ def test_base64_in_items_of_hosted_tools_is_not_counted_as_text() -> None:
     picture["result"] = coded(png(1024, 1024) + bytes(300_000))
     [message] = parse([picture])
     bare = len(json.dumps({**picture, "result": ""}, separators=(",", ":")))
-    assert message_tokens(message, count) == PER_MESSAGE + bare + SQUARE
+    assert count_message_tokens(message, count) == PER_MESSAGE + bare + SQUARE
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "北京的天气 " * 100}}
     assert cost(search, role="assistant") == len(json.dumps(search, ensure_ascii=False, separators=(",", ":")))
 
 
 @pytest.mark.parametrize("broken", ["{", "[" * 100_000, "null", "3"])
 def test_a_part_that_cannot_be_read_costs_nothing_and_raises_nothing(broken: str) -> None:
-    assert media_tokens({"type": "other", "kind": "x", "part": broken}) == 0
-    assert media_tokens({"type": "image", "data": None}) == UNKNOWN_IMAGE
-    assert media_tokens({"type": "file"}) == UNKNOWN_FILE
-    assert media_tokens({}) == 0
+    assert count_media_tokens({"type": "other", "kind": "x", "part": broken}) == 0
+    assert count_media_tokens({"type": "image", "data": None}) == UNKNOWN_IMAGE
+    assert count_media_tokens({"type": "file"}) == UNKNOWN_FILE
+    assert count_media_tokens({}) == 0

@@ -9,26 +9,34 @@ import pytest
 from hypothesis import given
 
 from quire import InvalidValue
-from quire.model.text import MAX_META_BYTES, body_text, clipped, decode_meta, encode_meta, one_line, readable_json
+from quire.model.text import (
+    MAX_META_BYTES,
+    check_one_line,
+    check_text,
+    clip_at_word,
+    decode_meta,
+    encode_meta,
+    format_json,
+)
 
 LINE_BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 
 
 @pytest.mark.parametrize("line_break", LINE_BREAKS)
 def test_a_line_break_becomes_one_space(line_break: str) -> None:
-    assert one_line(f"a{line_break}b", "name", 200) == "a b"
+    assert check_one_line(f"a{line_break}b", "name", 200) == "a b"
 
 
 @given(st.text(max_size=50))
 def test_one_line_is_one_line_or_refused(text: str) -> None:
     try:
-        line = one_line(text, "name", 200)
+        line = check_one_line(text, "name", 200)
     except InvalidValue:
         assert any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
         return
     assert len((line + "x").splitlines()) == 1
     assert not any(unicodedata.category(char) in ("Cc", "Cs") and char != "\t" for char in line)
-    assert one_line(line, "name", 200) == line
+    assert check_one_line(line, "name", 200) == line
 
 
 CONTROL = [chr(code) for code in (*range(9), *range(14, 28), 0x1F, 0x7F, *range(0x80, 0x85), 0x9F)]
@@ -37,44 +45,44 @@ CONTROL = [chr(code) for code in (*range(9), *range(14, 28), 0x1F, 0x7F, *range(
 @pytest.mark.parametrize("char", CONTROL)
 def test_other_control_characters_are_refused(char: str) -> None:
     with pytest.raises(InvalidValue, match="control character"):
-        one_line(f"a{char}b", "name", 200)
+        check_one_line(f"a{char}b", "name", 200)
 
 
 def test_the_limit_counts_characters_and_is_named() -> None:
-    assert one_line("语" * 200, "name", 200) == "语" * 200
+    assert check_one_line("语" * 200, "name", 200) == "语" * 200
     for length in (201, 1_000, 10_000_000):
         with pytest.raises(InvalidValue, match="200") as caught:
-            one_line("x" * length, "name", 200)
+            check_one_line("x" * length, "name", 200)
         assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
 def test_an_empty_line_is_refused_where_it_must_not_be(text: str) -> None:
-    assert one_line(text, "description", 200) == text.replace("\n", " ")
+    assert check_one_line(text, "description", 200) == text.replace("\n", " ")
     with pytest.raises(InvalidValue, match="name"):
-        one_line(text, "name", 200, empty=False)
+        check_one_line(text, "name", 200, empty=False)
 
 
 @pytest.mark.parametrize("value", [None, 5, b"text", ["text"], 1.5])
 def test_what_is_no_text_is_refused_with_its_type(value: object) -> None:
     with pytest.raises(InvalidValue, match=type(value).__name__):
-        one_line(value, "name", 200)
+        check_one_line(value, "name", 200)
     with pytest.raises(InvalidValue, match=type(value).__name__):
-        body_text(value)
+        check_text(value)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\ude00\ud83d"])
 def test_a_lone_surrogate_is_no_text(text: str) -> None:
     with pytest.raises(InvalidValue, match="surrogate"):
-        body_text(text)
+        check_text(text)
     with pytest.raises(InvalidValue, match="surrogate"):
-        one_line(text, "name", 200)
+        check_one_line(text, "name", 200)
 
 
 @given(st.text())
 def test_a_body_is_any_text_as_it_is(text: str) -> None:
     try:
-        assert body_text(text) == text
+        assert check_text(text) == text
     except InvalidValue:
         assert any("\ud800" <= char <= "\udfff" for char in text)
 
@@ -95,7 +103,7 @@ def test_meta_of_plain_values_comes_back_as_it_was(meta: dict[str, object]) -> N
 
 @given(plain)
 def test_readable_json_is_laid_out_as_ever(value: object) -> None:
-    assert readable_json(value) == json.dumps(value, ensure_ascii=False, indent=1).encode()
+    assert format_json(value) == json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
 @pytest.mark.parametrize(
@@ -154,11 +162,11 @@ def test_meta_nested_without_end_is_refused() -> None:
     ],
 )
 def test_nothing_is_cut_in_two(text: str, most: int, left: str) -> None:
-    assert clipped(text, most) == left
+    assert clip_at_word(text, most) == left
 
 
 @given(st.text(alphabet="aB1-./,: 订单", max_size=30), st.integers(0, 30))
 def test_what_is_clipped_is_a_beginning_and_not_too_long(text: str, most: int) -> None:
-    short = clipped(text, most)
+    short = clip_at_word(text, most)
     assert text.startswith(short)
     assert len(short) <= most or short == text

@@ -1,7 +1,7 @@
 """Call ids that were used before are told apart, without a change to what stands before them."""
 
 from quire import Message, ToolCall
-from quire.providers.common import with_distinct_calls
+from quire.providers.common import make_call_ids_distinct
 
 
 def exchange(*ids: str) -> list[Message]:
@@ -16,18 +16,18 @@ def ids_of(messages: list[Message]) -> list[str]:
 
 def test_ids_that_differ_stay_as_they_are() -> None:
     messages = exchange("a", "b") + exchange("c")
-    assert with_distinct_calls(messages) is messages
+    assert make_call_ids_distinct(messages) is messages
 
 
 def test_a_reused_id_is_told_apart_with_its_result() -> None:
     messages = exchange("a", "b") + exchange("a", "a_2") + exchange("b", "a")
-    told = list(with_distinct_calls(messages))
+    told = list(make_call_ids_distinct(messages))
     assert ids_of(told) == ["a", "b", "b", "a", "a_2", "a_2_2", "a_2_2", "a_2", "b_2", "a_3", "a_3", "b_2"]
     assert [message.content for message in told] == [message.content for message in messages]
 
 
 def test_what_stands_before_decides_alone() -> None:
     messages = [message for _ in range(5) for message in exchange("a", "b")]
-    whole = list(with_distinct_calls(messages))
+    whole = list(make_call_ids_distinct(messages))
     for end in range(0, len(messages), 3):
-        assert list(with_distinct_calls(messages[:end])) == whole[:end]
+        assert list(make_call_ids_distinct(messages[:end])) == whole[:end]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.providers.usage import alias, same_model
+from quire.providers.usage import is_same_model, strip_version
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from quire.providers.usage import alias, same_model
     ],
 )
 def test_an_alias_has_no_vendor_and_no_date(name: str, short: str) -> None:
-    assert alias(name) == short
+    assert strip_version(name) == short
 
 
 def test_a_date_tells_two_models_apart_only_if_both_have_one() -> None:
-    assert same_model("gpt-5", "gpt-5-2025-08-07")
-    assert same_model("gpt-5-latest", "gpt-5-2025-08-07")
-    assert same_model("gpt-5-2025-08-07", "openai/gpt-5-2025-08-07")
-    assert not same_model("gpt-5-2025-08-07", "gpt-5-2026-01-01")
-    assert not same_model("gpt-5", "gpt-5-mini")
-    assert not same_model("claude-opus-4", "claude-opus-4-5")
+    assert is_same_model("gpt-5", "gpt-5-2025-08-07")
+    assert is_same_model("gpt-5-latest", "gpt-5-2025-08-07")
+    assert is_same_model("gpt-5-2025-08-07", "openai/gpt-5-2025-08-07")
+    assert not is_same_model("gpt-5-2025-08-07", "gpt-5-2026-01-01")
+    assert not is_same_model("gpt-5", "gpt-5-mini")
+    assert not is_same_model("claude-opus-4", "claude-opus-4-5")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire import QuireError
 from quire.model.messages import Message, Provider
 from quire.providers import format_messages, parse, parse_each
-from quire.providers.parts import exact, give_back
+from quire.providers.parts import keep_original, restore_original
 from tests.providers.histories import ALL
 from tests.providers.pairs import check_pairs
 
@@ -240,5 +240,5 @@ originals = st.recursive(
     st.dictionaries(texts, originals), st.none() | long_texts | st.lists(st.dictionaries(texts, long_texts), max_size=3)
 )
 def test_an_original_is_given_back_as_it_was(original: Value, content: Any) -> None:
-    message = exact(Message(role="user", content=content), original, None)
-    assert same(give_back(message), original)
+    message = keep_original(Message(role="user", content=content), original, None)
+    assert same(restore_original(message), original)

@@ -8,7 +8,7 @@ import quire
 from quire import InvalidValue
 from quire.model.messages import Message
 from quire.providers import parse
-from quire.providers.parts import for_model
+from quire.providers.parts import drop_foreign_thinking
 from tests.providers.histories import REASONING
 from tests.providers.test_sdk import BLOCKS, OUTPUT, SENT_BACK, check_types, reply, response
 
@@ -105,7 +105,7 @@ def test_without_its_reasoning_nothing_refers_to_it() -> None:
 
 def test_an_answer_of_nothing_but_reasoning_is_left_out_of_the_items() -> None:
     messages = [Message(role="user", content="Hi"), *parse(response(OUTPUT[0])), Message(role="user", content="Well?")]
-    assert [m.role for m in for_model(messages, "responses", "gpt-6")] == ["user", "user"]
+    assert [m.role for m in drop_foreign_thinking(messages, "responses", "gpt-6")] == ["user", "user"]
 
 
 def test_two_responses_in_a_row_by_two_models_stay_two() -> None:

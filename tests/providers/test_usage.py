@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quire import InvalidValue
-from quire.providers.usage import Used, read_usage
+from quire.providers.usage import BilledTokens, read_usage
 from tests.providers.test_sdk import completion, reply, response
 
 CHAT = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 80}}
@@ -16,22 +16,22 @@ ANTHROPIC = {"input_tokens": 15, "cache_creation_input_tokens": 5, "cache_read_i
 
 @pytest.mark.parametrize("usage", [CHAT, RESPONSES, ANTHROPIC])
 def test_every_provider_tells_what_went_in(usage: dict[str, Any]) -> None:
-    assert read_usage(usage) == Used(100, 80, None)
-    assert read_usage({"model": "m", "usage": usage}) == Used(100, 80, "m")
+    assert read_usage(usage) == BilledTokens(100, 80, None)
+    assert read_usage({"model": "m", "usage": usage}) == BilledTokens(100, 80, "m")
 
 
 def test_the_objects_of_the_sdks_are_read() -> None:
-    assert read_usage(completion()) == Used(10, 8, "gpt-5")
-    assert read_usage(completion().usage) == Used(10, 8, None)
-    assert read_usage(response()) == Used(3, 0, "gpt-5")
-    assert read_usage(reply()) == Used(3, 0, "claude-opus-5")
+    assert read_usage(completion()) == BilledTokens(10, 8, "gpt-5")
+    assert read_usage(completion().usage) == BilledTokens(10, 8, None)
+    assert read_usage(response()) == BilledTokens(3, 0, "gpt-5")
+    assert read_usage(reply()) == BilledTokens(3, 0, "claude-opus-5")
     types = pytest.importorskip("anthropic.types")
-    assert read_usage(types.Usage(**ANTHROPIC)) == Used(100, 80, None)
+    assert read_usage(types.Usage(**ANTHROPIC)) == BilledTokens(100, 80, None)
 
 
 def test_fields_that_are_not_told_are_zero() -> None:
-    assert read_usage({"prompt_tokens": 9, "prompt_tokens_details": None}) == Used(9, 0, None)
-    assert read_usage(SimpleNamespace(input_tokens=9)) == Used(9, 0, None)
+    assert read_usage({"prompt_tokens": 9, "prompt_tokens_details": None}) == BilledTokens(9, 0, None)
+    assert read_usage(SimpleNamespace(input_tokens=9)) == BilledTokens(9, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def check_state(run: Run) -> bool:
     walk.step()
     options = walk.options()
     stale = walk.second is not None and walk.second.seq != ctx.seq  # it cannot know what stands where
-    said = [] if stale else [message for message in ctx.messages() if message.says_something]
+    said = [] if stale else [message for message in ctx.messages() if message.has_content]
     asked, system = last_user(ctx, said), bool(options.get("include_system_prompt", True))
     wanted = options.get("max_tokens", walk.budget)
     room = max(0, wanted - options.get("reserve", 0))

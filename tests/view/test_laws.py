@@ -8,7 +8,7 @@ import pytest
 
 import quire
 from quire import Context, Lifecycle, ToolCall, Visibility, check_legal
-from quire.model.messages import PER_MESSAGE, counted_texts
+from quire.model.messages import PER_MESSAGE, iterate_texts
 from quire.model.tokens import VocabularyCounter
 from tests.view.laws import check_walk
 
@@ -60,7 +60,7 @@ def talk_on(ctx: Context, chance: random.Random, turn: int, most: int = 60) -> N
 def counted(view: quire.View) -> int:
     """What the messages of a view cost, counted anew."""
     return sum(
-        sum(map(COUNT, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
+        sum(map(COUNT, iterate_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
         for message in view.messages
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.model.messages import Message, ToolCall, message_tokens
+from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.tokens import VocabularyCounter
 from quire.view.clip import clip_exchange
 from tests.pictures import anthropic_image, coded, openai_image, pdf, png
@@ -15,7 +15,7 @@ COUNT = VocabularyCounter().count
 
 
 def tokens_of(view: quire.View) -> int:
-    return sum(message_tokens(message, COUNT) for message in view.messages)
+    return sum(count_message_tokens(message, COUNT) for message in view.messages)
 
 
 def assert_legal(view: quire.View) -> None:
@@ -82,7 +82,7 @@ def test_the_largest_images_go_first() -> None:
     [clipped] = clip_exchange([Message(role="user", content=parts)], 800, "usr-1", COUNT)
     assert isinstance(clipped.content, list)
     assert [part["type"] for part in clipped.content] == ["text", "image", "text", "image"]
-    assert message_tokens(clipped, COUNT) <= 800
+    assert count_message_tokens(clipped, COUNT) <= 800
 
 
 def test_thinking_goes_before_anything_else() -> None:
@@ -97,7 +97,7 @@ def test_thinking_goes_before_anything_else() -> None:
         answer,
     ]
     [alone] = clip_exchange([Message(role="assistant", content=[thought])], 50, "usr-1", COUNT)
-    assert alone.says_something
+    assert alone.has_content
 
 
 def test_a_pdf_of_many_pages_is_shown_as_a_word() -> None:
@@ -113,5 +113,5 @@ def test_a_few_words_are_not_clipped_to_a_longer_marker() -> None:
     short = [Message(role="tool", tool_call_id="c", content="好的。"), Message(role="user", content="word " * 500)]
     clipped = clip_exchange(short, 40, "usr-1", COUNT)
     assert clipped[0] == short[0]
-    assert sum(message_tokens(message, COUNT) for message in clipped) <= 40
+    assert sum(count_message_tokens(message, COUNT) for message in clipped) <= 40
     assert clip_exchange(short[:1], 5, "usr-1", COUNT) == short[:1]

@@ -15,7 +15,7 @@ from quire.core.records import KEY, PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, PermissionDenied, short_repr
 from quire.model.pages import Form, Page, PageIndex, Permission, Segment, SegmentType
-from quire.model.text import one_line
+from quire.model.text import check_one_line
 from quire.search.find import Filters, Hit, find
 from quire.search.query import open_to_agents
 from quire.system import ContextSystem, lifecycle, segments, tree
@@ -56,7 +56,7 @@ class AgentContext:
             raise InvalidValue(f"is {short_repr(system)}; a quire.ContextSystem is needed.", argument="system")
         if not isinstance(manage, bool):
             raise InvalidValue(f"is {short_repr(manage)}; True or False is needed.", argument="manage")
-        self.actor = one_line(actor, "actor", 100, empty=False)
+        self.actor = check_one_line(actor, "actor", 100, empty=False)
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
         self._gate = Gate(manage)

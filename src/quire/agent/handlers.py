@@ -6,7 +6,7 @@ from quire.agent.agent import READ_LENGTH, AgentContext
 from quire.agent.listing import format_entry, format_hits, format_lines
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
-from quire.model.text import MAX_DESCRIPTION, in_one_line
+from quire.model.text import MAX_DESCRIPTION, collapse_whitespace
 from quire.search.query import Query, parse
 from quire.search.self_search_filter import NOTHING
 from quire.search.tokenizer import is_unspaced
@@ -203,7 +203,7 @@ def _change_page(context: ToolContext, page: PageIndex, name: str | None, summar
 
 def _derive_summary(text: str) -> str:
     """Return the beginning of a text in one line, for a page without a summary of its own."""
-    return in_one_line(text)[:_QUOTED]
+    return collapse_whitespace(text)[:_QUOTED]
 
 
 def _has_derived_summary(context: ToolContext, index: PageIndex) -> bool:

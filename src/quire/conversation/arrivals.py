@@ -9,9 +9,9 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
 from quire.errors import InvalidOperation, InvalidValue, short_repr
-from quire.model.messages import Message, ToolCall, message_tokens
+from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
-from quire.model.text import MAX_NAME, in_one_line
+from quire.model.text import MAX_NAME, collapse_whitespace
 from quire.providers import format_messages, parse
 from quire.system.compressed_summaries import remake_summary
 
@@ -172,7 +172,7 @@ def _add(
         name=name or exchange_name(message),
         description="",
         **plan.origin(),
-        tokens=message_tokens(message, plan.count),
+        tokens=count_message_tokens(message, plan.count),
         messages=1,
         lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
         pinned=pinned,
@@ -226,7 +226,7 @@ def _answer(plan: Plan, page: PageRecord, message: Message) -> int:
         numbers=(*header.numbers, number),
         messages=header.messages + 1,
         pending=tuple(pending),
-        tokens=header.tokens + message_tokens(message, plan.count),
+        tokens=header.tokens + count_message_tokens(message, plan.count),
     )
     if not pending and plan.waiting_exchange() == page.key:
         plan.wait_for(None)
@@ -257,7 +257,7 @@ def _prompt_segment(reader: Reader) -> int | None:
 
 
 def _prompt_name(message: Message) -> str:
-    return in_one_line(message.name or "")[:MAX_NAME] or PROMPT
+    return collapse_whitespace(message.name or "")[:MAX_NAME] or PROMPT
 
 
 def _is_first(plan: Plan) -> bool:

@@ -17,7 +17,7 @@ from quire.core.plan import Plan
 from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
-from quire.model.text import MAX_NAME, body_text, one_line
+from quire.model.text import MAX_NAME, check_one_line, check_text
 from quire.providers import parse
 from quire.system.rules import check_whole_number
 
@@ -32,7 +32,7 @@ class Conversation:
     """
 
     def __init__(self, engine: Engine, actor: str) -> None:
-        self.actor = one_line(actor, "actor", 100, empty=False)
+        self.actor = check_one_line(actor, "actor", 100, empty=False)
         self._engine = engine
 
     @property
@@ -48,8 +48,8 @@ class Conversation:
 
     def system(self, text: str, name: str | None = None) -> int:
         """Set the system prompt, or a further one by its name; its message index. The same text changes nothing."""
-        said = body_text(text, "text")
-        called = None if name is None else one_line(name, "name", MAX_NAME, empty=False)
+        said = check_text(text, "text")
+        called = None if name is None else check_one_line(name, "name", MAX_NAME, empty=False)
         message = Message(role="system", content=said, name=called)
         return self._engine.run(self.actor, "system", _indexed, arrivals.set_prompt, message)
 
@@ -74,7 +74,7 @@ class Conversation:
         if isinstance(content, Mapping):
             content = _as_json(content)
         if isinstance(content, str):
-            message = Message(role="tool", content=body_text(content), tool_call_id=body_text(call_id, "call_id"))
+            message = Message(role="tool", content=check_text(content), tool_call_id=check_text(call_id, "call_id"))
             return self._engine.run(self.actor, "tool", _indexed, arrivals.receive, message)
         return self.add({"role": "tool", "tool_call_id": call_id, "content": content})
 
@@ -284,7 +284,7 @@ class Conversation:
 
     def _say(self, role: Any, content: Any) -> int:
         if isinstance(content, str):  # the everyday case needs no parser
-            message = Message(role=role, content=body_text(content, "content"))
+            message = Message(role=role, content=check_text(content, "content"))
             return self._engine.run(self.actor, role, _indexed, arrivals.receive, message)
         return self.add({"role": role, "content": content})
 

@@ -18,7 +18,7 @@ from quire.core.records import GAPS, PageRecord, segment_number
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Lifecycle, Mark, PageIndex, SegmentType
-from quire.model.text import body_text
+from quire.model.text import check_text
 from quire.providers import parse
 from quire.storage.base import MESSAGE
 from quire.system.compressed_summaries import add_summary, remake_summary
@@ -115,7 +115,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
 def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
     """Let a summary stand for messages, one for every run of neighbours; the messages stay readable until cleanup."""
     asked = check_indices(plan, indices)
-    text = None if summary is None else body_text(summary, "summary")
+    text = None if summary is None else check_text(summary, "summary")
     pages = [page for page in _covered(plan, asked, "compress") if page.header.mark is Mark.NONE]
     runs = list(_runs(plan, pages))
     if text is not None and len(runs) > 1:

@@ -226,7 +226,7 @@ class Importer:
             return self._aside(plan, message)
         if message.role == "tool":
             return self._result(plan, message)
-        if not message.says_something:
+        if not message.has_content:
             number = self._aside(plan, message)
             self._find(plan, "empty", number, "A message without content cannot be shown.")
             return number

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from quire.core.plan import Plan
-from quire.model.messages import Message, Role, message_tokens
+from quire.model.messages import Message, Role, count_message_tokens
 from quire.model.pages import Form
-from quire.model.text import clipped, in_one_line
+from quire.model.text import clip_at_word, collapse_whitespace
 
 FORMS: Final[Mapping[Role, Form]] = {
     "user": Form.USER,
@@ -30,7 +30,7 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
         "numbers": tuple(numbers),
         "messages": len(messages),
         "pending": tuple(pending),
-        "tokens": sum(message_tokens(message, plan.count) for message in messages),
+        "tokens": sum(count_message_tokens(message, plan.count) for message in messages),
     }
 
 
@@ -43,11 +43,11 @@ def exchange_name(message: Message) -> str:
     if len(data) <= _NAME_BYTES:
         return words or message.role
     most = len(data[: _NAME_BYTES - 3].decode(errors="ignore"))
-    return (clipped(words, most) or words[:most]) + "…"
+    return (clip_at_word(words, most) or words[:most]) + "…"
 
 
 def _first_words(text: str) -> str:
     """Return the first words of a text, without line breaks and control characters."""
     most = 2 * _NAME_BYTES
-    start = " ".join((clipped(text, most) or text[:most]).split())
-    return start if start.isprintable() else in_one_line(start)
+    start = " ".join((clip_at_word(text, most) or text[:most]).split())
+    return start if start.isprintable() else collapse_whitespace(start)

@@ -13,8 +13,8 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.model.clock import as_datetime
-from quire.model.messages import as_text
+from quire.model.clock import to_datetime
+from quire.model.messages import messages_to_text
 from quire.model.pages import Mark, format_index
 from quire.model.text import decode_meta
 from quire.storage.base import BODY, MESSAGE, PAGE, SEGMENT
@@ -69,8 +69,8 @@ class ContextDescription:
             "meta": decode_meta(header.meta),
             "summaryTokens": header.summary_tokens,
             "tokens": header.tokens,
-            "createdAt": as_datetime(header.created).isoformat(),
-            "updatedAt": as_datetime(header.created + header.age).isoformat(),
+            "createdAt": to_datetime(header.created).isoformat(),
+            "updatedAt": to_datetime(header.created + header.age).isoformat(),
             "body": list(header.numbers) or header.body,
         }
         if header.mark is not Mark.NONE:
@@ -83,6 +83,6 @@ class ContextDescription:
     def _text(self, header: Header) -> str:
         if header.numbers:
             found = ((number, self._lookup(MESSAGE, number)) for number in header.numbers)
-            return as_text(decode_message(number, record.value).message for number, record in found if record)
+            return messages_to_text(decode_message(number, record.value).message for number, record in found if record)
         record = self._lookup(BODY, header.body)
         return decode_body(header.body, record.value) if record else ""

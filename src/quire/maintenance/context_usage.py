@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from quire.core.records import PageRecord, decode_head, decode_page
-from quire.model.clock import as_datetime
+from quire.model.clock import to_datetime
 from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage, no_such_context, snapshot_of
 
 
@@ -20,8 +20,8 @@ class ContextInfo(Struct, frozen=True, kw_only=True):
     name: str
     seq: int = 0
     messages: int = 0
-    created_at: datetime = as_datetime(0)
-    updated_at: datetime = as_datetime(0)
+    created_at: datetime = to_datetime(0)
+    updated_at: datetime = to_datetime(0)
     numbered: Mapping[str, int] = {}
     finished: bool = True
 
@@ -54,8 +54,8 @@ def info_of(storage: Storage, context: str) -> ContextInfo:
         name=context,
         seq=found.version,
         messages=head.next_message,
-        created_at=as_datetime(head.created),
-        updated_at=as_datetime(head.updated),
+        created_at=to_datetime(head.created),
+        updated_at=to_datetime(head.updated),
         numbered={counter.segment: counter.next for counter in head.counters},
     )
 

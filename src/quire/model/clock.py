@@ -33,12 +33,12 @@ class SteppingClock:
         return self._now
 
 
-def as_datetime(milliseconds: int) -> datetime:
+def to_datetime(milliseconds: int) -> datetime:
     """The moment as an aware UTC datetime."""
     seconds, rest = divmod(milliseconds, 1_000)
     return _EPOCH + timedelta(0, seconds, 1_000 * rest)  # given by name, they would take twice as long
 
 
-def as_milliseconds(moment: datetime) -> int:
+def to_milliseconds(moment: datetime) -> int:
     """The inverse of `as_datetime`."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)

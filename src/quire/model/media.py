@@ -43,7 +43,7 @@ class Size(NamedTuple):
     height: int
 
 
-def image_size(data: bytes) -> Size | None:
+def read_image_size(data: bytes) -> Size | None:
     """The size of a PNG, JPEG, GIF or WebP by its first bytes; None if they are none of these, or not whole."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
         found = _pair(data, 16, 4, "big")
@@ -58,7 +58,7 @@ def image_size(data: bytes) -> Size | None:
     return found if found and found.width and found.height else None
 
 
-def image_tokens(size: Size | None, *, low: bool = False) -> int:
+def count_image_tokens(size: Size | None, *, low: bool = False) -> int:
     """What an image of this size counts: the larger of OpenAI's and Anthropic's rule. `low` is OpenAI's `detail`."""
     if size is None:
         return UNKNOWN_IMAGE
@@ -138,7 +138,7 @@ _PAGE_OBJECT = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 _PAGE_COUNT = re.compile(rb"/Count\s+(\d{1,6})\b")
 
 
-def media_tokens(part: Part) -> int:
+def count_media_tokens(part: Part) -> int:
     """What a part costs beside its texts. Never raises, whatever the bytes are."""
     match part.get("type"):
         case "image":
@@ -154,7 +154,7 @@ def media_tokens(part: Part) -> int:
             return 0
 
 
-def readable(part: Part) -> str:
+def extract_text(part: Part) -> str:
     """The text of a part that is kept as JSON text, without the sealed data in it; "" if there is none."""
     kept = _original(part) if part.get("type") == "other" else None
     return "" if kept is None else json.dumps(_opened(kept), ensure_ascii=False, separators=(",", ":"))
@@ -184,10 +184,10 @@ def _length(data: str) -> int:
 
 
 def _image(data: str, *, low: bool = False) -> int:
-    size = image_size(_bytes(data[:_HEAD]))
+    size = read_image_size(_bytes(data[:_HEAD]))
     if size is None and len(data) > _HEAD and data.startswith("/9j/"):  # a JPEG with much before its pixels
-        size = image_size(_bytes(data))
-    return image_tokens(size, low=low)
+        size = read_image_size(_bytes(data))
+    return count_image_tokens(size, low=low)
 
 
 def _file(part: Part) -> int:
@@ -218,8 +218,8 @@ def _audio(data: str, kind: object) -> int:
 
 def _sealed(text: str) -> int:
     data = text.partition(",")[2] if text.startswith("data:") else text
-    size = image_size(_bytes(data[:_HEAD]))
-    return image_tokens(size) if size else -(-_length(data) // _BYTES_A_TOKEN)
+    size = read_image_size(_bytes(data[:_HEAD]))
+    return count_image_tokens(size) if size else -(-_length(data) // _BYTES_A_TOKEN)
 
 
 def _original(part: Part) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from quire.model.media import media_tokens, readable
+from quire.model.media import count_media_tokens, extract_text
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -67,7 +67,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "\n".join(part["text"] for part in self.content if part.get("type") == "text")
 
     @property
-    def says_something(self) -> bool:
+    def has_content(self) -> bool:
         """Whether there is anything in it that a model could be shown."""
         if isinstance(self.content, str) or self.content is None:
             return bool(self.tool_calls) or bool(self.content and self.content.strip())
@@ -80,7 +80,7 @@ PER_MESSAGE = 4
 """Tokens that a message costs beside its texts; a tool call costs as many."""
 
 
-def message_tokens(message: Message, count: Callable[[str], int]) -> int:
+def count_message_tokens(message: Message, count: Callable[[str], int]) -> int:
     """What a message costs: its texts, its images and other media, and a little for itself and each of its calls.
 
     In every provider's form it costs no more: names and arguments are counted in the dearest way one is written.
@@ -88,22 +88,22 @@ def message_tokens(message: Message, count: Callable[[str], int]) -> int:
     content = message.content
     if isinstance(content, str) and not message.tool_calls and not message.name:  # the everyday case
         return count(content) + PER_MESSAGE
-    tokens = sum(map(count, counted_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
+    tokens = sum(map(count, iterate_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
     if message.name and message.role == "user" and isinstance(content, str):
         tokens += max(0, count(f"{message.name}: {content}") - count(message.name) - count(content))
     if not isinstance(content, list):
         return tokens
     if message.origin == "responses":  # each of its texts may have been an item of its own, and goes back as one
         tokens += PER_MESSAGE * max(0, sum(part.get("type") == "text" for part in content) - 1)
-    return tokens + sum(map(media_tokens, content))
+    return tokens + sum(map(count_media_tokens, content))
 
 
-def counted_texts(message: Message) -> Iterator[str]:
+def iterate_texts(message: Message) -> Iterator[str]:
     """The texts of a message that cost tokens: content, names, and the arguments of its calls."""
     if isinstance(message.content, str):
         yield message.content
     for part in message.content or () if not isinstance(message.content, str) else ():
-        yield from part_texts(part)
+        yield from iterate_part_texts(part)
     if message.name:
         yield f"{message.name}:" if message.role == "user" and isinstance(message.content, list) else message.name
     for call in message.tool_calls:
@@ -123,19 +123,19 @@ def _written_arguments(call: ToolCall) -> str:
     return text if is_object else json.dumps({"input" if call.custom else "_raw": text}, ensure_ascii=False)
 
 
-def part_texts(part: Part) -> Iterator[str]:
+def iterate_part_texts(part: Part) -> Iterator[str]:
     """The texts of a part that cost tokens."""
     yield from (part[key] for key in ("text", "transcript", "name") if isinstance(part.get(key), str))
-    if text := readable(part):
+    if text := extract_text(part):
         yield text
 
 
-def as_text(messages: Iterable[Message]) -> str:
+def messages_to_text(messages: Iterable[Message]) -> str:
     """The messages as a person reads them: `User: …`, `Assistant: …`, calls and results among them."""
-    return "\n".join(label + line for label, line in labelled(messages))
+    return "\n".join(label + line for label, line in label_lines(messages))
 
 
-def labelled(messages: Iterable[Message]) -> Iterator[tuple[str, str]]:
+def label_lines(messages: Iterable[Message]) -> Iterator[tuple[str, str]]:
     """The lines of `as_text`, each as what quire puts before it and what was said."""
     for message in messages:
         yield from _lines(message)

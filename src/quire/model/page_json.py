@@ -13,7 +13,7 @@ STATES: dict[Lifecycle, State] = {
 """A page's lifecycle in a word."""
 
 
-def page_values(page: Page) -> dict[str, Any]:
+def page_to_dict(page: Page) -> dict[str, Any]:
     """A page, without its body."""
     folder = isinstance(page, ContentsPage)
     return {

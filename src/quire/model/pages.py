@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from quire.errors import InvalidValue, short_repr
-from quire.model.clock import as_datetime
+from quire.model.clock import to_datetime
 
 PageIndex = str
 """`"<segment id>-<n>"`, such as `"usr-12"`; a segment's root is number 0. One spelling per page."""
@@ -23,7 +23,7 @@ MAX_SEGMENTS = 1 << SEGMENT_BITS
 MAX_NUMBER = (1 << NUMBER_BITS) - 1
 
 _SEGMENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
-_EPOCH = as_datetime(0)
+_EPOCH = to_datetime(0)
 
 
 class Lifecycle(IntEnum):

@@ -27,7 +27,7 @@ _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 _INSIDE = _WORD | frozenset("./-@")
 
 
-def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> str:
+def check_one_line(value: object, field: str, limit: int, *, empty: bool = True) -> str:
     """The text as one line: line breaks become spaces. Raises `InvalidValue` on anything else that cannot stand."""
     text = _text(value, field)
     if len(text) > 4 * limit:  # far too long: say so before any work on megabytes
@@ -46,12 +46,12 @@ def one_line(value: object, field: str, limit: int, *, empty: bool = True) -> st
     return text
 
 
-def in_one_line(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """The text with every run of spaces, line breaks and control characters as one space."""
     return _BLANKS.sub(" ", text).strip()
 
 
-def clipped(text: str, most: int) -> str:
+def clip_at_word(text: str, most: int) -> str:
     """The beginning of a text in at most so many characters, without the word, number or identifier it would cut.
 
     Half an identifier looks like another one. Of a text that is one long word nothing is left.
@@ -65,7 +65,7 @@ def clipped(text: str, most: int) -> str:
     return text[:end].rstrip()
 
 
-def unescaped(text: str) -> str:
+def unescape_json(text: str) -> str:
     """The text with the escapes of JSON strings resolved, as a person would read what stands in them."""
     if "\\" not in text:
         return text
@@ -75,7 +75,7 @@ def unescaped(text: str) -> str:
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def body_text(value: object, field: str = "detail") -> str:
+def check_text(value: object, field: str = "detail") -> str:
     """The text of a body, any Unicode text. Raises `InvalidValue` on another type or a lone surrogate."""
     return _text(value, field)
 
@@ -101,7 +101,7 @@ def decode_meta(data: bytes) -> dict[str, Any]:
     return msgspec.msgpack.decode(data, type=dict[str, Any]) if data else {}
 
 
-def readable_json(value: object) -> bytes:
+def format_json(value: object) -> bytes:
     """Plain values as JSON for people: one field a line. Laying it out in Python would take four times as long."""
     return msgspec.json.format(json.dumps(value, ensure_ascii=False).encode(), indent=1)
 

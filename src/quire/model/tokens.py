@@ -90,10 +90,10 @@ class EstimateCounter:
 
     def count(self, text: str) -> int:
         """An estimate of the number of tokens of the text."""
-        return estimate(text)
+        return estimate_tokens(text)
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """A rough count: a token per four ASCII characters and per one other character."""
     if text.isascii():
         return (len(text) + 3) // 4
@@ -108,7 +108,7 @@ def _load(vocabulary: str) -> tuple[str, Callable[[str], int]]:
             return engine, load(vocabulary)
         except ImportError:
             continue
-    return "estimate", estimate
+    return "estimate", estimate_tokens
 
 
 def _load_splintr(vocabulary: str) -> Callable[[str], int]:

@@ -14,8 +14,8 @@ from msgspec import structs
 from quire.model.messages import Message, Provider
 from quire.providers import anthropic, openai, responses
 from quire.providers import parts as own
-from quire.providers.common import Entry, opened, plain, provider_of, refused
-from quire.providers.responses import runs
+from quire.providers.common import Entry, detect_provider, invalid_value, to_plain_json, unwrap_response
+from quire.providers.responses import group_items
 
 __all__ = ["format_messages", "parse", "parse_each"]
 
@@ -58,25 +58,25 @@ def format_messages(messages: Sequence[Message], provider: Provider) -> list[dic
     """The messages in a provider's shape, as fresh values. `anthropic.system` gives what Anthropic wants apart."""
     write = _FORMATS.get(provider)
     if write is None:
-        raise refused("provider", provider, f"known are {', '.join(_FORMATS)}")
+        raise invalid_value("provider", provider, f"known are {', '.join(_FORMATS)}")
     return write(messages)
 
 
 def _entries(value: object, place: str) -> list[Entry]:
     if isinstance(value, Message):
         return [Entry(place, own.read(value, place), {}, value.origin)]
-    copy = plain(value, place)
+    copy = to_plain_json(value, place)
     if not isinstance(copy, dict):
-        raise refused(place, value, _ACCEPTED)
-    return opened(copy, place) or [Entry(place, copy, {})]
+        raise invalid_value(place, value, _ACCEPTED)
+    return unwrap_response(copy, place) or [Entry(place, copy, {})]
 
 
 def _provider(entry: Entry) -> Provider | None:
     if isinstance(entry.value, Message):
         return entry.provider
     if not isinstance(entry.value, dict):
-        raise refused(entry.place, entry.value, "a message is a dict")
-    return entry.provider or provider_of(entry.value, entry.place)
+        raise invalid_value(entry.place, entry.value, "a message is a dict")
+    return entry.provider or detect_provider(entry.value, entry.place)
 
 
 def _messages(told: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[Message]:
@@ -85,7 +85,7 @@ def _messages(told: Iterable[tuple[Provider | None, Entry]], provider: Provider)
         if known == "quire":
             yield from (structs.replace(entry.value, index=-1) for entry in found)
         elif known == "responses":
-            yield from map(responses.parse_run, runs(found))
+            yield from map(responses.parse_run, group_items(found))
         else:
             for place, value, meta, _ in found:
                 messages = _PARSERS[known](value, place)

@@ -14,22 +14,22 @@ from typing import Any
 from zlib import crc32
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.common import refused
+from quire.providers.common import invalid_value
 from quire.providers.parts import (
     Reader,
     arguments_field,
     arguments_object,
-    data_of,
-    exact,
-    give_back,
+    get_data,
     id_field,
-    in_words,
     is_pdf,
+    keep_original,
     name_field,
-    picked,
+    part_to_text,
+    pick_text_fields,
+    prefix_name,
     read_content,
     read_part,
-    spoken,
+    restore_original,
     text_field,
     web_url,
 )
@@ -41,13 +41,13 @@ _FILES = frozenset({"application/pdf"})
 
 
 def _image(block: Values) -> Part | None:
-    found = picked(block.get("source"), url="url", data="data", media_type="media_type", file_id="file_id")
+    found = pick_text_fields(block.get("source"), url="url", data="data", media_type="media_type", file_id="file_id")
     return {"type": "image", **found} if found.keys() & {"url", "data", "file_id"} else None
 
 
 def _document(block: Values) -> Part | None:
     source = block.get("source")
-    name = picked(block, name="title")
+    name = pick_text_fields(block, name="title")
     if isinstance(source, dict) and source.get("type") in ("text", "content"):
         text = _all_text(source.get("data" if source["type"] == "text" else "content"))
         return {"type": "file", "text": text, **name} if text else None
@@ -57,24 +57,24 @@ def _document(block: Values) -> Part | None:
 
 def _search_result(block: Values) -> Part | None:
     text = _all_text(block.get("content"))
-    return {"type": "file", "text": text, **picked(block, name="title")} if text else None
+    return {"type": "file", "text": text, **pick_text_fields(block, name="title")} if text else None
 
 
 def _all_text(content: object) -> str:
     """The text of text or text blocks; "" if there is anything else."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
-    texts = [picked(block, text="text").get("text") for block in content]
+    texts = [pick_text_fields(block, text="text").get("text") for block in content]
     return "" if None in texts else "\n".join(text for text in texts if text)
 
 
 def _thinking(block: Values) -> Part | None:
-    found = picked(block, text="thinking", signature="signature")
+    found = pick_text_fields(block, text="thinking", signature="signature")
     return {"type": "thinking", **found} if len(found) == 2 else None
 
 
 def _redacted(block: Values) -> Part | None:
-    found = picked(block, data="data")
+    found = pick_text_fields(block, data="data")
     return {"type": "thinking", **found} if found else None
 
 
@@ -100,7 +100,7 @@ def write_block(part: Part, role: Role, origin: Provider) -> Values | None:
     write = _WRITERS.get(part["type"]) if role in ("user", "tool") else None
     if write and (block := write(part, origin)):
         return block
-    text = in_words(part)
+    text = part_to_text(part)
     return {"type": "text", "text": text} if text.strip() else None
 
 
@@ -116,14 +116,14 @@ def _written_file(part: Part, origin: Provider) -> Values | None:
         source = None  # only PDFs are fetched
     else:
         source = _source(part, origin, _FILES)
-    return {"type": "document", "source": source, **picked(part, title="name")} if source else None
+    return {"type": "document", "source": source, **pick_text_fields(part, title="name")} if source else None
 
 
 _WRITERS = {"image": _written_image, "file": _written_file}
 
 
 def _source(part: Part, origin: Provider, accepted: frozenset[str]) -> Values | None:
-    if (data := data_of(part)) and data[0] in accepted:
+    if (data := get_data(part)) and data[0] in accepted:
         return {"type": "base64", "media_type": data[0], "data": data[1]}
     if url := web_url(part):
         return {"type": "url", "url": url}
@@ -143,7 +143,9 @@ def parse(value: Values, place: str = "message") -> list[Message]:
     said = value.get("role")
     role = _ROLES.get(said) if isinstance(said, str) else None
     if role is None:
-        raise refused(f"{place}.role", said, f"roles are {', '.join(_ROLES)}; a tool's result is a block of the user's")
+        raise invalid_value(
+            f"{place}.role", said, f"roles are {', '.join(_ROLES)}; a tool's result is a block of the user's"
+        )
     content = value.get("content")
     if role == "assistant" and isinstance(content, list):
         return [_exact(_turn(content, f"{place}.content"), value)]
@@ -159,7 +161,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     written: list[Values] = []
     for message in messages[len(_prompt(messages)) :]:
         native = message.raw and message.origin == "anthropic"
-        value = give_back(message) if native else _formatted(message, lambda i: i if i in own else _legal_id(i))
+        value = restore_original(message) if native else _formatted(message, lambda i: i if i in own else _legal_id(i))
         if value is None:
             continue
         if written and written[-1]["role"] == value["role"] and _joins(message, written[-1]):
@@ -172,7 +174,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 def system(messages: Sequence[Message]) -> str | list[Values]:
     """The system prompt before the messages: one text as text, anything else as blocks; "" if there is none."""
     contents = [
-        give_back(message)["content"] if message.raw and message.origin == "anthropic" else _written(message)
+        restore_original(message)["content"] if message.raw and message.origin == "anthropic" else _written(message)
         for message in _prompt(messages)
     ]
     if len(contents) == 1:
@@ -187,7 +189,7 @@ def _prompt(messages: Sequence[Message]) -> list[Message]:
 def _exact(message: Message, original: Values) -> Message:
     """The message, exact but for blank texts: the API answers with them and refuses to take them back."""
     content = _without_blanks(original["content"])
-    return exact(message, {**original, "content": content}, _formatted(message, str)) if content else message
+    return keep_original(message, {**original, "content": content}, _formatted(message, str)) if content else message
 
 
 def _without_blanks(content: Any) -> Any:
@@ -270,7 +272,7 @@ def _formatted(message: Message, rename: Rename) -> Values | None:
 
 
 def _written(message: Message) -> str | list[Values]:
-    content = spoken(message)
+    content = prefix_name(message)
     if isinstance(content, str):
         return content if content.strip() else ""
     return [block for part in content or () if (block := write_block(part, message.role, message.origin))]

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message, Provider, ToolCall
-from quire.model.text import body_text
+from quire.model.text import check_text
 
 Values = dict[str, Any]
 
@@ -46,15 +46,15 @@ class Entry(NamedTuple):
     provider: Provider | None = None
 
 
-def tidy(value: Any) -> Any:
+def drop_output_fields(value: Any) -> Any:
     """A dumped response or message without the fields that cannot be sent back."""
     if isinstance(value, list):
-        return [tidy(inner) for inner in value]
+        return [drop_output_fields(inner) for inner in value]
     if not isinstance(value, dict):
         return value
     chat = "role" in value and "type" not in value
     return {
-        key: tidy(inner) if key in _INSIDE else inner
+        key: drop_output_fields(inner) if key in _INSIDE else inner
         for key, inner in value.items()
         if key not in _ADDED_BY_SDKS
         and (inner is not None or key in _NULL_HAS_MEANING or (chat and key == "content"))
@@ -62,18 +62,18 @@ def tidy(value: Any) -> Any:
     }
 
 
-def opened(value: Values, place: str) -> list[Entry] | None:
+def unwrap_response(value: Values, place: str) -> list[Entry] | None:
     """The messages in a whole response of any provider; None if the value is no response."""
     if "role" not in value and "type" not in value:
         if isinstance(value.get("choices"), list):
             return _completion(value, place)
         if "message" in value and "finish_reason" in value:
             meta = _meta(value, value["finish_reason"])
-            return [Entry(f"{place}.message", tidy(value["message"]), meta, "openai")]
+            return [Entry(f"{place}.message", drop_output_fields(value["message"]), meta, "openai")]
         if isinstance(value.get("output"), list):
             return _response(value, place)
     if value.get("type") == "message" and not value.keys().isdisjoint({"stop_reason", "usage", "model"}):
-        reply = {"role": value.get("role"), "content": tidy(value.get("content"))}
+        reply = {"role": value.get("role"), "content": drop_output_fields(value.get("content"))}
         return [Entry(place, reply, _meta(value, value.get("stop_reason")), "anthropic")]
     return None
 
@@ -85,7 +85,7 @@ def _completion(value: Values, place: str) -> list[Entry]:
     if not isinstance(choice, dict):
         return [Entry(place, choice, {})]
     meta = _meta(value, choice.get("finish_reason"))
-    return [Entry(f"{place}.message", tidy(choice.get("message")), meta, "openai")]
+    return [Entry(f"{place}.message", drop_output_fields(choice.get("message")), meta, "openai")]
 
 
 def _response(value: Values, place: str) -> list[Entry]:
@@ -94,7 +94,10 @@ def _response(value: Values, place: str) -> list[Entry]:
     reason = details.get("reason") if isinstance(details, dict) else value.get("status")
     meta = _meta(value, reason)
     part = {key: meta[key] for key in meta if key in ("id", "model")}
-    items = [Entry(f"{place}.output[{n}]", tidy(item), part, "responses") for n, item in enumerate(value["output"])]
+    items = [
+        Entry(f"{place}.output[{n}]", drop_output_fields(item), part, "responses")
+        for n, item in enumerate(value["output"])
+    ]
     return [*items[:-1], *(item._replace(meta=meta) for item in items[-1:])]
 
 
@@ -118,7 +121,7 @@ def _numbers(usage: Values) -> dict[str, int]:
     return found
 
 
-def with_distinct_calls(messages: Sequence[Message]) -> Sequence[Message]:
+def make_call_ids_distinct(messages: Sequence[Message]) -> Sequence[Message]:
     """The messages with another id for every call whose id was used before, and for its result.
 
     What an id becomes depends on what stands before it only, so that a list that grows at its end stays as it was.
@@ -159,12 +162,12 @@ _LONGEST_PLACE = 200
 _MAX_BITS = 4_096  # Python refuses to write out integers not much larger
 
 
-def refused(place: str, value: object, wanted: str) -> InvalidValue:
+def invalid_value(place: str, value: object, wanted: str) -> InvalidValue:
     """The error that names the place, quotes the value and says what would be accepted."""
     return InvalidValue(f"{place} is {short_repr(value)}; {wanted}.")
 
 
-def plain(value: object, place: str) -> Any:
+def to_plain_json(value: object, place: str) -> Any:
     """The value as plain JSON, copied. Raises `InvalidValue` naming the place of what JSON cannot carry."""
     try:
         return _copy(value, (place,), _MAX_DEPTH)
@@ -177,7 +180,7 @@ def _copy(value: object, path: Path, depth: int) -> Any:
         raise RecursionError
     if isinstance(value, str):
         everyday = type(value) is str and value.isascii()
-        return value if everyday else body_text(str.__str__(value), _place(path))
+        return value if everyday else check_text(str.__str__(value), _place(path))
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - asking a dict is much the faster
         return {_key(key, path): _copy(inner, (*path, key), depth - 1) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -202,7 +205,7 @@ def _key(key: object, path: Path) -> str:
         return key
     if not isinstance(key, str):
         raise InvalidValue(f"{_place(path)} has the key {short_repr(key)}; keys are text.")
-    return body_text(str.__str__(key), f"{_place(path)}: the key")
+    return check_text(str.__str__(key), f"{_place(path)}: the key")
 
 
 def _scalar(value: float | None, path: Path) -> float | None:
@@ -214,7 +217,7 @@ def _scalar(value: float | None, path: Path) -> float | None:
             raise InvalidValue(f"{_place(path)} is an integer of {size}.")
         return int.__index__(value)
     if not isfinite(value):
-        raise refused(_place(path), value, "JSON has finite numbers only")
+        raise invalid_value(_place(path), value, "JSON has finite numbers only")
     return float.__float__(value)
 
 
@@ -222,16 +225,16 @@ def _dumped(value: object, path: Path) -> object:
     """The fields of an SDK object, dataclass or Struct: those that can be sent back."""
     try:
         if isinstance(value, Struct):
-            return tidy(structs.asdict(value))
+            return drop_output_fields(structs.asdict(value))
         if is_dataclass(value) and not isinstance(value, type):
-            return tidy({field.name: getattr(value, field.name) for field in fields(value)})
+            return drop_output_fields({field.name: getattr(value, field.name) for field in fields(value)})
         dump = getattr(value, "model_dump", None)
         if callable(dump):
-            return tidy(dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
+            return drop_output_fields(dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
     except Exception as error:  # code of others: whatever it raises, the value cannot be read
         what = f"{short_repr(value)} and cannot be read ({error!r})"
         raise InvalidValue(f"{_place(path)} is {what}; give it as a dict.") from error
-    raise refused(_place(path), value, "plain JSON values and SDK objects are accepted")
+    raise invalid_value(_place(path), value, "plain JSON values and SDK objects are accepted")
 
 
 _CHAT_FIELDS = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "audio", "annotations", "name"})
@@ -254,11 +257,11 @@ _PARTS = _CHAT_PARTS | _RESPONSES_PARTS | _ANTHROPIC_PARTS | {"text", "refusal",
 _ACCEPTED = "a message has a role and content, an item of the Responses API a type"
 
 
-def provider_of(value: Values, place: str) -> Provider | None:
+def detect_provider(value: Values, place: str) -> Provider | None:
     """The provider whose shape this is; None if it could be any. Raises `InvalidValue` if it is no message at all."""
     kind = value.get("type")
     if kind is not None and not isinstance(kind, str):
-        raise refused(f"{place}.type", kind, "a type is text")
+        raise invalid_value(f"{place}.type", kind, "a type is text")
     if "role" not in value:
         return _item(value, kind, place)
     content = value.get("content", "")
@@ -274,9 +277,9 @@ def provider_of(value: Values, place: str) -> Provider | None:
 
 def _item(value: Values, kind: str | None, place: str) -> Provider:
     if kind in _PARTS:
-        raise refused(place, value, 'that is a part of a message: give {"role": …, "content": [it]}')
+        raise invalid_value(place, value, 'that is a part of a message: give {"role": …, "content": [it]}')
     if not kind and (kind is not None or not isinstance(value.get("id"), str)):
-        raise refused(place, value, _ACCEPTED)
+        raise invalid_value(place, value, _ACCEPTED)
     return "responses"
 
 

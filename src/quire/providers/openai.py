@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.common import refused
+from quire.providers.common import invalid_value
 from quire.providers.parts import (
     Reader,
     arguments_field,
     data_url,
-    exact,
-    give_back,
     id_field,
-    in_words,
+    keep_original,
     name_field,
-    picked,
+    part_to_text,
+    pick_text_fields,
     read_content,
+    restore_original,
     text_field,
 )
 
@@ -40,7 +40,7 @@ def parse(value: Values, place: str = "message") -> list[Message]:
     said = value.get("role")
     role = _ROLES.get(said) if isinstance(said, str) else None
     if role is None:
-        raise refused(f"{place}.role", said, f"roles are {', '.join(_ROLES)}")
+        raise invalid_value(f"{place}.role", said, f"roles are {', '.join(_ROLES)}")
     message = Message(
         role=role,
         content=_content(value, role, place),
@@ -50,7 +50,7 @@ def parse(value: Values, place: str = "message") -> list[Message]:
         developer=said == "developer",
     )
     original = _as_input(value)
-    return [exact(message, original, _formatted(message))]
+    return [keep_original(message, original, _formatted(message))]
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
@@ -58,7 +58,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     return [
         value
         for message in messages
-        if (value := give_back(message) if message.raw and message.origin == "openai" else _formatted(message))
+        if (value := restore_original(message) if message.raw and message.origin == "openai" else _formatted(message))
     ]
 
 
@@ -83,14 +83,14 @@ def _content(value: Values, role: Role, place: str) -> str | list[Part] | None:
     if isinstance(refusal, str) and refusal:
         parts.append({"type": "text", "text": refusal, "refusal": True})
     if isinstance(audio, dict):
-        parts.append({"type": "audio", **picked(audio, id="id", transcript="transcript")})
+        parts.append({"type": "audio", **pick_text_fields(audio, id="id", transcript="transcript")})
     return parts or None
 
 
 def _name(value: Values, place: str) -> str | None:
     name = value.get("name")
     if name is not None and not isinstance(name, str):
-        raise refused(f"{place}.name", name, "a name is text")
+        raise invalid_value(f"{place}.name", name, "a name is text")
     return name
 
 
@@ -107,13 +107,13 @@ def _legacy_id(name: str) -> str:
 def _calls(value: Values, place: str) -> Iterable[ToolCall]:
     calls = value.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
-        raise refused(f"{place}.tool_calls", calls, "tool calls are a list")
+        raise invalid_value(f"{place}.tool_calls", calls, "tool calls are a list")
     for n, call in enumerate(calls or []):
         yield _call(call, f"{place}.tool_calls[{n}]")
     legacy = value.get("function_call")
     if legacy is not None:
         if not isinstance(legacy, dict):
-            raise refused(f"{place}.function_call", legacy, "a call is a dict with name and arguments")
+            raise invalid_value(f"{place}.function_call", legacy, "a call is a dict with name and arguments")
         name = name_field(legacy, f"{place}.function_call")
         yield ToolCall(_legacy_id(name), name, arguments_field(legacy, "arguments", f"{place}.function_call"))
 
@@ -127,28 +127,28 @@ def _call(call: object, place: str) -> ToolCall:
                 arguments_field(called, arguments, f"{place}.{kind}"),
                 kind == "custom",
             )
-    raise refused(place, call, 'a call is {"id": …, "type": "function", "function": {"name": …, "arguments": …}}')
+    raise invalid_value(place, call, 'a call is {"id": …, "type": "function", "function": {"name": …, "arguments": …}}')
 
 
 def _image(block: Values) -> Part | None:
-    found = picked(block.get("image_url"), url="url", detail="detail")
+    found = pick_text_fields(block.get("image_url"), url="url", detail="detail")
     return {"type": "image", **found} if "url" in found else None
 
 
 def _audio(block: Values) -> Part | None:
-    found = picked(block.get("input_audio"), data="data", format="format")
+    found = pick_text_fields(block.get("input_audio"), data="data", format="format")
     return {"type": "audio", **found} if len(found) == 2 else None
 
 
 def _file(block: Values) -> Part | None:
-    found = picked(block.get("file"), data="file_data", file_id="file_id", name="filename")
+    found = pick_text_fields(block.get("file"), data="file_data", file_id="file_id", name="filename")
     if found.get("data", "").startswith("data:"):
         found["url"] = found.pop("data")
     return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
 
 
 def _refusal(block: Values) -> Part | None:
-    found = picked(block, text="refusal")
+    found = pick_text_fields(block, text="refusal")
     return {"type": "text", **found, "refusal": True} if found else None
 
 
@@ -192,24 +192,24 @@ def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
     write = _WRITERS.get(part["type"]) if role == "user" else None
     if write and (block := write(part, origin)):
         return block
-    text = in_words(part)
+    text = part_to_text(part)
     return {"type": "text", "text": text} if text or part["type"] == "text" else None
 
 
 def _written_image(part: Part, _origin: Provider) -> Values | None:
     url = part.get("url") or data_url(part)
-    return {"type": "image_url", "image_url": {"url": url} | picked(part, detail="detail")} if url else None
+    return {"type": "image_url", "image_url": {"url": url} | pick_text_fields(part, detail="detail")} if url else None
 
 
 def _written_audio(part: Part, _origin: Provider) -> Values | None:
-    sound = picked(part, data="data", format="format")
+    sound = pick_text_fields(part, data="data", format="format")
     return {"type": "input_audio", "input_audio": sound} if "data" in sound else None
 
 
 def _written_file(part: Part, origin: Provider) -> Values | None:
-    file = picked(part, filename="name")
+    file = pick_text_fields(part, filename="name")
     if origin != "anthropic":  # the same account's files
-        file |= picked(part, file_id="file_id")
+        file |= pick_text_fields(part, file_id="file_id")
     if data := (part.get("data") if origin != "anthropic" else None) or data_url(part):
         file["file_data"] = data
         if origin == "anthropic":

@@ -23,8 +23,8 @@ from msgspec import structs
 
 from quire.errors import InvalidValue
 from quire.model.messages import Message, Part, Provider
-from quire.providers.common import plain, refused
-from quire.providers.usage import same_model
+from quire.providers.common import invalid_value, to_plain_json
+from quire.providers.usage import is_same_model
 
 _WORTH_A_NOTE = 64
 _DEPTH = 3  # how deep items, parts and arguments stand in an original
@@ -36,12 +36,12 @@ def dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def exact(message: Message, original: object, formatted: object) -> Message:
+def keep_original(message: Message, original: object, formatted: object) -> Message:
     """The message, with the original in `raw` if what is formatted without it is something else."""
     return message if formatted == original else structs.replace(message, raw=_Keeper(message).keep(original))
 
 
-def give_back(message: Message) -> Any:
+def restore_original(message: Message) -> Any:
     """The original that `exact` kept, as a fresh value."""
     kept = json.loads(message.raw or "")
     for target, source in kept["texts"]:
@@ -110,7 +110,7 @@ _ORIGINALS = frozenset({"part", "item"})
 
 def read(value: object, place: str) -> Message:
     """The message as a copy of our own. Raises `InvalidValue` naming what is wrong with it."""
-    fields = plain(structs.asdict(value) if isinstance(value, Message) else value, place)
+    fields = to_plain_json(structs.asdict(value) if isinstance(value, Message) else value, place)
     try:
         message = msgspec.convert(fields, Message)
         msgspec.msgpack.encode(message)
@@ -121,9 +121,11 @@ def read(value: object, place: str) -> Message:
     for n, part in enumerate(message.content if isinstance(message.content, list) else ()):
         _check_part(part, f"{place}.content[{n}]")
     if message.tool_calls and message.role != "assistant":
-        raise refused(f"{place}.tool_calls", fields["tool_calls"], "only the assistant calls tools")
+        raise invalid_value(f"{place}.tool_calls", fields["tool_calls"], "only the assistant calls tools")
     if (message.tool_call_id is not None) is not (message.role == "tool"):
-        raise refused(f"{place}.tool_call_id", message.tool_call_id, "a tool's result has one, no other message does")
+        raise invalid_value(
+            f"{place}.tool_call_id", message.tool_call_id, "a tool's result has one, no other message does"
+        )
     if message.raw is not None:
         _check_raw(message, f"{place}.raw")
     return message
@@ -132,39 +134,39 @@ def read(value: object, place: str) -> Message:
 def _check_part(part: Part, place: str) -> None:
     kind = part.get("type")
     if kind not in _TYPES:
-        raise refused(f"{place}.type", kind, f"a part is one of {', '.join(_TYPES)}")
+        raise invalid_value(f"{place}.type", kind, f"a part is one of {', '.join(_TYPES)}")
     for key in _TEXTS & part.keys() | ({"text"} if kind == "text" else {"kind"} if kind == "other" else set()):
         if not isinstance(part.get(key), str):
-            raise refused(f"{place}.{key}", part.get(key), "text is needed")
+            raise invalid_value(f"{place}.{key}", part.get(key), "text is needed")
     kept = sorted(_ORIGINALS & part.keys())
     if kind == "other" and not kept:
-        raise refused(place, part, "a part of type 'other' has its original as `part` or `item`")
+        raise invalid_value(place, part, "a part of type 'other' has its original as `part` or `item`")
     for key in kept:
         try:
             found = json.loads(part[key])
         except (TypeError, ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise refused(f"{place}.{key}", part[key], "an object as JSON text is needed")
+            raise invalid_value(f"{place}.{key}", part[key], "an object as JSON text is needed")
 
 
 def _check_raw(message: Message, place: str) -> None:
     try:
-        give_back(message)
+        restore_original(message)
     except (TypeError, ValueError, LookupError, RecursionError):
-        raise refused(place, message.raw, "an original as quire keeps it is needed") from None
+        raise invalid_value(place, message.raw, "an original as quire keeps it is needed") from None
 
 
 _THINKING = ("thinking", "redacted_thinking")
 
 
-def for_model(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
+def drop_foreign_thinking(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
     """The messages without the thinking of other models; with no model all of them, as they came.
 
     Thinking of an unknown model stays. A message that was nothing but thinking is left out. Raises `InvalidValue`.
     """
     if model is not None and (not isinstance(model, str) or not model):
-        raise refused("model", model, "the name of a model is text")
+        raise invalid_value("model", model, "the name of a model is text")
     if model is None or not any(_is_foreign(message, provider, model) for message in messages):
         return messages
     kept: list[Message] = []
@@ -173,7 +175,7 @@ def for_model(messages: Sequence[Message], provider: Provider, model: str | None
         if _is_foreign(message, provider, model):
             anew.update(call.id for call in message.tool_calls)
             message = _without_thinking(message, provider)
-            if not message.says_something:
+            if not message.has_content:
                 continue
         elif message.role == "tool" and message.tool_call_id in anew and provider == "responses":
             message = structs.replace(message, raw=None)
@@ -185,7 +187,7 @@ def _is_foreign(message: Message, provider: Provider, model: str) -> bool:
     made_by = message.meta.get("model")
     if message.origin != provider or not isinstance(made_by, str) or not isinstance(message.content, list):
         return False
-    return any(part.get("type") == "thinking" for part in message.content) and not same_model(made_by, model)
+    return any(part.get("type") == "thinking" for part in message.content) and not is_same_model(made_by, model)
 
 
 def _without_thinking(message: Message, provider: Provider) -> Message:
@@ -196,9 +198,9 @@ def _without_thinking(message: Message, provider: Provider) -> Message:
         return structs.replace(left, origin="openai")
     if message.raw is None:
         return left
-    original: dict[str, Any] = give_back(message)
+    original: dict[str, Any] = restore_original(message)
     blocks = [block for block in original["content"] if block.get("type") not in _THINKING]
-    return exact(left, {**original, "content": blocks}, None)
+    return keep_original(left, {**original, "content": blocks}, None)
 
 
 Values = dict[str, Any]
@@ -214,14 +216,14 @@ def read_content(value: object, place: str, readers: Mapping[str, Reader]) -> st
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise refused(place, value, "content is text or a list of parts")
+        raise invalid_value(place, value, "content is text or a list of parts")
     return [read_part(block, f"{place}[{n}]", readers) for n, block in enumerate(value)]
 
 
 def read_part(block: object, place: str, readers: Mapping[str, Reader]) -> Part:
     """One block as a part; what no reader knows is kept whole."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        raise refused(place, block, 'a part of the content is a dict with a "type"')
+        raise invalid_value(place, block, 'a part of the content is a dict with a "type"')
     kind: str = block["type"]
     if kind in _TEXTS_PARTS:
         return {"type": "text", "text": text_field(block, "text", place)}
@@ -236,7 +238,7 @@ def text_field(value: Values, key: str, place: str) -> str:
     """The text under a key. Raises `InvalidValue` if it is missing or of another type."""
     text = value.get(key)
     if not isinstance(text, str):
-        raise refused(f"{place}.{key}", text, "text is needed")
+        raise invalid_value(f"{place}.{key}", text, "text is needed")
     return text
 
 
@@ -244,7 +246,7 @@ def name_field(value: Values, place: str) -> str:
     """The name of a tool that is called."""
     name = value.get("name")
     if not isinstance(name, str) or not name:
-        raise refused(f"{place}.name", name, "a call names its tool")
+        raise invalid_value(f"{place}.name", name, "a call names its tool")
     return name
 
 
@@ -252,7 +254,7 @@ def id_field(value: Values, key: str, place: str) -> str:
     """The id of a call; "" if it has none: what is missing is healed where the whole history is known."""
     found = value.get(key)
     if found is not None and not isinstance(found, str):
-        raise refused(f"{place}.{key}", found, "an id is text")
+        raise invalid_value(f"{place}.{key}", found, "an id is text")
     return found or ""
 
 
@@ -260,7 +262,7 @@ def arguments_field(value: Values, key: str, place: str) -> str:
     """The arguments of a call as JSON text. Some servers send the object itself."""
     found = value.get(key)
     if found is not None and not isinstance(found, str | dict):
-        raise refused(f"{place}.{key}", found, "arguments are JSON text")
+        raise invalid_value(f"{place}.{key}", found, "arguments are JSON text")
     return found if isinstance(found, str) else dumps(found or {})
 
 
@@ -269,13 +271,13 @@ def arguments_object(text: str) -> Values:
     if not text.strip():
         return {}
     try:
-        value = plain(json.loads(text), "arguments")
+        value = to_plain_json(json.loads(text), "arguments")
     except (ValueError, RecursionError):  # `InvalidValue` is a ValueError
         value = None
     return value if isinstance(value, dict) else {"_raw": text}
 
 
-def picked(value: object, **names: str) -> Part:
+def pick_text_fields(value: object, **names: str) -> Part:
     """The text fields of a block under our names: `picked(block, url="image_url")`."""
     if not isinstance(value, dict):
         return {}
@@ -289,7 +291,7 @@ def parts_of(message: Message) -> list[Part]:
     return message.content or []
 
 
-def spoken(message: Message) -> str | list[Part] | None:
+def prefix_name(message: Message) -> str | list[Part] | None:
     """The content for a provider that knows no names: a user's name stands before the text."""
     if message.role != "user" or not message.name:
         return message.content
@@ -298,7 +300,7 @@ def spoken(message: Message) -> str | list[Part] | None:
     return [{"type": "text", "text": f"{message.name}:"}, *parts_of(message)]
 
 
-def in_words(part: Part) -> str:
+def part_to_text(part: Part) -> str:
     """What stands for the part where only text can stand; "" for thinking, which is nobody else's business."""
     match part["type"]:
         case "text":
@@ -319,7 +321,7 @@ def in_words(part: Part) -> str:
             return f"[{part.get('kind', '')[:_MARK] or 'other'}]"
 
 
-def data_of(part: Part) -> tuple[str, str] | None:
+def get_data(part: Part) -> tuple[str, str] | None:
     """Media type and base64 data of an image or file that carries its bytes, if both are known."""
     if "data" in part:
         media_type = part.get("media_type") or ("application/pdf" if is_pdf(part.get("name", "")) else "")
@@ -338,7 +340,7 @@ def data_url(part: Part) -> str | None:
     """The bytes of an image or file as a data URL, if it carries them."""
     if part.get("url", "").startswith("data:"):
         return str(part["url"])
-    data = data_of(part)
+    data = get_data(part)
     return f"data:{data[0]};base64,{data[1]}" if data else None
 
 

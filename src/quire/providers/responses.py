@@ -13,20 +13,20 @@ from typing import Any
 from msgspec import structs
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.common import Entry, refused
+from quire.providers.common import Entry, invalid_value
 from quire.providers.parts import (
     Reader,
     arguments_field,
     data_url,
     dumps,
-    exact,
-    give_back,
     id_field,
-    in_words,
+    keep_original,
     name_field,
-    picked,
+    part_to_text,
+    pick_text_fields,
+    prefix_name,
     read_content,
-    spoken,
+    restore_original,
     web_url,
 )
 
@@ -46,17 +46,17 @@ _CALLS = frozenset(
 _OUTPUTS = frozenset({f"{call}_output" for call in _CALLS} | {"tool_search_output"})
 
 
-def runs(items: Iterable[Entry]) -> Iterator[list[Entry]]:
+def group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
     """The items, those together that are one message."""
     run: list[Entry] = []
     spoke = called = False
     for item in items:
-        apart = not by_assistant(item.value) or (spoke and not called and _speaks(item.value))
-        if run and (apart or not by_assistant(run[-1].value) or item.meta.get("id") != run[-1].meta.get("id")):
+        apart = not is_by_assistant(item.value) or (spoke and not called and _speaks(item.value))
+        if run and (apart or not is_by_assistant(run[-1].value) or item.meta.get("id") != run[-1].meta.get("id")):
             yield run
             run, spoke, called = [], False, False
         run.append(item)
-        spoke, called = spoke or is_message(item.value), called or calls(item.value)
+        spoke, called = spoke or is_message(item.value), called or is_call(item.value)
     if run:
         yield run
 
@@ -72,12 +72,12 @@ def is_message(value: Values) -> bool:
     return "role" in value and value.get("type") in (None, "message")
 
 
-def calls(value: Values) -> bool:
+def is_call(value: Values) -> bool:
     """Whether the item is a call that needs an answer."""
     return kind_of(value) in _CALLS and not _is_hosted(value)
 
 
-def answers(value: Values) -> bool:
+def is_call_output(value: Values) -> bool:
     """Whether the item is the answer to a call."""
     return kind_of(value) in _OUTPUTS and not _is_hosted(value)
 
@@ -87,9 +87,9 @@ def _is_hosted(value: Values) -> bool:
     return kind_of(value).startswith("tool_search_") and value.get("call_id") is None
 
 
-def by_assistant(value: Values) -> bool:
+def is_by_assistant(value: Values) -> bool:
     """Whether the item is the model's doing."""
-    return value["role"] == "assistant" if is_message(value) else not answers(value)
+    return value["role"] == "assistant" if is_message(value) else not is_call_output(value)
 
 
 def _speaks(value: Values) -> bool:
@@ -110,21 +110,21 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     items: list[Values] = []
     for message in messages:
         native = message.raw and message.origin == "responses"
-        items.extend(give_back(message) if native else _formatted(message, custom))
+        items.extend(restore_original(message) if native else _formatted(message, custom))
     return items
 
 
 def parse_run(run: Sequence[Entry]) -> Message:
     """The message that the items are together."""
     first = run[0]
-    if answers(first.value):
+    if is_call_output(first.value):
         message = _output(first)
-    elif not by_assistant(first.value):
+    elif not is_by_assistant(first.value):
         message = _input(first)
     else:
         message = _turn(run)
     custom = [message.tool_call_id] if first.value.get("type") == "custom_tool_call_output" else []
-    message = exact(message, [item.value for item in run], list(_formatted(message, custom)))
+    message = keep_original(message, [item.value for item in run], list(_formatted(message, custom)))
     meta = {key: value for item in run for key, value in item.meta.items()}
     return structs.replace(message, meta=meta) if meta else message
 
@@ -134,7 +134,7 @@ def _input(item: Entry) -> Message:
     said = value["role"]
     role = _ROLES.get(said) if isinstance(said, str) else None
     if role is None:
-        raise refused(f"{place}.role", said, f"roles of message items are {', '.join(_ROLES)}")
+        raise invalid_value(f"{place}.role", said, f"roles of message items are {', '.join(_ROLES)}")
     content = read_content(value.get("content"), f"{place}.content", _READERS)
     return Message(role=role, content=content, origin="responses", developer=said == "developer")
 
@@ -166,7 +166,7 @@ def _turn(run: Sequence[Entry]) -> Message:
         if is_message(item.value):
             said = read_content(item.value.get("content"), f"{item.place}.content", _READERS)
             content.extend([{"type": "text", "text": said}] if isinstance(said, str) else said)
-        elif calls(item.value):
+        elif is_call(item.value):
             called.append(_call(item))
         else:
             content.append(_kept(item))
@@ -196,28 +196,30 @@ def _kept(item: Entry) -> Part:
     place, value = item[:2]
     kind = "item_reference" if value.get("type") is None else kind_of(value)
     if not kind:
-        raise refused(f"{place}.type", value["type"], "the type of an item is text")
+        raise invalid_value(f"{place}.type", value["type"], "the type of an item is text")
     if kind != "reasoning":
         return {"type": "other", "kind": kind, "item": dumps(value)}
     summary = value.get("summary")
-    texts = [picked(entry, text="text").get("text", "") for entry in summary] if isinstance(summary, list) else []
+    texts = (
+        [pick_text_fields(entry, text="text").get("text", "") for entry in summary] if isinstance(summary, list) else []
+    )
     return {"type": "thinking", "text": "\n".join(texts), "item": dumps(value)}
 
 
 def _image(block: Values) -> Part | None:
-    found = picked(block, url="image_url", file_id="file_id", detail="detail")
+    found = pick_text_fields(block, url="image_url", file_id="file_id", detail="detail")
     return {"type": "image", **found} if found.keys() & {"url", "file_id"} else None
 
 
 def _file(block: Values) -> Part | None:
-    found = picked(block, url="file_url", data="file_data", file_id="file_id", name="filename")
+    found = pick_text_fields(block, url="file_url", data="file_data", file_id="file_id", name="filename")
     if found.get("data", "").startswith("data:") and "url" not in found:
         found["url"] = found.pop("data")
     return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
 
 
 def _refusal(block: Values) -> Part | None:
-    found = picked(block, text="refusal")
+    found = pick_text_fields(block, text="refusal")
     return {"type": "text", **found, "refusal": True} if found else None
 
 
@@ -253,7 +255,7 @@ def _written_turn(message: Message) -> Iterator[Values]:
         if message.origin == "responses" and "item" in part:
             yield from _written_words(words)
             yield json.loads(part["item"])
-        elif text := in_words(part):
+        elif text := part_to_text(part):
             words.append(text)
     yield from _written_words(words)
 
@@ -265,7 +267,7 @@ def _written_words(words: list[str]) -> Iterator[Values]:
 
 
 def _written(message: Message) -> str | list[Values]:
-    content = spoken(message)
+    content = prefix_name(message)
     if isinstance(content, str):
         return content
     return [block for part in content or () if (block := _written_part(part, message.role, message.origin))]
@@ -278,19 +280,19 @@ def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
     write = _WRITERS.get(part["type"]) if role != "system" else None
     if write and (block := write(part, origin)):
         return block
-    text = in_words(part)
+    text = part_to_text(part)
     return {"type": "input_text", "text": text} if text or part["type"] == "text" else None
 
 
 def _written_image(part: Part, origin: Provider) -> Values | None:
-    source = picked(part, file_id="file_id") if origin == "responses" else {}
+    source = pick_text_fields(part, file_id="file_id") if origin == "responses" else {}
     if url := part.get("url") or data_url(part):
         source["image_url"] = url
     return {"type": "input_image", "detail": part.get("detail", "auto"), **source} if source else None
 
 
 def _written_file(part: Part, origin: Provider) -> Values | None:
-    source = picked(part, file_id="file_id") if origin != "anthropic" else {}
+    source = pick_text_fields(part, file_id="file_id") if origin != "anthropic" else {}
     if data := (part.get("data") if origin != "anthropic" else None) or data_url(part):
         source["file_data"] = data
     elif url := web_url(part):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from quire.errors import InvalidValue, short_repr
 from quire.model.tokens import TokenCounter, VocabularyCounter
-from quire.providers.common import plain, refused
+from quire.providers.common import invalid_value, to_plain_json
 from quire.providers.parts import dumps
 
 _PER_TOOL = 8
@@ -26,10 +26,10 @@ def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) ->
 
 
 def _texts(tool: object, place: str) -> list[str]:
-    schema = plain(tool, place)
+    schema = to_plain_json(tool, place)
     inner = schema.get("function", schema.get("custom", schema)) if isinstance(schema, dict) else None
     if not isinstance(inner, dict) or not (inner.get("name") or inner.get("type")):
-        raise refused(place, tool, "a tool is a dict with a name, in OpenAI's or Anthropic's shape")
+        raise invalid_value(place, tool, "a tool is a dict with a name, in OpenAI's or Anthropic's shape")
     named = [text for key in ("name", "description") if isinstance(text := inner.get(key), str)]
     rest = {key: value for key, value in inner.items() if key not in ("name", "description")}
     return [*named, dumps(rest)] if rest else named

@@ -12,17 +12,17 @@ from quire.errors import InvalidValue, short_repr
 _VERSION = re.compile(r"[-@](?:(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})|latest)(?:-v\d+(?::\d+)?)?$")
 
 
-def alias(model: str) -> str:
+def strip_version(model: str) -> str:
     """The name without vendor, date and case: what one model is called in requests and in answers."""
     return _VERSION.sub("", model.rpartition("/")[2].lower())
 
 
-def same_model(one: str, other: str) -> bool:
+def is_same_model(one: str, other: str) -> bool:
     """Whether two names can be the same model: they are alike but for a date that only one of them has."""
     if one == other:
         return True
     dates = {found[1] for name in (one, other) if (found := _VERSION.search(name.lower())) and found[1]}
-    return alias(one) == alias(other) and len(dates) < 2
+    return strip_version(one) == strip_version(other) and len(dates) < 2
 
 
 _ACCEPTED = (
@@ -31,7 +31,7 @@ _ACCEPTED = (
 )
 
 
-class Used(NamedTuple):
+class BilledTokens(NamedTuple):
     """What went in: all tokens, those of them that were read from the cache, and the model if it is named."""
 
     billed: int
@@ -39,7 +39,7 @@ class Used(NamedTuple):
     model: str | None
 
 
-def read_usage(value: object) -> Used:
+def read_usage(value: object) -> BilledTokens:
     """What a usage report, or a whole answer with one, says of the tokens that went in. Raises `InvalidValue`."""
     usage, model = _field(value, "usage"), _field(value, "model")
     if usage is None:
@@ -49,7 +49,7 @@ def read_usage(value: object) -> Used:
         raise InvalidValue(f"usage is {short_repr(value)}; {_ACCEPTED}.")
     if billed == 0 or cached > billed:
         raise InvalidValue(f"usage says that {billed:,} tokens went in, {cached:,} of them cached; {_ACCEPTED}.")
-    return Used(billed, cached, model if isinstance(model, str) and model else None)
+    return BilledTokens(billed, cached, model if isinstance(model, str) and model else None)
 
 
 def _openai(usage: object) -> tuple[int, int] | None:

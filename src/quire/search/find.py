@@ -10,7 +10,7 @@ from quire.core.reader import Reader, ReaderProxy
 from quire.core.records import Gone, Header, PageRecord
 from quire.core.state import State
 from quire.errors import InvalidValue, NoSuchSegment, short_repr
-from quire.model.clock import as_datetime, as_milliseconds
+from quire.model.clock import to_datetime, to_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
 from quire.search.indexing import asked, page_at
 from quire.search.page_text import Shown, as_shown, body_of, is_found
@@ -61,7 +61,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     snippet: str = ""
     path: tuple[PageIndex, ...] = ()
     lifecycle: Lifecycle = Lifecycle.ACTIVE
-    created_at: datetime = as_datetime(0)
+    created_at: datetime = to_datetime(0)
     complete: bool = True
     echo: bool = False
 
@@ -270,8 +270,8 @@ def _passes(state: State, reader: Reader, page: PageRecord, filters: Filters) ->
         (filters.kind is None or _KINDS[filters.kind](header))
         and (filters.role is None or _ROLES[filters.role](header))
         and (filters.actor is None or state.actor(header.author) == filters.actor)
-        and (filters.since is None or header.created >= as_milliseconds(filters.since))
-        and (filters.until is None or header.created < as_milliseconds(filters.until))
+        and (filters.since is None or header.created >= to_milliseconds(filters.since))
+        and (filters.until is None or header.created < to_milliseconds(filters.until))
         and (filters.lifecycle is None or reader.effective_lifecycle(page) is filters.lifecycle)
     )
 
@@ -287,7 +287,7 @@ def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: 
         snippet=_passage(state, header, query),
         path=tuple(state.index(folder.key) for folder in reversed(above)),
         lifecycle=reader.effective_lifecycle(page),
-        created_at=as_datetime(header.created),
+        created_at=to_datetime(header.created),
         complete=ranked.complete,
         echo=echo,
     )

@@ -7,9 +7,9 @@ import msgspec
 
 from quire.core.records import Header, PageRecord, decode_body, decode_message
 from quire.errors import Corrupt
-from quire.model.messages import Message, counted_texts, labelled
+from quire.model.messages import Message, iterate_texts, label_lines
 from quire.model.pages import Form, Mark
-from quire.model.text import unescaped
+from quire.model.text import unescape_json
 from quire.search.tokenizer import APART, cut
 from quire.storage.base import BODY, MESSAGE, Family, Record
 from quire.storage.search_protocol import Document
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
 def searchable(messages: Sequence[Message]) -> str:
     """Everything in the messages of an exchange that a query can meet, names and escaped characters included."""
-    text = "\n".join(line for _, line in labelled(messages))
+    text = "\n".join(line for _, line in label_lines(messages))
     more = _more(messages, text)
     return "\n".join([text, *more]) if more else text
 
@@ -64,11 +64,11 @@ def as_shown(storage: Records, context: str, header: Header) -> Shown:
     lines: list[str] = []
     labels: list[tuple[int, int]] = []
     start = 0
-    for label, line in labelled(messages):
+    for label, line in label_lines(messages):
         labels.append((start, start + len(label)))
         lines.append(label + line)
         start += len(lines[-1]) + 1
-    more = _more(messages, "\n".join(line for _, line in labelled(messages)))
+    more = _more(messages, "\n".join(line for _, line in label_lines(messages)))
     return Shown("\n".join([*lines, *more]), labels)
 
 
@@ -91,7 +91,7 @@ def messages_of(storage: Records, context: str, numbers: Sequence[int]) -> list[
 
 def _more(messages: Sequence[Message], text: str) -> list[str]:
     """What a query can meet beside the text that is shown."""
-    return [*_unread(messages), unescaped(text)] if "\\" in text else list(_unread(messages))
+    return [*_unread(messages), unescape_json(text)] if "\\" in text else list(_unread(messages))
 
 
 def _strings(saved: str) -> str:
@@ -118,7 +118,7 @@ def _unread(messages: Sequence[Message]) -> Iterator[str]:
         if message.name:
             yield message.name
         if isinstance(message.content, list):
-            yield from counted_texts(message)
+            yield from iterate_texts(message)
 
 
 def _read(storage: Records, context: str, family: Family, key: int) -> bytes:

@@ -16,8 +16,8 @@ from math import log
 
 from msgspec import Struct
 
-from quire.model.clock import as_datetime
-from quire.model.text import in_one_line
+from quire.model.clock import to_datetime
+from quire.model.text import collapse_whitespace
 from quire.search.snippets import CLOSE, OPEN, snippet
 from quire.search.tokenizer import SMALL_TALK, STOP, plain, runs, stem, terms
 
@@ -353,7 +353,7 @@ def _said(memory: Memory, text: str) -> str:
     """A text as it stands in the block. Its further lines are indented: what stands at the margin is ours, a day or a
     speaker, and no text can put words into another's mouth."""
     speaker = f"Page {memory.speaker}" if memory.place < 0 else memory.speaker  # and so can no name of a page
-    return f"{in_one_line(speaker)}: {_INDENT.join(text.splitlines())}\n"
+    return f"{collapse_whitespace(speaker)}: {_INDENT.join(text.splitlines())}\n"
 
 
 _INDENT = "\n "
@@ -363,5 +363,5 @@ _SMALLEST = 12
 
 def _day(memory: Memory) -> str:
     """The line that stands before what was said on a day."""
-    day = as_datetime(memory.when)
+    day = to_datetime(memory.when)
     return f"{day.day} {day:%b %Y}\n"

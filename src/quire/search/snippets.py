@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from sys import maxsize
 from unicodedata import category, normalize
 
-from quire.model.text import in_one_line
+from quire.model.text import collapse_whitespace
 from quire.search.tokenizer import BARE, are_one_word, is_unspaced, plain
 
 LENGTH = 160
@@ -157,6 +157,6 @@ def _passage(text: str, start: int, end: int, places: Sequence[_Place]) -> str:
         if first >= at:
             pieces += [text[at:first], OPEN, text[first:last], CLOSE]
             at = last
-    passage = in_one_line("".join([*pieces, text[at:end]]))
+    passage = collapse_whitespace("".join([*pieces, text[at:end]]))
     passage = re.sub(f"{CLOSE}{OPEN}", "", passage)
     return f"{'…' if start else ''}{passage}{'…' if end < len(text) else ''}"

@@ -10,7 +10,7 @@ from quire.core.plan import Plan
 from quire.core.records import Header, PageRecord, segment_number
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark
-from quire.model.text import MAX_DESCRIPTION, in_one_line, one_line
+from quire.model.text import MAX_DESCRIPTION, check_one_line, collapse_whitespace
 from quire.system.rules import check_unpinned
 
 _SENTENCE = re.compile(r"(?<=[。！？!?])|(?<=[.;:])\s")
@@ -39,8 +39,10 @@ def summarise(messages: Sequence[Message]) -> tuple[str, str]:
 
 
 def _line(message: Message) -> str:
-    said = in_one_line(message.text)
-    calls = ", ".join(f"{call.name}({_clipped(in_one_line(call.arguments), 60)})" for call in message.tool_calls)
+    said = collapse_whitespace(message.text)
+    calls = ", ".join(
+        f"{call.name}({_clipped(collapse_whitespace(call.arguments), 60)})" for call in message.tool_calls
+    )
     words = " → ".join(part for part in (_first_sentences(said), calls) if part)
     return f"{message.role.capitalize()}: {words}" if words else ""
 
@@ -119,7 +121,7 @@ def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | Non
 
 
 def _one_line(text: str) -> str:
-    return one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
+    return check_one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
 
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:

@@ -19,7 +19,7 @@ from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
 from quire.model.clock import Clock, system_clock
 from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, format_index
-from quire.model.text import one_line
+from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter, VocabularyCounter
 from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
@@ -74,7 +74,7 @@ class ContextSystem:
             max_bytes=check_whole_number(max_bytes, "max_bytes"),
             embedder=embedder,
         )
-        self.actor = one_line(actor, "actor", 100, empty=False)
+        self.actor = check_one_line(actor, "actor", 100, empty=False)
 
     def __repr__(self) -> str:
         return f"<ContextSystem {self.context!r} at seq {self._engine.state.version}, acting as {self.actor!r}>"

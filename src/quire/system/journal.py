@@ -22,7 +22,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.errors import InvalidValue, short_repr
-from quire.model.clock import as_datetime, as_milliseconds
+from quire.model.clock import to_datetime, to_milliseconds
 from quire.model.pages import PageIndex
 from quire.model.text import decode_meta
 from quire.storage.base import JOURNAL, Record
@@ -92,7 +92,7 @@ def to_entry(reader: Reader, seq: int, entry: EntryRecord) -> Entry:
     changes = tuple(_change(reader, touched) for touched in entry.touched if touched.family != NOTE_CODE)
     return Entry(
         seq=seq,
-        time=as_datetime(entry.time),
+        time=to_datetime(entry.time),
         actor=entry.actor,
         operation=entry.operation,
         pages=tuple(change.index for change in changes if change.index),
@@ -155,7 +155,7 @@ def _moment(field: str, value: object) -> int | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidValue(f"{field} is {short_repr(value)}; a datetime with a time zone is needed.")
-    return as_milliseconds(value)
+    return to_milliseconds(value)
 
 
 def _change(reader: Reader, touched: Touched) -> Change:

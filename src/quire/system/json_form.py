@@ -23,7 +23,7 @@ from quire.core.reader import Reader, slot_of
 from quire.core.records import BATCHES, Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
-from quire.model.clock import as_datetime, as_milliseconds
+from quire.model.clock import to_datetime, to_milliseconds
 from quire.model.messages import Message
 from quire.model.pages import (
     MAX_NUMBER,
@@ -37,7 +37,15 @@ from quire.model.pages import (
     format_index,
     parse_index,
 )
-from quire.model.text import MAX_DESCRIPTION, MAX_NAME, body_text, decode_meta, encode_meta, one_line, readable_json
+from quire.model.text import (
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    check_one_line,
+    check_text,
+    decode_meta,
+    encode_meta,
+    format_json,
+)
 from quire.providers import parts as own
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
@@ -176,7 +184,7 @@ def marshal(state: State) -> bytes:
     }
     if outdated := state.outdated_error():  # it may be made of two states
         raise outdated
-    return readable_json(document)
+    return format_json(document)
 
 
 def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
@@ -217,7 +225,7 @@ def _home_form(state: State, page: PageRecord) -> dict[str, str]:
 
 
 def _time(milliseconds: int) -> str:
-    return as_datetime(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return to_datetime(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def unmarshal(plan: Plan, data: bytes | str) -> None:
@@ -326,10 +334,12 @@ class _Document:
             _refuse(place, f"has no root page {root!r}")
         created, updated = _moment(form, "createdAt", place, plan.now), _moment(form, "updatedAt", place, plan.now)
         record = SegmentRecord(
-            name=one_line(
+            name=check_one_line(
                 _field(form, "name", str, place, segment_id) or "Pages", f"{place}.name", MAX_NAME, empty=False
             ),
-            description=one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION),
+            description=check_one_line(
+                _field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION
+            ),
             type=check_choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
             permission=check_choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
             max_capacity=check_whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
@@ -409,14 +419,18 @@ class _Document:
         lifecycle = check_choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
         parent = self._parent(index, form, lifecycle, place)
         said = self._messages.get(index)
-        detail = "" if folder or said else body_text(form.get("detail", ""), f"{place}.detail")
-        description = one_line(_field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION)
+        detail = "" if folder or said else check_text(form.get("detail", ""), f"{place}.detail")
+        description = check_one_line(
+            _field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION
+        )
         created = _moment(form, "createdAt", place, plan.now)
         header = Header(
             folder=folder,
-            name=one_line(_field(form, "name", str, place), f"{place}.name", MAX_NAME, empty=False),
+            name=check_one_line(_field(form, "name", str, place), f"{place}.name", MAX_NAME, empty=False),
             description=description,
-            author=plan.author(one_line(_field(form, "author", str, place, plan.actor), f"{place}.author", MAX_NAME)),
+            author=plan.author(
+                check_one_line(_field(form, "author", str, place, plan.actor), f"{place}.author", MAX_NAME)
+            ),
             created=created,
             age=_moment(form, "updatedAt", place, plan.now) - created,
             born=plan.seq,
@@ -485,7 +499,7 @@ def _moment(form: dict[str, Any], name: str, place: str, default: int) -> int:
         return default
     try:
         moment = datetime.fromisoformat(text)
-        return max(0, as_milliseconds(moment))
+        return max(0, to_milliseconds(moment))
     except (TypeError, ValueError, OverflowError):
         _refuse(f"{place}.{name}", f"is {short_repr(text)}; a time like 2025-02-06T10:00:00Z is needed")
 

@@ -8,7 +8,7 @@ from quire.core.plan import Plan
 from quire.core.records import Header, SegmentRecord, page_key
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Permission, Segment, SegmentType, check_segment_id, format_index
-from quire.model.text import MAX_DESCRIPTION, MAX_NAME, one_line
+from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line
 from quire.system.rules import check_choice, check_whole_number
 
 
@@ -17,8 +17,8 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     if not isinstance(segment, Segment):
         raise InvalidValue(f"add_segment takes a quire.Segment, not {short_repr(segment)}.")
     segment_id = _free_id(plan, segment.id)
-    name = one_line(segment.name or segment_id or "Pages", "name", MAX_NAME, empty=False)
-    description = one_line(segment.description, "description", MAX_DESCRIPTION)
+    name = check_one_line(segment.name or segment_id or "Pages", "name", MAX_NAME, empty=False)
+    description = check_one_line(segment.description, "description", MAX_DESCRIPTION)
     record = SegmentRecord(
         name=name,
         description=description,
@@ -77,9 +77,9 @@ def update_segment(
     """Change a segment's name, description or capacity; None leaves it as it is."""
     fields: dict[str, Any] = {}
     if name is not None:
-        fields["name"] = one_line(name, "name", MAX_NAME, empty=False)
+        fields["name"] = check_one_line(name, "name", MAX_NAME, empty=False)
     if description is not None:
-        fields["description"] = one_line(description, "description", MAX_DESCRIPTION)
+        fields["description"] = check_one_line(description, "description", MAX_DESCRIPTION)
     if max_capacity is not None:
         fields["max_capacity"] = check_whole_number(max_capacity, "max_capacity")
     _change(plan, segment_id, fields)

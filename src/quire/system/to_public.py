@@ -5,8 +5,8 @@ from typing import Any
 from quire.core.reader import Reader
 from quire.core.records import Header, PageRecord
 from quire.core.state import State
-from quire.model.clock import as_datetime
-from quire.model.messages import as_text
+from quire.model.clock import to_datetime
+from quire.model.messages import messages_to_text
 from quire.model.pages import ContentsPage, DetailPage, Page, Segment, format_index
 from quire.model.text import decode_meta
 
@@ -28,8 +28,8 @@ def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
         "meta": decode_meta(header.meta),
         "summary_tokens": header.summary_tokens,
         "tokens": header.tokens,
-        "created_at": as_datetime(header.created),
-        "updated_at": as_datetime(header.created + header.age),
+        "created_at": to_datetime(header.created),
+        "updated_at": to_datetime(header.created + header.age),
         "created_seq": header.born if seqs else 0,
         "changed_seq": header.seq if seqs else 0,
     }
@@ -42,7 +42,7 @@ def to_text(reader: Reader, header: Header) -> str:
     """What a leaf says: its text, or its messages as a person reads them."""
     if not header.numbers:
         return reader.body(header.body)
-    return as_text(reader.message(number).message for number in header.numbers)
+    return messages_to_text(reader.message(number).message for number in header.numbers)
 
 
 def to_segment(reader: Reader, number: int) -> Segment:
@@ -59,6 +59,6 @@ def to_segment(reader: Reader, number: int) -> Segment:
         permission=record.permission,
         max_capacity=record.max_capacity,
         root_index=format_index(segment_id, 0),
-        created_at=as_datetime(record.created),
-        updated_at=as_datetime(record.updated),
+        created_at=to_datetime(record.created),
+        updated_at=to_datetime(record.updated),
     )

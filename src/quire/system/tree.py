@@ -21,7 +21,7 @@ from quire.model.pages import (
     Visibility,
     parse_index,
 )
-from quire.model.text import MAX_DESCRIPTION, MAX_NAME, body_text, encode_meta, one_line
+from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line, check_text, encode_meta
 from quire.system.lifecycle import open_chain
 from quire.system.rules import check_choice, check_movable, require_attached, require_child, require_folder
 
@@ -38,7 +38,7 @@ def create_detail_page(
 ) -> PageIndex:
     """Add a leaf at the end of a folder."""
     above = require_folder(plan, parent, "add a page to")
-    header = _header(plan, name, description, meta, body_text(detail))
+    header = _header(plan, name, description, meta, check_text(detail))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
 
 
@@ -79,7 +79,7 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
         )
     above = require_folder(plan, page.parent, "add a page to")
     if isinstance(page, DetailPage):
-        text = "" if detail is None else body_text(detail)
+        text = "" if detail is None else check_text(detail)
         header = _header(plan, page.name, page.description, page.meta, text)
     elif detail is not None:
         raise InvalidValue("A ContentsPage has no detail; give it to a DetailPage below it.")
@@ -103,9 +103,9 @@ def update_page(
     record = require_attached(plan, index, "update")
     fields: dict[str, Any] = {}
     if name is not None:
-        fields["name"] = one_line(name, "name", MAX_NAME, empty=False)
+        fields["name"] = check_one_line(name, "name", MAX_NAME, empty=False)
     if description is not None:
-        fields["description"] = one_line(description, "description", MAX_DESCRIPTION)
+        fields["description"] = check_one_line(description, "description", MAX_DESCRIPTION)
         fields["summary_tokens"] = plan.count(fields["description"])
     if meta is not None:
         _no_window(record, index, "change the meta of")
@@ -121,7 +121,7 @@ def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
     if record.header.numbers:
         raise InvalidOperation(f"Cannot set the detail of {index!r}: it holds messages; conversation.replace() does.")
     _no_window(record, index, "set the detail of")
-    text = body_text(detail)
+    text = check_text(detail)
     if text != plan.body(record.header.body):
         plan.change(record, body=plan.add_body(text), tokens=plan.count(text), clip=0)  # another text, another size
 
@@ -160,10 +160,10 @@ def remove_page(plan: Plan, index: PageIndex) -> int:
 
 def _header(plan: Plan, name: object, description: object, meta: Mapping[str, Any] | None, text: str | None) -> Header:
     """The header of a new leaf with this text, or of a new folder (None)."""
-    summary = one_line(description, "description", MAX_DESCRIPTION)
+    summary = check_one_line(description, "description", MAX_DESCRIPTION)
     return Header(
         folder=text is None,
-        name=one_line(name, "name", MAX_NAME, empty=False),
+        name=check_one_line(name, "name", MAX_NAME, empty=False),
         description=summary,
         **plan.origin(),
         summary_tokens=plan.count(summary),

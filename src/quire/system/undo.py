@@ -33,7 +33,7 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Lifecycle, Visibility
-from quire.model.text import MAX_NAME, one_line
+from quire.model.text import MAX_NAME, check_one_line
 from quire.storage.base import JOURNAL, NOTE
 from quire.storage.overlay import OverlayStorage
 from quire.system.journal import Entry, page_before, stored_entry
@@ -194,7 +194,7 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
 
 def checkpoint(plan: Plan, name: str) -> int:
     """Give the state of the context a name to roll back to; the seq of the entry that does."""
-    label = one_line(name, "name", MAX_NAME, empty=False)
+    label = check_one_line(name, "name", MAX_NAME, empty=False)
     if isinstance(plan.state.storage, OverlayStorage):
         raise InvalidOperation(f"Cannot set checkpoint {label!r} in a temporary block, whose work does not stay.")
     seq = checkpoints(plan.state).get(label)

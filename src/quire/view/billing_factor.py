@@ -9,7 +9,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import USAGE, Billing, NoteRecord
 from quire.errors import InvalidValue
-from quire.providers.usage import Used, alias
+from quire.providers.usage import BilledTokens, strip_version
 
 UNNAMED = "default"
 """The model of a report that names none."""
@@ -50,9 +50,9 @@ class Reports:
             self._known = {billing.model: billing for billing in note.usage} if note else {}
         return self._known
 
-    def add(self, reader: Reader, used: Used, model: str | None, counted: int) -> Billing:
+    def add(self, reader: Reader, used: BilledTokens, model: str | None, counted: int) -> Billing:
         """Take in one report; what is known of its model then."""
-        name = alias(model or used.model or UNNAMED)
+        name = strip_version(model or used.model or UNNAMED)
         billing = _learned(self.known(reader).get(name), name, used, counted)
         self._known.pop(name, None)
         self._known[name] = billing  # the newest is the last
@@ -67,7 +67,7 @@ class Reports:
         self._note = plan.notes[USAGE]
 
 
-def check_report(used: Used, counted: int, tools: int) -> None:
+def check_report(used: BilledTokens, counted: int, tools: int) -> None:
     """Refuse a report that cannot be one of this view. Raises `InvalidValue`."""
     factor = used.billed / (counted + tools)
     if not _LEAST_FACTOR <= factor <= _LARGEST_FACTOR:
@@ -103,7 +103,7 @@ def budget_for(reader: Reader, model: str, tokens: int) -> int:
 
     It follows the stored factor, so that the same state gives the same view in every process.
     """
-    billing = _stored(reader, alias(model))
+    billing = _stored(reader, strip_version(model))
     return tokens if billing is None else int(tokens / max(1.0, _factor(billing)))
 
 
@@ -116,7 +116,7 @@ def _factor(billing: Billing) -> float:
     return billing.all_billed / billing.all_counted
 
 
-def _learned(old: Billing | None, name: str, used: Used, counted: int) -> Billing:
+def _learned(old: Billing | None, name: str, used: BilledTokens, counted: int) -> Billing:
     """What is known after one more report: a large view tells more than a small one, a late report more than an old."""
     before = old or Billing(name, 0, 0.0, 0.0, 0.0, 0, 0, 0)
     all_billed = before.all_billed * _KEPT + used.billed

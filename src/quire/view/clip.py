@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from quire.model.media import media_tokens
-from quire.model.messages import Message, Part, ToolCall, message_tokens, part_texts
+from quire.model.media import count_media_tokens
+from quire.model.messages import Message, Part, ToolCall, count_message_tokens, iterate_part_texts
 from quire.model.pages import PageIndex
 
 Count = Callable[[str], int]
@@ -161,11 +161,11 @@ def _left_out(what: str, index: PageIndex) -> str:
 
 
 def _part_size(part: Part, count: Count) -> int:
-    return media_tokens(part) + sum(map(count, part_texts(part)))
+    return count_media_tokens(part) + sum(map(count, iterate_part_texts(part)))
 
 
 def _size(messages: Sequence[Message], count: Count) -> int:
-    return sum(message_tokens(message, count) for message in messages)
+    return sum(count_message_tokens(message, count) for message in messages)
 
 
 def levelled(sizes: Sequence[int], total: int) -> list[int]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from quire.core.reader import Reader
 from quire.core.records import DeferredChange, PageRecord, SegmentRecord, page_key, segment_number
-from quire.model.messages import PER_MESSAGE, Message, as_text
+from quire.model.messages import PER_MESSAGE, Message, messages_to_text
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.deferred import opened_pages
 from quire.view.part_builder import Maker, block_head
@@ -166,7 +166,7 @@ def _quoted(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, Granul
         return maker.line(reader, page)[0], "line"
     if header.numbers:
         part = maker.exchange(reader, page, -1)
-        text = maker.quoting.lines(as_text(part.messages)) if part else ""
+        text = maker.quoting.lines(messages_to_text(part.messages)) if part else ""
         return text + "\n", "clipped" if header.clip else "whole"
     return maker.text(reader, page) + "\n", "clipped" if header.clip else "whole"
 

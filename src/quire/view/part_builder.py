@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_line
-from quire.model.messages import PER_MESSAGE, Message, message_tokens
+from quire.model.messages import PER_MESSAGE, Message, count_message_tokens
 from quire.model.messages import Part as MessagePart
 from quire.model.sized_cache import SizedCache
 from quire.view.clip import clip_exchange, clip_text
@@ -202,13 +202,13 @@ class Maker:
     def _exchange(self, reader: Reader, page: PageRecord) -> Part:
         header, index = page.header, reader.index(page.key)
         messages = [_numbered(reader, number) for number in header.numbers]
-        if not any(message.says_something or message.role == "tool" for message in messages):
+        if not any(message.has_content or message.role == "tool" for message in messages):
             return Part("exchange", (), 0)
         tokens = header.tokens
         quoted = [self.quoting.message(message) for message in messages]
         if any(new is not old for new, old in zip(quoted, messages, strict=True)):
             messages = quoted
-            tokens = sum(message_tokens(message, self.count) for message in messages)
+            tokens = sum(count_message_tokens(message, self.count) for message in messages)
         if header.pending:
             messages += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
             tokens += len(header.pending) * (self.size(NO_RESULT) + PER_MESSAGE)
@@ -217,7 +217,7 @@ class Maker:
         granularity: Granularity = "whole"
         if header.clip and tokens > header.clip:
             messages = clip_exchange(messages, header.clip, index, self.count)
-            tokens = sum(message_tokens(message, self.count) for message in messages)
+            tokens = sum(count_message_tokens(message, self.count) for message in messages)
             granularity = "clipped"
         return Part("exchange", messages, tokens, [Shown(page.key, index, granularity, tokens)])
 

@@ -9,8 +9,8 @@ from quire.model.messages import Message, Provider
 from quire.model.pages import PageIndex
 from quire.providers import format_messages
 from quire.providers.anthropic import system
-from quire.providers.common import with_distinct_calls
-from quire.providers.parts import for_model
+from quire.providers.common import make_call_ids_distinct
+from quire.providers.parts import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
 from quire.view.parts import Folded, Part, Shown, total_tokens
 from quire.view.view_cache import shared_tokens
@@ -98,14 +98,16 @@ class View:
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
         """The items for the OpenAI Responses API; for a `model`, without the reasoning of others."""
-        return format_messages(for_model(with_distinct_calls(self.messages), "responses", model), "responses")
+        return format_messages(
+            drop_foreign_thinking(make_call_ids_distinct(self.messages), "responses", model), "responses"
+        )
 
     def anthropic(self, *, cache: bool = False, model: str | None = None) -> AnthropicRequest:
         """The messages for Anthropic, with the system prompt beside them; with `cache`, marked where caching pays.
 
         For a `model`, without the thinking of others, whose signatures it would refuse.
         """
-        messages = for_model(with_distinct_calls(self.messages), "anthropic", model)
+        messages = drop_foreign_thinking(make_call_ids_distinct(self.messages), "anthropic", model)
         written = format_messages(messages, "anthropic")
         prompt = system(messages)
         if cache:
@@ -118,7 +120,7 @@ class View:
         if not self.tail:
             return _marked(written, most)
         steady = [message for part in self._before_tail() for message in part.messages]
-        marked = format_messages(for_model(with_distinct_calls(steady), "anthropic", model), "anthropic")
+        marked = format_messages(drop_foreign_thinking(make_call_ids_distinct(steady), "anthropic", model), "anthropic")
         if marked:
             place = len(marked) - 1
             extra = _blocks(written[place])[len(_blocks(marked[place])) :]

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from quire.core.engine import Engine
 from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex
-from quire.model.text import body_text
+from quire.model.text import check_text
 from quire.providers.usage import read_usage
 from quire.system.rules import check_whole_number
 from quire.view.billing_factor import Reports, Usage, check_report, is_worth_storing, to_usage
@@ -44,7 +44,7 @@ class Drawing:
         self.actor = actor
         self.config = check_config(CompressionConfig() if config is None else config)
         self.budget = DEFAULT_BUDGET
-        self.preamble = None if preamble is None else body_text(preamble)
+        self.preamble = None if preamble is None else check_text(preamble)
         self._engine = engine
         self._listeners: list[Callable[[Folded], None]] = []
         self._pieces = pieces

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from msgspec import Struct
 
 from quire.errors import InvalidValue, NoSuchAction, short_repr
-from quire.model.text import in_one_line
+from quire.model.text import collapse_whitespace
 
 Kind = Literal["string", "int", "float", "bool"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -161,7 +161,7 @@ def describe(function: Callable[..., Any], name: str, description: str = "") -> 
         del listed[0]
     parameters = tuple(_parameter(name, parameter, hints.get(parameter.name)) for parameter in listed)
     said = description or (inspect.getdoc(function) or "").partition("\n")[0]
-    return Action(name=name, description=in_one_line(said), parameters=parameters, method=function.__name__)
+    return Action(name=name, description=collapse_whitespace(said), parameters=parameters, method=function.__name__)
 
 
 def named(actions: tuple[Action, ...], name: object) -> Action:
@@ -210,7 +210,7 @@ def _parameter(action_name: str, parameter: inspect.Parameter, hint: Any) -> Par
         many=many,
         required=parameter.default is parameter.empty,
         nullable=nullable,
-        description=in_one_line(described),
+        description=collapse_whitespace(described),
     )
 
 

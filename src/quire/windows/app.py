@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from quire.errors import InvalidOperation, InvalidValue, NoSuchApp, short_repr
 from quire.model.pages import PageIndex
-from quire.model.text import in_one_line
+from quire.model.text import collapse_whitespace
 from quire.windows.actions import Action, Parameter, action, actions_of, describe
 
 Content = str | Sequence[str] | Mapping[str | int, str]
@@ -261,7 +261,7 @@ class Registry:
     def listed(self) -> dict[str, Listed]:
         """The apps as the launcher shows them."""
         return {
-            name: Listed(in_one_line(app.kind.description or app.kind.__doc__ or ""), app.opening)
+            name: Listed(collapse_whitespace(app.kind.description or app.kind.__doc__ or ""), app.opening)
             for name, app in self._apps.items()
         }
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire.errors import InvalidValue, short_repr
-from quire.model.text import in_one_line
+from quire.model.text import collapse_whitespace
 from quire.windows.actions import action
 from quire.windows.app import App
 
@@ -31,7 +31,7 @@ class Todo(App):
 
     @action("Add an entry")
     def add(self, text: str) -> str:
-        line = in_one_line(text)
+        line = collapse_whitespace(text)
         if not line or len(line) > _MAX_ENTRY:
             raise InvalidValue(f"is {short_repr(text)}; 1 to {_MAX_ENTRY} characters are needed.", argument="text")
         if len(self._entries) >= _MAX_ENTRIES:

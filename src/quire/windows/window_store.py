@@ -16,7 +16,7 @@ from quire.core.records import Header, PageRecord, page_key, page_number, segmen
 from quire.core.state import State
 from quire.errors import InvalidOperation
 from quire.model.pages import Form, Lifecycle, Permission, Visibility
-from quire.model.text import MAX_DESCRIPTION, encode_meta, in_one_line
+from quire.model.text import MAX_DESCRIPTION, collapse_whitespace, encode_meta
 from quire.system.lifecycle import open_chain
 from quire.system.rules import check_unpinned
 from quire.system.window_pages import StoredWindow, WindowMeta, segment_of_windows, stored_window
@@ -167,7 +167,7 @@ def close_window(plan: Plan, key: int, summary: str | None) -> bool:
 
 def _line(text: str) -> str:
     """The text as a page's description, whatever an app or a model wrote."""
-    return in_one_line(_storable(text[: 4 * MAX_DESCRIPTION]))[:MAX_DESCRIPTION]
+    return collapse_whitespace(_storable(text[: 4 * MAX_DESCRIPTION]))[:MAX_DESCRIPTION]
 
 
 def _storable(text: str) -> str:

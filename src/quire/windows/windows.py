@@ -16,7 +16,7 @@ from quire.core.records import KEY
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex, Visibility
-from quire.model.text import one_line
+from quire.model.text import check_one_line
 from quire.system.quota import Quota, charge
 from quire.system.window_pages import StoredWindow, stored_window
 from quire.view.options import RenderOptions
@@ -134,7 +134,7 @@ class Windows:
     """
 
     def __init__(self, engine: Engine, actor: str, *, shop: Shop | None = None, quota: Quota | None = None) -> None:
-        self.actor = one_line(actor, "actor", 100, empty=False)
+        self.actor = check_one_line(actor, "actor", 100, empty=False)
         self._engine = engine
         self._shop = Shop(engine) if shop is None else shop
         self._quota = quota

@@ -16,7 +16,7 @@ from quire.context import Context, Options
 from quire.core.plan import Plan
 from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, short_repr
 from quire.model.pages import PageIndex, Permission, Segment
-from quire.model.text import MAX_NAME, in_one_line
+from quire.model.text import MAX_NAME, collapse_whitespace
 from quire.search.tokenizer import terms
 from quire.system.lifecycle import hide
 from quire.system.rules import check_whole_number
@@ -264,4 +264,4 @@ def _meta(put: _Put) -> dict[str, Any]:
 
 
 def _name(text: str) -> str:
-    return in_one_line(text)[:MAX_NAME].strip() or "(blank)"
+    return collapse_whitespace(text)[:MAX_NAME].strip() or "(blank)"

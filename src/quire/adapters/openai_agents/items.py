@@ -13,8 +13,8 @@ from quire.errors import InvalidOperation
 from quire.model.messages import Message
 from quire.model.pages import SegmentType
 from quire.providers import format_messages
-from quire.providers.common import Entry, plain, refused
-from quire.providers.responses import parse_run, runs
+from quire.providers.common import Entry, invalid_value, to_plain_json
+from quire.providers.responses import group_items, parse_run
 from quire.system import lifecycle, tree
 from quire.view.options import RenderOptions
 from quire.view.view import View
@@ -27,7 +27,7 @@ _PASSING = frozenset({"id", "status", "created_by", "provider_data"})  # what a 
 
 def messages_of(items: Sequence[Any]) -> list[Message]:
     """The messages that the items are; they go back as the same items. Raises `InvalidValue` naming a bad one."""
-    return [parse_run(run) for run in runs(_entry(item, f"items[{n}]") for n, item in enumerate(items))]
+    return [parse_run(run) for run in group_items(_entry(item, f"items[{n}]") for n, item in enumerate(items))]
 
 
 def prints_of(items: Sequence[Any]) -> list[str]:
@@ -61,14 +61,14 @@ def _same_end(given: Sequence[str], end: int, stored: Sequence[str]) -> int:
 
 
 def _entry(item: Any, place: str) -> Entry:
-    value = plain(item, place)
+    value = to_plain_json(item, place)
     if not isinstance(value, dict):
-        raise refused(place, item, "an item is a dict")
+        raise invalid_value(place, item, "an item is a dict")
     return Entry(place, value, {}, "responses")
 
 
 def _print(item: Any) -> str:
-    value = item if isinstance(item, dict) else plain(item, "item")
+    value = item if isinstance(item, dict) else to_plain_json(item, "item")
     if isinstance(value, dict):
         value = {key: inner for key, inner in value.items() if key not in _PASSING and inner is not None}
         if "role" in value:

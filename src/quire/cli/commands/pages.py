@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from quire.cli.command import Command, add_context, add_page, open_context
 from quire.cli.terminal import Output, escape_control
-from quire.model.page_json import page_values
+from quire.model.page_json import page_to_dict
 from quire.model.pages import Lifecycle, Page
 from quire.system import ContextSystem
 
@@ -46,7 +46,7 @@ def _page_command(
             operation(context.pages, options)
             page, seq = context.pages.get_page(options.index), context.seq
         if out.json:
-            out.value({"seq": seq, "changed": seq != before, "page": page_values(page)})
+            out.value({"seq": seq, "changed": seq != before, "page": page_to_dict(page)})
             return
         words = unchanged if seq == before else done
         state = words if isinstance(words, str) else words(page)
@@ -69,7 +69,7 @@ def _move(options: argparse.Namespace, out: Output) -> None:
         page = context.pages.get_page(moved.get(options.source, options.source))
         seq = context.seq
     if out.json:
-        out.value({"seq": seq, "moved": moved, "page": page_values(page)})
+        out.value({"seq": seq, "moved": moved, "page": page_to_dict(page)})
         return
     entry = out.paint.dim(f"(entry {seq})")
     out.line(f"{out.paint.cyan(page.index)} {escape_control(page.name)}: now in {page.parent} {entry}")

@@ -8,7 +8,7 @@ from quire.cli.command import Command, add_context, add_page, open_context
 from quire.cli.terminal import Output, Values, cut, cut_around, escape_control, width
 from quire.cli.tree import MAX_CHILDREN, MAX_DEPTH, draw_tree, tree_pages
 from quire.errors import InvalidValue
-from quire.model.page_json import STATES, page_values
+from quire.model.page_json import STATES, page_to_dict
 from quire.model.pages import ContentsPage, Lifecycle, Page, Segment
 
 _LIFECYCLES: dict[str, Lifecycle] = {word: lifecycle for lifecycle, word in STATES.items()}
@@ -34,7 +34,7 @@ def _tree(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         if out.json:
             for depth, page in tree_pages(context.pages, **chosen):
-                out.value({"depth": depth, **page_values(page)})
+                out.value({"depth": depth, **page_to_dict(page)})
             return
         for line in draw_tree(context.pages, out.paint, out.columns, **chosen):
             out.line(line)
@@ -56,7 +56,7 @@ def _show(options: argparse.Namespace, out: Output) -> None:
     if out.json:
         path = [parent.index for parent in reversed(above)]
         body = {"first_children": [child.index for child in children]} if is_folder else {"detail": detail}
-        out.value({**page_values(page), "path": path, **body})
+        out.value({**page_to_dict(page), "path": path, **body})
         return
     if not options.body:
         out.facts(_page_facts(page, above))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from quire import Message, Price, TokenCounter, VocabularyCounter
 from quire.cli.replay.facts import Reach
 from quire.errors import InvalidValue
-from quire.model.messages import message_tokens
+from quire.model.messages import count_message_tokens
 
 OUTPUT = 5.0
 """The default price of an output token, in plain input tokens."""
@@ -25,7 +25,7 @@ class TokenCounts:
         """Return the tokens of one message."""
         entry = self._known.get(id(message))
         if entry is None:  # the entry keeps the message alive, so that no other message gets its id
-            entry = self._known[id(message)] = (message, message_tokens(message, self._count))
+            entry = self._known[id(message)] = (message, count_message_tokens(message, self._count))
         return entry[1]
 
     def total(self, messages: Iterable[Message]) -> int:

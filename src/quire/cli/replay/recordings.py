@@ -13,7 +13,7 @@ from quire import Message
 from quire.cli.command import open_context
 from quire.cli.log_formats import LogFile, LoggedConversation, is_store, read_log
 from quire.errors import InvalidValue
-from quire.providers.common import with_distinct_calls
+from quire.providers.common import make_call_ids_distinct
 from quire.storage.urls import masked
 
 
@@ -81,7 +81,7 @@ def join_recordings(recordings: RecordingSet) -> RecordingSet:
     """Return all conversations as one, in their order, under the prompt of the first."""
     first, *_ = recordings.conversations
     messages = [message for one in recordings.conversations for message in one.messages if message.role != "system"]
-    return RecordingSet([Recording(first.name, first.prompt, with_distinct_calls(messages))], recordings.silent)
+    return RecordingSet([Recording(first.name, first.prompt, make_call_ids_distinct(messages))], recordings.silent)
 
 
 def _read_store(where: str, name: str | None) -> LogFile:
@@ -94,5 +94,5 @@ def _record(conversation: LoggedConversation) -> Recording:
         context.import_messages(conversation.messages)
         messages = list(context.messages())
     has_prompt = bool(messages) and messages[0].role == "system"
-    others = with_distinct_calls(messages[has_prompt:])
+    others = make_call_ids_distinct(messages[has_prompt:])
     return Recording(conversation.name, messages[0] if has_prompt else None, others)

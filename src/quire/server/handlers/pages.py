@@ -10,7 +10,7 @@ from quire.context import Context
 from quire.core.plan import Plan
 from quire.errors import InvalidValue
 from quire.model.messages import Message
-from quire.model.page_json import STATES, page_values
+from quire.model.page_json import STATES, page_to_dict
 from quire.model.pages import ContentsPage, Page, PageIndex, Segment, parse_index
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
@@ -80,7 +80,7 @@ def _pages(context: Context, pages: list[Page], after: PageIndex | None) -> resp
 
 
 def _page_fields(page: Page, segment: Segment) -> dict[str, Any]:
-    return {**page_values(page), "segment": segment.id, "permission": segment.permission.name}
+    return {**page_to_dict(page), "segment": segment.id, "permission": segment.permission.name}
 
 
 def _segment_id(index: PageIndex) -> str:

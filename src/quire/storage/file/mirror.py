@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from quire.model.text import readable_json
+from quire.model.text import format_json
 from quire.storage.base import PAGE, SEGMENT, Family
 from quire.storage.file import Description, PageFile
 from quire.storage.paths import file_name
@@ -69,7 +69,7 @@ def _body_in(header: Path) -> object:
 
 
 def _json(value: object) -> bytes:
-    return readable_json(value) + b"\n"
+    return format_json(value) + b"\n"
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 
 from quire.core.plan import Plan
 from quire.core.records import PageRecord
-from quire.model.messages import Message, counted_texts
-from quire.model.text import unescaped
+from quire.model.messages import Message, iterate_texts
+from quire.model.text import unescape_json
 from quire.search.page_text import searchable
 from quire.view.fold.facts import constraints, facts, stands
 from quire.view.parts import Account
@@ -107,5 +107,5 @@ def gate_of(plan: Plan, pages: Sequence[PageRecord]) -> tuple[Gate, list[Message
 def _shown(message: Message) -> Iterator[str]:
     """The texts of a message that a model was shown, without the escapes of JSON."""
     calls = {call.arguments for call in message.tool_calls}
-    for text in counted_texts(message):
-        yield unescaped(text) if text in calls or text[:1] in ("{", "[", '"') else text
+    for text in iterate_texts(message):
+        yield unescape_json(text) if text in calls or text[:1] in ("{", "[", '"') else text

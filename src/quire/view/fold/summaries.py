@@ -18,9 +18,9 @@ from quire.core.exchanges import exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord
-from quire.model.messages import Message, as_text
+from quire.model.messages import Message, messages_to_text
 from quire.model.pages import Visibility
-from quire.model.text import MAX_DESCRIPTION, clipped, in_one_line
+from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace
 from quire.view.fold.fact_check import Gate, gate_of
 from quire.view.fold.facts import constraints, facts, stands
 from quire.view.options import LINES_SHARE
@@ -84,22 +84,22 @@ def summarise_anew(name: str, summary: str, gate: Gate, limit: int, count: Count
 
 def gated(name: str, summary: str, gate: Gate) -> tuple[str, Account]:
     """A summary with the facts that would be lost without it, and the account of all of them."""
-    text = in_one_line(summary)
+    text = collapse_whitespace(summary)
     missing = gate.missing(f"{name}: {text}")
     if missing:
-        text = in_one_line(f"{' '.join(missing)} {text}")
-    text = clipped(text, MAX_DESCRIPTION)
+        text = collapse_whitespace(f"{' '.join(missing)} {text}")
+    text = clip_at_word(text, MAX_DESCRIPTION)
     return text, gate.account(f"{name}: {text}")
 
 
 def within(text: str, limit: int, count: Count) -> str:
     """The text in one line of at most so many tokens, cut at the end of a word, never inside an identifier."""
-    text = in_one_line(clipped(text, 64 * limit))
+    text = collapse_whitespace(clip_at_word(text, 64 * limit))
     used = count(text)
     while text and used > limit:
         most = min(len(text) - 1, int(len(text) * limit / used) + 2)
         words = text[:most].rpartition(" ")[0]
-        text = words.rstrip() if len(words) > most // 2 else clipped(text, most)
+        text = words.rstrip() if len(words) > most // 2 else clip_at_word(text, most)
         used = count(text)
     return text
 
@@ -152,17 +152,17 @@ def _fitting(ordered: Iterable[str], room: int, count: Count, known: str) -> lis
 def _after(name: str, text: str) -> str:
     """What a text says after the words that its name already shows."""
     start = name.removesuffix("…")
-    text = in_one_line(clipped(text, 8 * _SENTENCE))
+    text = collapse_whitespace(clip_at_word(text, 8 * _SENTENCE))
     if start == name or not text.startswith(start):
         return "" if text == name else text
-    return text[len(clipped(text, len(start))) :].strip()
+    return text[len(clip_at_word(text, len(start))) :].strip()
 
 
 def _first(text: str) -> str:
     """The first sentence, or its beginning."""
-    text = in_one_line(clipped(text, 4 * _SENTENCE))
+    text = collapse_whitespace(clip_at_word(text, 4 * _SENTENCE))
     sentence = next((piece for piece in _END.split(text) if piece), "")
-    return clipped(sentence, _SENTENCE)
+    return clip_at_word(sentence, _SENTENCE)
 
 
 _MOST_CHARACTERS = 200_000
@@ -260,7 +260,7 @@ def _pieces(reader: Reader, pages: Sequence[PageRecord]) -> Iterator[str]:
         if header.folder:
             yield f"{header.name}: {header.description}"
         elif header.numbers:
-            yield as_text(reader.message(number).message for number in header.numbers)
+            yield messages_to_text(reader.message(number).message for number in header.numbers)
         elif header.body:
             yield reader.body(header.body)
 
