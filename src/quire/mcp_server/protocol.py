@@ -1,8 +1,8 @@
 """The protocol: each MCP request is one call of a `ServedContext`. Calls run one at a time in a worker thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,13 +15,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from quire.aio import CallQueue
 from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, QuireError
-from quire.mcp_server.resources import Resource, ServedContext
+from quire.mcp_server.resources import TEXT, ServedContext
 from quire.mcp_server.subscriptions import ChangeDetector, Subscriptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
 RequestContext = ServerRequestContext[Any, Any]
-_TEXT = "text/plain"
 _PROMPT = "preamble"
 _NOT_FOUND = -32002
 """The older protocol's code for a resource that does not exist; the newer one uses INVALID_PARAMS."""
@@ -95,14 +94,14 @@ class ContextServer(Server[None]):
     async def _list_resources(
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        cursor = params.cursor if params else None
-        try:
-            resources, following = await self._calls.run(self._served.list_resources, cursor)
-        except NoSuchPage:
-            raise MCPError(types.INVALID_PARAMS, "Unknown cursor; start without one.") from None
-        except QuireError as error:
-            raise _to_mcp_error(ctx, error) from error
-        return types.ListResourcesResult(resources=[_to_mcp(one) for one in resources], next_cursor=following)
+        with _mcp_errors(ctx):
+            try:
+                resources, following = await self._calls.run(
+                    self._served.list_resources, params.cursor if params else None
+                )
+            except NoSuchPage:
+                raise MCPError(types.INVALID_PARAMS, "Unknown cursor; start without one.") from None
+        return types.ListResourcesResult(resources=resources, next_cursor=following)
 
     async def _list_templates(
         self, _: RequestContext, __: types.PaginatedRequestParams | None
@@ -113,34 +112,30 @@ class ContextServer(Server[None]):
             title="A page",
             uri_template=uris.page_template,
             description="The text of a page, or the entries of a folder",
-            mime_type=_TEXT,
+            mime_type=TEXT,
         )
         part = types.ResourceTemplate(
             name="part",
             title="A part of a page",
             uri_template=uris.range_template,
             description="A range of characters of a page, or of entries of a folder",
-            mime_type=_TEXT,
+            mime_type=TEXT,
         )
         return types.ListResourceTemplatesResult(resource_templates=[page, part])
 
     async def _read(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         text = await self._read_at(ctx, params.uri)
-        contents = types.TextResourceContents(uri=params.uri, mime_type=_TEXT, text=text)
+        contents = types.TextResourceContents(uri=params.uri, mime_type=TEXT, text=text)
         return types.ReadResourceResult(contents=[contents])
 
     async def _read_at(self, ctx: RequestContext, uri: str) -> str:
-        try:
+        with _mcp_errors(ctx, uri=uri):
             return await self._calls.run(self._served.read, uri)
-        except QuireError as error:
-            raise _to_mcp_error(ctx, error, uri=uri) from error
 
     async def _subscribe(self, ctx: RequestContext, params: types.SubscribeRequestParams) -> types.EmptyResult:
         await self._read_at(ctx, params.uri)  # a client may subscribe only to what it can read
-        try:
+        with _mcp_errors(ctx):
             await self.subscriptions.subscribe(ctx.session, params.uri)
-        except QuireError as error:
-            raise _to_mcp_error(ctx, error) from error
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: RequestContext, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
@@ -150,10 +145,8 @@ class ContextServer(Server[None]):
     async def _listen(
         self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        try:
+        with _mcp_errors(ctx):
             return await self.subscriptions.listen(ctx, params)
-        except QuireError as error:
-            raise _to_mcp_error(ctx, error) from error
 
     # The prompt
 
@@ -175,29 +168,19 @@ class ContextServer(Server[None]):
 
     async def _call(self, ctx: RequestContext, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call in the worker thread. Raise `MCPError`."""
-        try:
+        with _mcp_errors(ctx):
             return await self._calls.run(call, *args, **kwargs)
-        except QuireError as error:
-            raise _to_mcp_error(ctx, error) from error
 
 
-def _to_mcp(resource: Resource) -> types.Resource:
-    modified = types.Annotations(last_modified=resource.modified.isoformat()) if resource.modified else None
-    return types.Resource(
-        uri=resource.uri,
-        name=resource.name,
-        description=resource.description or None,
-        mime_type=_TEXT,
-        annotations=modified,
-    )
-
-
-def _to_mcp_error(ctx: RequestContext, error: QuireError, **data: str) -> MCPError:
-    """Return the protocol's error for a library error, with its stable code as data."""
-    if isinstance(error, LookupError):  # every NoSuch… error
-        code = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else _NOT_FOUND
-    elif isinstance(error, InvalidValue | InvalidOperation):
-        code = types.INVALID_PARAMS
-    else:
-        code = types.INTERNAL_ERROR
-    return MCPError(code, str(error), {"code": error.code, **data})
+@contextmanager
+def _mcp_errors(ctx: RequestContext, **data: str) -> Iterator[None]:
+    """Turn a library error into an `MCPError` with the error's stable code as data."""
+    try:
+        yield
+    except QuireError as error:
+        if isinstance(error, LookupError):  # every NoSuch… error
+            code = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else _NOT_FOUND
+        else:
+            is_client_error = isinstance(error, InvalidValue | InvalidOperation)
+            code = types.INVALID_PARAMS if is_client_error else types.INTERNAL_ERROR
+        raise MCPError(code, str(error), {"code": error.code, **data}) from error

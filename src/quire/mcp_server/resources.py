@@ -1,4 +1,4 @@
-"""The served context, independent of the protocol: its tools, its pages as resources, and their URIs.
+"""The served context: its tools, its pages as resources, and their URIs.
 
 URIs are `quire://CONTEXT/PAGE`, `quire://CONTEXT/view` and `quire://CONTEXT/contents`. All calls are plain and made one
 at a time. Each call first reads what other processes wrote. Everything is read as the agent, which cannot see PRIVATE
@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from mcp_types import Annotations, Resource
+
 from quire.agent.agent import AgentContext
 from quire.agent.listing import format_entry
 from quire.agent.tools import Answer, Tools
@@ -20,6 +22,7 @@ from quire.model.pages import ContentsPage, PageIndex
 from quire.view.view import View
 
 SCHEME = "quire"
+TEXT = "text/plain"
 CONTENTS = "contents"
 VIEW = "view"
 """The names of the resources that are not pages. No page has such a name: an index ends in a number."""
@@ -99,15 +102,6 @@ def _parse_number(value: str | None, name: str) -> int | None:
 # The context
 
 
-class Resource(NamedTuple):
-    """A resource in a list."""
-
-    uri: str
-    name: str
-    description: str
-    modified: datetime | None = None
-
-
 class ServedContext:
     """A context with the tools and resources that the server offers."""
 
@@ -155,15 +149,19 @@ class ServedContext:
         self._refresh()
         pages = self._agent.list_pages(cursor, _PAGE_SIZE + 1)
         found = [
-            Resource(self.uris.uri(page.index), page.name, page.description, page.updated_at)
-            for page in pages[:_PAGE_SIZE]
+            self._resource(page.index, page.name, page.description, page.updated_at) for page in pages[:_PAGE_SIZE]
         ]
         if cursor is None:
             found[:0] = [
-                Resource(self.uris.uri(CONTENTS), "Table of contents", "The open folders and pages"),
-                Resource(self.uris.uri(VIEW), "View", "What the model would see"),
+                self._resource(CONTENTS, "Table of contents", "The open folders and pages"),
+                self._resource(VIEW, "View", "What the model would see"),
             ]
         return found, pages[_PAGE_SIZE - 1].index if len(pages) > _PAGE_SIZE else None
+
+    def _resource(self, page: str, name: str, description: str, modified: datetime | None = None) -> Resource:
+        annotations = Annotations(last_modified=modified.isoformat()) if modified else None
+        uri = self.uris.uri(page)
+        return Resource(uri=uri, name=name, description=description or None, mime_type=TEXT, annotations=annotations)
 
     def read(self, uri: str) -> str:
         """Return the text of a resource. Raise `NoSuchPage`, or `InvalidValue` for an invalid range."""

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.errors import InvalidValue, QuireError, StorageFailure, short_repr
 from quire.library import Library
-from quire.server.access import bind, check_host, load_token, url_of
+from quire.server.access import Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
 from quire.storage.base import Storage
 from quire.system.rules import check_whole_number
@@ -32,9 +32,8 @@ _START_TIMEOUT = 30.0
 class RunningServer:
     """A running server. As a context manager it stops the server at the end."""
 
-    def __init__(self, library: Library, service: Service, listening: socket.socket, token: str) -> None:
-        self.token = token
-        self.token_is_new = False
+    def __init__(self, library: Library, service: Service, listening: socket.socket, token: Token) -> None:
+        self.token, self.token_is_new = token
         self.service = service
         self.host, self.port = listening.getsockname()[:2]
         self._library = library
@@ -201,9 +200,7 @@ def _prepare(
     listening = bind(options.host, port)
     try:
         library = Library(where, create=create)
-        running = RunningServer(library, Service(library, key.text, options), listening, key.text)
+        return RunningServer(library, Service(library, key.text, options), listening, key)
     except QuireError:
         listening.close()
         raise
-    running.token_is_new = key.is_new
-    return running
