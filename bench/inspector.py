@@ -1,4 +1,4 @@
-"""The inspector in a real browser: from a click or a key to what it brings to the screen, by the browser's clock."""
+"""The inspector in a real browser: the time from a click or key to the result on the screen, by the browser's clock."""
 
 import random
 import shutil
@@ -24,7 +24,7 @@ _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "
 
 
 class Interaction(NamedTuple):
-    """Something a person does, in JavaScript: what must be so before it, what is done, and how one sees it is done."""
+    """An interaction in JavaScript: the condition before it, the action, and the condition for its end."""
 
     name: str
     before: str
@@ -37,12 +37,12 @@ def _to(tab: str) -> str:
 
 
 def _is_at(tab: str, what: str) -> str:
-    """Whether a tab is in sight and shows that."""
+    """Return the expression that is true when a tab is visible and has the element."""
     return f"document.querySelector('#screen-{tab}:not([hidden]) {what}')"
 
 
 def _row(name: str) -> str:
-    """The row of the tree with that name."""
+    """Return the expression of the tree's row with a name."""
     names = "[...document.querySelectorAll('.tree-name')]"
     return f"{names}.find((name) => name.textContent === '{name}')?.closest('.tree-row')"
 
@@ -52,7 +52,7 @@ _FORM = "['anthropic', 'responses', 'openai'][round % 3]"
 INTERACTIONS: Sequence[Interaction] = (
     Interaction(
         "open the context from the library",
-        "location.hash = '#/'; await until(() => document.querySelector('.shelf-row'))",
+        "location.hash = '#/'; await until(() => document.querySelector('.context-row'))",
         _to("window"),
         _is_at("window", ".cell"),
     ),
@@ -139,7 +139,7 @@ const until = async (holds) => {
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """Every interaction at every size; without a browser there are no figures."""
+    """Measure every interaction at every size. Without a browser there are no figures."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.stderr.write("no chromium here: the inspector is not measured\n")
@@ -153,13 +153,13 @@ def run(folder: Path, size: int) -> list[Figure]:
         build(path, pages)
         with start(path, port=0, token="b" * 32, budget=BUDGET, grace=1) as server, _page(chromium) as page:
             page.goto(server.url)
-            page.wait_for_selector(".shelf-row")
+            page.wait_for_selector(".context-row")
             figures += [_figure(page, interaction, pages, limit) for interaction in INTERACTIONS]
     return figures
 
 
 def build(path: Path, pages: int) -> None:
-    """Half of the pages as notes in one folder, the others a conversation, folded, in English and Chinese."""
+    """Create a context: half of the pages are notes in one folder, the others a folded conversation."""
     chance = random.Random(5)
     words = ("检查阀门", "更换水泵", "办理退款", "读压力表")
     with quire.open(path, NAME, budget=BUDGET) as context:
@@ -175,7 +175,7 @@ def build(path: Path, pages: int) -> None:
         for n in range(1, pages // 2 + 1):
             context.pages.create_detail_page(f"Note {n}", words[n % 4], prose(chance, 120), folder)
         context.pages.archive(folder)
-        context.find("阀门")  # the index catches up before anybody waits for it
+        context.find("阀门")  # updates the index before the measurement
         context.user("现在怎么样？")
         context.render()
         context.assistant("一切正常。")
@@ -198,7 +198,7 @@ def _figure(page: Page, interaction: Interaction, pages: int, limit: float) -> F
 
 
 def _measure(page: Page, interaction: Interaction, number: int) -> float:
-    """Milliseconds from the act to the frame after what it brings was there."""
+    """Return the milliseconds from the action to the frame after its result appeared."""
     script = f"""async () => {{ {_HARNESS}
       const round = {number};
       let was, wanted, row;
@@ -213,6 +213,6 @@ def _measure(page: Page, interaction: Interaction, number: int) -> float:
     try:
         spent: float = page.evaluate(script)
     except Error as error:
-        seen = page.locator(".stage").inner_text()
+        seen = page.locator(".screen-area").inner_text()
         raise RuntimeError(f"{interaction.name}: {error}; the page says: {seen[-500:]}") from error
     return spent

@@ -1,4 +1,4 @@
-"""The HTTP server: what `GET view` costs beside an empty endpoint and the library call, and how lists grow."""
+"""The HTTP server: the cost of `GET view` compared with an empty endpoint and the library call, and of long lists."""
 
 import http.client
 import subprocess
@@ -34,7 +34,7 @@ quire.server.serve(
 
 @contextmanager
 def served(path: Path, budget: int) -> Iterator["Client"]:
-    """A server in a process of its own, as it runs in earnest, and a connection to it."""
+    """Start a server in a separate process, and connect to it."""
     command = [sys.executable, "-c", _SERVE, str(path), _TOKEN, str(budget)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -46,13 +46,13 @@ def served(path: Path, budget: int) -> Iterator["Client"]:
 
 
 class Client:
-    """One connection that stays open."""
+    """A persistent connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
 
     def get(self, path: str) -> bytes:
-        """What is answered."""
+        """Return the body of a response."""
         self._connection.request("GET", path, headers={"Authorization": f"Bearer {_TOKEN}"})
         response = self._connection.getresponse()
         body = response.read()
@@ -62,14 +62,14 @@ class Client:
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """All figures of the server."""
+    """Return all figures of the server."""
     return [figure for budget in BUDGETS for figure in views(folder / f"{budget}.db", budget)] + lists(
         folder / "pages.db", min(size, PAGES)
     )
 
 
 def views(path: Path, budget: int) -> list[Figure]:
-    """A view over HTTP, an empty endpoint and the library call, turn by turn in one run."""
+    """Measure a view over HTTP, an empty endpoint and the library call, interleaved in one run."""
     writer = quire.open(path, "talk", budget=budget)
     _talk(writer, budget)
     context = quire.open(path, "talk", budget=budget)
@@ -101,7 +101,7 @@ def _compared(name: str, least: list[float], shown: int) -> Figure:
 
 
 def lists(path: Path, pages: int) -> list[Figure]:
-    """A part of a long list in the middle of it, beside the first part of a short one."""
+    """Measure a part in the middle of a long list, and the first part of a short list."""
     storage = quire.SQLiteStorage(path)
     for name, number in (("short", 1_000), ("long", pages)):
         book = ContextSystem(storage, name)
@@ -126,7 +126,7 @@ def _talk(context: quire.Context, budget: int) -> None:
             context.user(f"Question {turn}: what about part {turn}?")
             context.assistant(f"Part {turn} is where it was. " + "It was looked at again and found well. " * 8)
     context.render()
-    for _ in range(turn // 3):  # a view that is fairly full: a third of it has come since the fold
+    for _ in range(turn // 3):  # a fairly full view: a third of it was added after the fold
         turn += 1
         context.user(f"Question {turn}: what about part {turn}?")
         context.assistant(f"Part {turn} is where it was. " + "It was looked at again and found well. " * 8)
@@ -141,7 +141,7 @@ def _fill(plan: object, start: int, number: int) -> None:
 
 
 def _least(*calls: Callable[[], object], first: Callable[[], object] = lambda: None) -> list[float]:
-    """The least seconds that each call takes, turn by turn; every turn begins with something that is not measured."""
+    """Return the minimum seconds of each call over several rounds. Each round starts with an unmeasured call."""
     taken: list[list[float]] = [[] for _ in calls]
     for turn in range(ROUNDS + 5):
         first()

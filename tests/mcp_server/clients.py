@@ -1,4 +1,4 @@
-"""Starting the real server as a process, and the official client in front of it."""
+"""Start the server as a process, and connect the official client to it."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ PATIENCE = 30.0
 
 
 def command(*words: object) -> list[str]:
-    """The command line of a server."""
+    """Return the command line of a server."""
     return [sys.executable, "-m", "quire", "mcp", *map(str, words)]
 
 
 @contextmanager
 def running(*words: object, **environment: str) -> Iterator["subprocess.Popen[str]"]:
-    """A server in a process of its own with pipes to it; killed at the end if it is still there."""
+    """Start a server process with pipes to it; kill it at the end if it still runs."""
     process = subprocess.Popen(
         command(*words),
         stdin=subprocess.PIPE,
@@ -43,7 +43,7 @@ def running(*words: object, **environment: str) -> Iterator["subprocess.Popen[st
 
 @contextmanager
 def served(path: Path, *words: object, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, str]]]:
-    """A server over HTTP, and what it told when it was ready."""
+    """Start a server over HTTP; return what it printed when it was ready."""
     with running(path, "--http", "--port", 0, "--json", *words, **environment) as process:
         assert process.stdout is not None
         yield process, json.loads(process.stdout.readline())
@@ -51,7 +51,7 @@ def served(path: Path, *words: object, **environment: str) -> Iterator[tuple["su
 
 @asynccontextmanager
 async def over_stdio(*words: object, mode: str = "auto") -> AsyncIterator[Client]:
-    """The official client, with a server that it started."""
+    """Start a server with the official client."""
     first, *rest = command(*words)
     parameters = StdioServerParameters(command=first, args=rest, env=dict(os.environ))
     async with Client(stdio_client(parameters), mode=mode) as client:
@@ -59,7 +59,7 @@ async def over_stdio(*words: object, mode: str = "auto") -> AsyncIterator[Client
 
 
 def text_of(result: Any) -> str:
-    """The text of a tool's result, which is all there is of it."""
+    """Return the text of a tool's result, which has nothing else."""
     assert result.structured_content is None
     (content,) = result.content
     assert content.type == "text"
@@ -67,21 +67,21 @@ def text_of(result: Any) -> str:
 
 
 async def read(client: Client, uri: str) -> str:
-    """The text of a resource as it is now."""
+    """Return the current text of a resource."""
     (content,) = (await client.read_resource(uri, cache_mode="bypass")).contents
     assert content.mime_type == "text/plain"
     return str(content.text)  # type: ignore[union-attr]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition is true."""
     async with asyncio.timeout(PATIENCE):
         while not holds():
             await asyncio.sleep(0.01)
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something that is awaited, within reason."""
+    """Run a coroutine function with a timeout."""
 
     async def bounded() -> T:
         async with asyncio.timeout(2 * PATIENCE):
@@ -91,7 +91,7 @@ def run(work: Callable[[], Awaitable[T]]) -> T:
 
 
 class Line:
-    """The protocol spoken by hand, one line a message."""
+    """A minimal client of the protocol, one line per message."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -110,7 +110,7 @@ class Line:
         self.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}, ensure_ascii=False))
 
     def ask(self, method: str, **params: Any) -> Any:
-        """The answer to a request; what is told meanwhile is passed over."""
+        """Return the response to a request; ignore notifications before it."""
         self._number += 1
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         self.send(json.dumps(request, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""A context to serve, and one server over HTTP for each test process."""
+"""A context to serve, and one server over HTTP per test process."""
 
 import signal
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from tests.mcp_server.clients import served
 
 NAME = "支持 42"
 URI = "quire://%E6%94%AF%E6%8C%81%2042/"
-"""A name that has to be encoded."""
+"""A name that must be percent-encoded."""
 
 
 def fill(ctx: Context) -> Context:
-    """A prompt, a talk, a note, and what no client may see."""
+    """Fill a context: a prompt, a conversation, a note, and a PRIVATE segment."""
     ctx.system("You are a careful travel agent.")
     ctx.user("I want to fly to Seattle.")
     ctx.assistant("On which day?")
@@ -33,7 +33,7 @@ def ctx() -> Context:
 
 @pytest.fixture(scope="session")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """A store, and the address of a server for it."""
+    """A store, and the URL of a server for it."""
     path = tmp_path_factory.mktemp("mcp") / "store.db"
     fill(quire.open(path, NAME)).close()
     with served(path, "--context", NAME) as (process, told):

@@ -55,23 +55,23 @@ RUNS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "the next suite, with a handshake": ("conformance-next", ("--spec-version", "2025-11-25"), SESSIONS),
     "the next suite, without one": ("conformance-next", ("--spec-version", "2026-07-28"), MODERN),
 }
-"""What is run, and the scenarios of it that every server has to pass."""
+"""The suites to run, and the scenarios that every server must pass."""
 
 WANTS_ITS_OWN_SERVER = re.compile(
     r"There is no (tool|prompt) 'test_|No page 'test://|Not testable: server (does not list|exposes no)"
     r"|Tool 'json_schema_2020_12_tool' not found|Expected InputRequiredResult|could not get initial InputRequiredResult"
 )
 WITHOUT = {"logging-set-level", "completion-complete", "tools-call-with-logging"}
-"""Scenarios of what is not offered: logs go to standard error, and there is nothing to complete."""
+"""Scenarios of features that the server does not offer: logging and completion."""
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that everything is installed in."""
+    """Install the packages and return their folder."""
     folder = tmp_path_factory.mktemp("node")
     (folder / "package.json").write_text('{"private": true}')
     try:
-        for wanted in (NODE, PACKAGES):  # the second time npm itself runs with the new Node, and picks what fits it
+        for wanted in (NODE, PACKAGES):  # the second call runs npm with the new Node, which selects matching versions
             subprocess.run(
                 [shutil.which("npm") or "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", *wanted],
                 cwd=folder,
@@ -97,7 +97,7 @@ def environment(folder: Path) -> dict[str, str]:
 def checks(
     request: pytest.FixtureRequest, packages: Path, http: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[tuple[str, ...], dict[str, list[dict[str, Any]]]]:
-    """A run of the whole suite: the scenarios to pass, and every check by its scenario."""
+    """Run the whole suite; return the scenarios to pass, and the checks by scenario."""
     package, options, wanted = RUNS[request.param]
     results = tmp_path_factory.mktemp("results")
     program = packages / "node_modules" / package / "dist" / "index.js"
@@ -133,11 +133,11 @@ def test_every_scenario_that_needs_no_server_of_its_own_passes(
     ]
     assert [line for line in failed if not WANTS_ITS_OWN_SERVER.search(line)] == []
     excused = {line.partition(":")[0] for line in failed} & set(wanted) - {"server-stateless"}
-    assert not excused  # which tests two things with tools of its own, and many more without
+    assert not excused  # the suite tests some features with tools of its own, which this server does not have
 
 
 def inspect(packages: Path, target: list[str], *words: str) -> Any:
-    """What the inspector got."""
+    """Return the output of the inspector."""
     ran = subprocess.run(
         [str(packages / "node_modules" / ".bin" / "mcp-inspector"), "--cli", *target, *words],
         env=environment(packages),

@@ -1,4 +1,4 @@
-"""Over streamable HTTP: several clients at once, our own names and the token, and an end that waits for nobody."""
+"""Streamable HTTP: several clients, accepted hosts, the token, and an end that does not wait for streams."""
 
 import asyncio
 import http.client
@@ -24,7 +24,7 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
 def post(url: str, body: bytes | Any = None, **headers: str) -> tuple[int, str]:
-    """The status and the body of an answer to a request by hand."""
+    """Send a request without the SDK; return the status and the body."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     usual = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_it_though_clients_listen(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     fill(quire.open(path, NAME)).close()
     with served(path, QUIRE_TOKEN=TOKEN) as (process, told):
-        assert told.keys() == {"url"}  # the token is known
+        assert told.keys() == {"url"}  # the token is not new
         assert post(told["url"])[0] == 401
         assert post(told["url"], Authorization="Bearer wrong")[0] == 401
 
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_it_though_clients_listen(tmp_path: Path) -> None:
                 ):
                     assert await read(client, f"{URI}mem-1")
                     process.send_signal(signal.SIGINT)
-                    assert [event async for event in stream] == []  # it was told that nothing more comes
+                    assert [event async for event in stream] == []  # the stream ended properly
 
         run(main)
         _, complaint = process.communicate(timeout=30)
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_it_though_clients_listen(tmp_path: Path) -> None:
 
 
 def httpx_client(headers: dict[str, str]) -> Any:
-    """A client of the SDK's own kind, with headers."""
+    """Return an HTTP client of the SDK with headers."""
     from mcp.shared._httpx_utils import create_mcp_http_client
 
     return create_mcp_http_client(headers=headers)

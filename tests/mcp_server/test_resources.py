@@ -1,4 +1,4 @@
-"""Pages as resources: listed piece by piece, read whole or in part, with the agent's eyes; and the prompt."""
+"""Pages as resources: paged lists, whole and partial reads, the agent's visibility; and the prompt."""
 
 from contextlib import suppress
 from typing import Any
@@ -41,7 +41,7 @@ def test_every_page_that_an_agent_sees_is_a_resource(ctx: Context, mode: Any) ->
 
     before = ctx.seq
     run(main)
-    assert ctx.seq == before  # looking writes nothing
+    assert ctx.seq == before  # reading writes nothing
 
 
 @pytest.mark.parametrize(("mode", "code"), [("legacy", -32002), ("auto", -32602)])
@@ -79,7 +79,7 @@ def test_thousands_of_pages_are_listed_piece_by_piece() -> None:
                 assert len(some.resources) <= 102
                 uris += [one.uri for one in some.resources]
                 cursor = some.next_cursor
-                if len(uris) == 102:  # what goes meanwhile is not missed, and hides nothing else
+                if len(uris) == 102:  # removing a page during the listing hides no other page
                     ctx.pages.remove_page(uris[-1].rpartition("/")[2])
                 if cursor is None:
                     break

@@ -1,4 +1,4 @@
-"""Over stdio, as clients start it: only the protocol on standard output, a clean end, and nothing lost when killed."""
+"""Stdio: only protocol messages on standard output, a clean end, and no lost writes after a kill."""
 
 import json
 import os
@@ -163,7 +163,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_call_loses_nothing(
 ) -> None:
     seed = int(os.environ.get("SEED", "11"))
     random = Random(seed)
-    sys.stdout.write(f"SEED={seed}\n")  # shown if it fails; set it to have the same again
+    sys.stdout.write(f"SEED={seed}\n")  # printed on failure; set it to repeat the run
     acknowledged: dict[str, str] = {}
     lives = 12 if pytestconfig.getoption("--long") else 1
     for life in range(lives):
@@ -174,7 +174,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_call_loses_nothing(
                 text = f"life {life} note {number} " + "词" * random.choice((1, 500, 20_000))
                 answer = line.call("write_page", {"name": "note", "text": text})["content"][0]["text"]
                 acknowledged[answer.removeprefix("Wrote ").removesuffix(".")] = text
-            if lives > 1 and life == lives - 1:  # the last one may live to the end
+            if lives > 1 and life == lives - 1:  # the last process runs to the end
                 assert process.communicate(timeout=30) == ("", "")
                 assert process.returncode == 0
             else:

@@ -1,4 +1,4 @@
-"""Subscriptions: whoever subscribed hears of a change, whoever made it, and of nothing that they cannot see."""
+"""Subscriptions: a client is notified of changes by any writer, and of nothing that it cannot see."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -25,7 +25,7 @@ Heard = list[object]
 
 @asynccontextmanager
 async def hearing(at: Any, mode: str, uris: list[str]) -> AsyncIterator[tuple[Client, Heard]]:
-    """A client that subscribes to addresses and to the lists, and what it heard, in either protocol."""
+    """Connect a client that subscribes to URIs and lists, in either protocol; return it and its notifications."""
     heard: Heard = []
 
     async def take(message: Any) -> None:
@@ -67,7 +67,7 @@ MODES = ("legacy", "auto")
 
 
 def two_handles() -> tuple[Context, Context]:
-    """The context that is served, and the same one in another writer's hands."""
+    """Return a context to serve, and another handle on it."""
     storage = MemoryStorage()
     return fill(quire.open(storage, NAME)), quire.open(storage, NAME)
 
@@ -82,7 +82,7 @@ def test_a_subscriber_hears_of_changes_by_others_and_by_itself(mode: str) -> Non
             other.pages.set_detail("mem-1", "An aisle seat now.")
             await until(lambda: set(heard) >= {f"{URI}mem-1", f"{URI}mem-0", f"{URI}view", f"{URI}contents"})
             assert f"{URI}usr-1" not in heard
-            assert LIST not in heard  # the list is as it was
+            assert LIST not in heard  # the list did not change
             heard.clear()
             await client.call_tool("write_page", {"name": "new", "text": "x"})
             await until(lambda: LIST in heard and f"{URI}mem-0" in heard)

@@ -1,4 +1,4 @@
-"""The tools over the protocol: the table of `ctx.tools`, plain text, and refusals as errors of the tool."""
+"""Tools over the protocol: the schemas of `ctx.tools`, plain text, and refusals as tool errors."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from quire.windows.apps import Todo
 from tests.mcp_server.clients import run, text_of
 
 MODES = ("legacy", "auto")
-"""The protocol with a handshake, and the one without."""
+"""The older protocol, which has a handshake, and the newer one."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -91,7 +91,9 @@ def test_what_a_client_does_stands_in_the_journal_under_its_name(ctx: Context) -
 
 def test_a_client_works_beside_the_talk_of_the_context(ctx: Context) -> None:
     ctx.user("May 20, please. 五月二十日")
-    assert "Nothing found" in ctx.tools.call("find", {"query": "五月"})  # the model that answers it knows it
+    assert "Nothing found" in ctx.tools.call(
+        "find", {"query": "五月"}
+    )  # the model of this conversation already sees it
 
     async def main() -> None:
         async with Client(server(ctx)) as client:

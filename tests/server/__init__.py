@@ -1,1 +1,1 @@
-"""The HTTP server, over real sockets."""
+"""Tests of the HTTP server over real sockets."""

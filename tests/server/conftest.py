@@ -1,4 +1,4 @@
-"""One server for each test process, on a SQLite file, and a client that checks what every answer must have."""
+"""One server per test process, on a SQLite file, and a client that checks the headers of every response."""
 
 import logging
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ _numbers = count(1)
 
 
 class Api:
-    """A client with the token. Every answer it gets is looked at for what all answers have."""
+    """A client with the token. It checks the headers of every response."""
 
     def __init__(self, address: str, token: str = TOKEN) -> None:
         self.client = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=30)
 
     def ask(self, method: str, path: str, status: int | None = None, **more: Any) -> httpx.Response:
-        """The answer, whose status is as it should be."""
+        """Send a request, check the status, and return the response."""
         response = self.client.request(method, path, **more)
         assert status in (None, response.status_code), f"{method} {path}: {response.status_code} {response.text[:500]}"
         check_headers(response)
@@ -39,7 +39,7 @@ class Api:
         return self.ask("POST", path, status, json=body).json()
 
     def refused(self, method: str, path: str, status: int, code: str, **more: Any) -> str:
-        """The words of a refusal."""
+        """Send a request that must be refused, and return the error message."""
         error = self.ask(method, path, status, **more).json()["error"]
         assert error["code"] == code, error
         assert error["message"]
@@ -47,7 +47,7 @@ class Api:
 
 
 def check_headers(response: httpx.Response) -> None:
-    """What every answer has, whatever it answers."""
+    """Check the headers that every response must have."""
     headers = response.headers
     policy = headers["content-security-policy"]
     for rule in ("default-src 'none'", "script-src 'self'", "base-uri 'none'", "frame-ancestors 'none'"):
@@ -83,13 +83,13 @@ def api(running: RunningServer) -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def library(store: Path, running: RunningServer) -> Iterator[quire.Library]:
-    """Another handle on the same file, as another process has one."""
+    """Another handle on the same file, like that of another process."""
     with quire.Library(store) as library:
         yield library
 
 
 class Talk:
-    """A context with a conversation and notes, and where it is over HTTP."""
+    """A context with a conversation and notes, and its path over HTTP."""
 
     def __init__(self, context: quire.Context) -> None:
         self.context = context
@@ -97,7 +97,7 @@ class Talk:
 
 
 def talk_in(library: quire.Library, name: str = "", turns: int = 6) -> Talk:
-    """A fresh context; its name has what a path has to encode."""
+    """Return a new context. Its name has characters that a path must encode."""
     context = library.open(name or f"测试/{next(_numbers)} ?#%", budget=4_000, counter=WordCounter())
     context.system("你要小心。")
     for turn in range(turns):
@@ -117,5 +117,5 @@ def talk(library: quire.Library) -> Talk:
 
 @pytest.fixture(scope="session")
 def still(library: quire.Library) -> Talk:
-    """A context that nobody changes."""
+    """A context that no test changes."""
     return talk_in(library)

@@ -1,4 +1,4 @@
-"""Texts that try to become markup or script: 150 of them, for the API and for the page that shows what it says."""
+"""150 texts that try to become markup or script, for the tests of the API and of the inspector."""
 
 from itertools import product
 
@@ -72,4 +72,4 @@ def _all() -> tuple[str, ...]:
 
 
 PAYLOADS: tuple[str, ...] = _all()
-"""Each is one line, at most 200 characters: any of them can be a name. One that runs sets `window.__hit`."""
+"""Each is one line of at most 200 characters, so that it can be a name. If one runs, it sets `window.__hit`."""

@@ -1,4 +1,4 @@
-"""Live changes: whoever writes, whoever listens, and nobody left behind."""
+"""Live changes: every listener receives the changes of every writer."""
 
 import json
 import subprocess
@@ -23,14 +23,14 @@ quire.open(sys.argv[1], sys.argv[2]).user("from another process")
 
 
 class Stream:
-    """What a listener hears, line by line."""
+    """The lines of an event stream."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._lines = response.iter_lines()
         self.first = next(self._lines)
 
     def next(self) -> dict[str, Any]:
-        """The next change; signs of life are passed over."""
+        """Return the next change, without the comments before it."""
         for line in self._lines:
             if line.startswith("data: "):
                 found: dict[str, Any] = json.loads(line.removeprefix("data: "))
@@ -101,7 +101,7 @@ def test_a_browser_that_comes_again_hears_what_was_missed_unless_the_parameter_s
 def test_beyond_the_last_entry_is_from_now_on(how: str, api: Api, talk: Talk) -> None:
     beyond: dict[str, Any] = {how: str(talk.context.seq + 1_000)}
     with events(api, f"{talk.path}/events", **beyond) as stream:
-        assert stream.comment() == ": still here"  # nothing is told again
+        assert stream.comment() == ": still here"  # no change is sent twice
         api.post(f"{talk.path}/pages/mem-2/hide")
         assert stream.next()["seq"] == talk.context.seq + 1
 

@@ -1,4 +1,4 @@
-"""Hostile content in every field comes back as JSON that nothing takes for anything else, word for word."""
+"""Hostile content in every field is returned unchanged, as JSON that no browser interprets as something else."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def test_there_are_150_different_ones() -> None:
 
 @pytest.fixture(scope="module")
 def hostile(library: quire.Library) -> Talk:
-    """A context that says nothing else, in names, summaries, texts, messages, calls and windows."""
+    """A context with hostile content in names, summaries, texts, messages, calls and windows."""
     from quire.windows.apps import Todo
 
     talk = talk_in(library, "<b onclick=window.__hit=1>", turns=0)

@@ -1,4 +1,4 @@
-"""Starting and stopping: the token, the port, several servers on one store, and an end that cuts nobody off."""
+"""Start and stop: the token, the port, several servers on one store, and a graceful end."""
 
 import gc
 import os
@@ -70,7 +70,7 @@ def test_a_token_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
     assert load_token(None, None) != load_token(None, None)
 
 
-# The place
+# The address
 
 
 def test_a_port_that_is_taken_says_so(running: RunningServer) -> None:
@@ -156,7 +156,7 @@ def test_writers_at_once_all_get_through(running: RunningServer, api: Api, talk:
 
 
 class Overtaken(quire.MemoryStorage):
-    """Lets somebody else write just before the next commits."""
+    """Raises `Conflict` for the next `ahead` commits, as if another writer was first."""
 
     ahead = 0
 

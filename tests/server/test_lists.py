@@ -1,4 +1,4 @@
-"""Lists in parts: whole when put together, and a part costs a part however long the list is."""
+"""Paged lists: the parts make up the list, and the cost of a part does not depend on the length of the list."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ from tests.server.conftest import Api, Talk
 
 
 class Counting(quire.MemoryStorage):
-    """Counts every record that is read."""
+    """Counts the records that are read."""
 
     reads = 0
 

@@ -74,7 +74,7 @@ Headers = list[tuple[str, str]]
 
 
 def matrix(port: int) -> Iterator[tuple[Headers, tuple[str, str, str]]]:
-    """Every combination as headers, and whether its token, host and origin are right."""
+    """Yield the headers of every combination, and whether its token, host and origin are right."""
     for (token, good_token), (host, good_host), (origin, good_origin) in product(
         TOKENS.items(), HOSTS.items(), ORIGINS.items()
     ):
@@ -129,7 +129,7 @@ def test_over_a_socket_one_wrong_thing_is_enough_to_stay_out(running: RunningSer
     for headers, good in matrix(running.port):
         if good.count(WRONG) < 2 and headers[0][1] in (f"localhost:{running.port}", "evil.example", "10.0.0.1", "[::1"):
             found = status(running, "/api/contexts?limit=1", headers)
-            assert found == expected(good) or (found == 400 and good[1] == WRONG), headers  # no Host that HTTP knows
+            assert found == expected(good) or (found == 400 and good[1] == WRONG), headers  # not a valid Host header
 
 
 @pytest.mark.parametrize("path", ["/health", "/", "/static/app.js"])
@@ -200,7 +200,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(running: RunningS
         {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
         encode_chunked=True,
     )
-    assert connection.getresponse().status == 413  # no length was told: it is counted
+    assert connection.getresponse().status == 413  # without Content-Length the bytes are counted
     connection.close()
 
 
@@ -227,7 +227,7 @@ def test_what_is_no_http_is_answered_and_the_server_lives(running: RunningServer
 
 def test_the_token_is_in_no_log(running: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    logging.getLogger("uvicorn.access").propagate = True  # as a program may have it
+    logging.getLogger("uvicorn.access").propagate = True  # as a program may configure it
     for token in (TOKEN, f"{TOKEN}x"):
         api = Api(running.address, token)
         for path in ("/api/contexts", f"/api/contexts?token={TOKEN}", f"/api/contexts/{TOKEN}"):

@@ -1,4 +1,4 @@
-"""The OpenAPI description: whole, and no request made from it, right or wrong, breaks the server.
+"""The OpenAPI document: it is complete, and no valid or invalid request generated from it breaks the server.
 
 With `--long` many more requests are made; a failure prints the blob with which `@reproduce_failure` makes it again.
 """
@@ -32,7 +32,7 @@ KNOWN = {"c": NAMES, "p": PAGES, "w": st.sampled_from(["todo_1", "none"]), "acti
 
 @pytest.fixture(scope="module")
 def schema() -> Iterator[Any]:
-    """The description as the server gives it, over a store that no other test has."""
+    """The document of a server over a store that no other test uses."""
     library = quire.Library("memory:")
     talk_in(library, "book")
     service = Service(library, TOKEN, Options(hosts=(HOST,), budget=2_000))
@@ -74,7 +74,7 @@ MODES = {"right": GenerationMode.POSITIVE, "wrong": GenerationMode.NEGATIVE}
 
 
 def test_a_few_requests_that_can_be_described_break_nothing(schema: Any) -> None:
-    for place, route in enumerate(ASKED):  # always the same ones; all of them behind --long
+    for place, route in enumerate(ASKED):  # always the same routes; all routes run with --long
         if place % 4 in (0, 2):
             ask_for(schema, route, tuple(MODES)[place % 4 // 2], examples=2, derandomize=True)
 
@@ -87,10 +87,10 @@ def test_no_request_that_can_be_described_breaks_the_server(route: Route, how: s
 
 
 def ask_for(schema: Any, route: Route, how: str, *, examples: int, derandomize: bool) -> None:
-    """Make requests from the description of a route, right or wrong ones, and look at the answers."""
+    """Generate valid or invalid requests for a route and check the responses."""
     operation = schema[route.path][route.method]
     if how == "wrong" and not operation.path_parameters and not route.query.__struct_fields__:
-        return  # there is nothing to say wrongly
+        return  # there is no parameter that could be invalid
 
     @settings(
         max_examples=examples,
@@ -126,7 +126,7 @@ FREE = {
 
 
 def takes(route: Route) -> str:
-    """The parameters and fields of a route as the docs name them: what must be given is bold."""
+    """Return the parameters or fields of a route as in the docs: required ones are bold."""
     if route.body in FREE:
         return FREE[route.body]
     taken = [field for kind in (route.query, route.body or Empty) for field in msgspec.structs.fields(kind)]

@@ -1,4 +1,4 @@
-"""Every route: what it does, what it refuses, and what it says where there is no such context."""
+"""Every route: a valid request, refused requests, and a context that does not exist."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,7 +17,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Case(NamedTuple):
-    """A request that a route answers, and what its answer has."""
+    """A valid request of a route, and fields of the response."""
 
     path: Mapping[str, str] = _NONE
     query: Mapping[str, Any] = _NONE
@@ -115,7 +115,7 @@ def test_a_route_answers_as_it_says(route: Route, api: Api, talk: Talk) -> None:
 
 
 RAW = ("get_contexts_c_view", "post_contexts_c_render")
-"""Their answers hold what is encoded already, which no type reads back."""
+"""Their responses contain encoded parts, which cannot be decoded into the type."""
 
 
 @pytest.mark.parametrize("route", IN_CONTEXT, ids=named)

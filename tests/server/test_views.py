@@ -1,4 +1,4 @@
-"""Views over HTTP: the library's own, with nothing written by looking."""
+"""Views over HTTP: equal to the library's views; a preview writes nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def test_the_prefix_is_measured_against_the_last_view_of_that_budget(api: Api, t
     first = api.get(f"{talk.path}/view", budget=3_900)
     assert first["prefix"] == {"messages": 0, "tokens": 0, "broke": None}
     talk.context.user("next")
-    api.get(f"{talk.path}/view", budget=3_800)  # of another budget
+    api.get(f"{talk.path}/view", budget=3_800)  # with another budget
     second = api.get(f"{talk.path}/view", budget=3_900)
     assert second["prefix"]["tokens"] == first["tokens"]
     assert second["prefix"]["messages"] == len(first["messages"])
@@ -77,7 +77,7 @@ def test_rendering_may_fold_and_looking_never_does(api: Api, library: quire.Libr
 
 
 class Watched(quire.MemoryStorage):
-    """Takes note of everything that is written."""
+    """Records every commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def test_no_get_writes_anything() -> None:
         api.client.close()
 
 
-# Two views side by side
+# Comparison of two views
 
 
 def test_two_views_are_laid_side_by_side(api: Api, talk: Talk) -> None:
@@ -198,7 +198,7 @@ def test_windows_show_what_their_apps_show(api: Api, talk: Talk) -> None:
     assert windows["list"]["content"].endswith("买菜 <b>")
     assert windows["list"]["tokens"] > 0
     assert "add" in [action["name"] for action in windows["list"]["actions"]]
-    assert "not registered" in windows["files"]["error"]  # this server does not read files
+    assert "not registered" in windows["files"]["error"]  # the server does not know the app
     api.refused("POST", f"{talk.path}/windows/list/fly", 404, "no_such_action", json={})
     api.refused("POST", f"{talk.path}/windows/list/add", 400, "invalid_value", json={"txt": "x"})
     items = api.get(f"{talk.path}/view")["items"]

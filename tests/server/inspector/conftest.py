@@ -1,4 +1,4 @@
-"""A real browser and a server, one for each test process, and a context of its own for every test.
+"""One browser and one server per test process, and a separate context for every test.
 
 Every page is watched: an error on its console, a dialog, or a request to anybody but the server fails the test in which
 it happens, whatever that is about.
@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 import quire
 from quire.server.http_server import RunningServer, start
 from tests.server.inspector.visitor import Visitor
-from tests.server.shown import BUDGET, NAME, fill_library
+from tests.server.sample_library import BUDGET, NAME, fill_library
 
 _FLAGS = (
     "--no-sandbox",
@@ -33,7 +33,7 @@ _copies = count(1)
 
 
 def _chromium() -> str:
-    """Where the browser is. Without one the tests are skipped by name, and fail where CI=true."""
+    """Return the path of the browser. Without one the tests are skipped, and fail if CI=true."""
     given = os.environ.get("QUIRE_CHROMIUM")
     found = given or next((path for name in _NAMES if (path := shutil.which(name))), None)
     if found is None:
@@ -46,7 +46,7 @@ def _chromium() -> str:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """The browser. It ends with these tests: playwright's event loop would be in the way of others."""
+    """The browser. It closes after these tests, because playwright's event loop would disturb others."""
     path = _chromium()
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path, args=list(_FLAGS))
@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Stand:
-    """The server, its library, and the page that most tests share: loading one takes longer than most tests do."""
+    """The server, its library, and the page that most tests share, because loading a page takes longer than a test."""
 
     def __init__(self, browser: Browser, folder: Path) -> None:
         self.browser = browser
@@ -69,12 +69,12 @@ class Stand:
         self._shared: Visitor | None = None
 
     def copy(self) -> str:
-        """The demo's context once more, history included, under another name."""
+        """Copy the demo's context with its history to another name."""
         with quire.Library(self.path) as library:
             return library.import_(self._exported, f"{NAME}-{next(_copies)}")
 
     def shared(self) -> Visitor:
-        """The page that tests share, as a test wants to find it."""
+        """Return the shared page in its initial state."""
         if self._shared is None:
             self._shared = self.page()
             self._shared.enter()
@@ -84,7 +84,7 @@ class Stand:
     def page(
         self, *, width: int = 1280, height: int = 800, server: RunningServer | None = None, **options: Any
     ) -> Visitor:
-        """A page in a browser profile of its own, at our server or another."""
+        """Open a page in a separate browser profile, at this server or another."""
         made = self.browser.new_context(viewport={"width": width, "height": height}, **options)
         made.set_default_timeout(15_000)
         page: Page = made.new_page()
@@ -93,14 +93,14 @@ class Stand:
 
 @pytest.fixture(scope="package")
 def stand(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """What all tests share."""
+    """The objects that all tests share."""
     made = Stand(browser, tmp_path_factory.mktemp("inspector"))
     yield made
     made.server.stop()
 
 
 class Opener:
-    """Shows a test its page."""
+    """Opens pages for one test."""
 
     def __init__(self, stand: Stand) -> None:
         self.stand = stand
@@ -119,7 +119,7 @@ class Opener:
         return visitor
 
     def close(self) -> None:
-        """Say what was wrong with any page, and close those that only this test had."""
+        """Report the faults of all pages, and close the pages of this test."""
         wrong = [fault for visitor in self._seen for fault in visitor.faults()]
         for visitor in self._seen:
             if visitor is not self.stand._shared:
@@ -129,7 +129,7 @@ class Opener:
 
 @pytest.fixture
 def visit(stand: Stand) -> Iterator[Opener]:
-    """`visit("window")` is a tab of a context of one's own; `visit(locale="zh-CN")` the library in another browser."""
+    """`visit("window")` opens a tab of a new context; `visit(locale="zh-CN")` the library in another browser."""
     opener = Opener(stand)
     yield opener
     opener.close()

@@ -1,4 +1,4 @@
-"""PNG pictures made smaller without losing a dot: flat pictures of text pack better without a browser's filters."""
+"""Lossless compression of PNG files: flat pictures of text compress better without a browser's filters."""
 
 import struct
 import zlib
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 _MAGIC = b"\x89PNG\r\n\x1a\n"
 _DOT = {2: 3, 6: 4}
-"""Bytes of a dot by the kind of colours."""
+"""Bytes per pixel by colour type."""
 
 
 def repacked(data: bytes) -> bytes:
-    """The same picture in fewer bytes; as it is, if it would take more."""
+    """Return the picture in fewer bytes, or unchanged if it would grow."""
     chunks = list(_chunks(data))
     header = next(body for kind, body in chunks if kind == b"IHDR")
     width, height, _, colours = struct.unpack(">IIBB", header[:10])
@@ -34,7 +34,7 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _rows(raw: bytes, stride: int, height: int, dot: int) -> Iterator[bytes]:
-    """The rows of a picture with their filters undone."""
+    """Return the rows of a picture without filters."""
     above = bytes(stride)
     for start in range(0, height * (stride + 1), stride + 1):
         above = _undone(raw[start], bytearray(raw[start + 1 : start + 1 + stride]), above, dot)

@@ -1,11 +1,11 @@
-"""The inspector in a real browser: a person opens it, looks, and changes something."""
+"""The inspector in a real browser: a user opens it, reads, and changes something."""
 
 import re
 
 import quire
 from tests.server.inspector.conftest import Opener
 from tests.server.inspector.visitor import Visitor, expect
-from tests.server.shown import BUDGET, NAME
+from tests.server.sample_library import BUDGET, NAME
 
 
 def _seq(visitor: Visitor) -> int:
@@ -15,12 +15,12 @@ def _seq(visitor: Visitor) -> int:
 
 def test_the_library_lists_every_context_and_opens_one(visit: Opener) -> None:
     visitor = visit()
-    expect(visitor.find(".shelf-row", "travel-desk")).to_have_count(1)
-    names = set(visitor.find(".shelf-name").all_inner_texts())
+    expect(visitor.find(".context-row", "travel-desk")).to_have_count(1)
+    names = set(visitor.find(".context-name").all_inner_texts())
     assert names >= {"coding-agent", "coding-agent-what-if", "travel-desk", "客服-机票改签"}
     visitor.page.fill("input[type=search]", "客服")
-    expect(visitor.find(".shelf-row")).to_have_count(1)
-    visitor.find(".shelf-row").click()
+    expect(visitor.find(".context-row")).to_have_count(1)
+    visitor.find(".context-row").click()
     expect(visitor.find("h1")).to_have_text("客服-机票改签")
     expect(visitor.find(".cell").first).to_be_visible()
 
@@ -87,7 +87,7 @@ def test_a_folder_opens_and_a_page_is_hidden_and_shown_again(visit: Opener) -> N
     panel.locator("[data-operation=hide]").click()
     expect(note.locator(".chip.hidden")).to_be_visible()
     expect(visitor.find(".why")).to_contain_text("Folded to one line.")
-    visitor.find(".said .button").click()
+    visitor.find(".notice .button").click()
     expect(note.locator(".chip.hidden")).to_have_count(0)
     entries = visitor.ask("/history?order=desc&limit=2")["entries"]
     assert [entry["operation"] for entry in entries] == ["undo", "hide"]
@@ -152,11 +152,11 @@ def test_a_rollback_is_previewed_made_and_taken_back(visit: Opener) -> None:
     expect(visitor.find("dialog .preview")).to_contain_text("would be removed")
     assert len(visitor.ask("/messages?limit=1000")["messages"]) == messages
     visitor.find("dialog .danger").click()
-    expect(visitor.find(".said")).to_contain_text("Rolled back to entry")
+    expect(visitor.find(".notice")).to_contain_text("Rolled back to entry")
     assert visitor.ask("/history?order=desc&limit=1")["entries"][0]["operation"] == "rollback"
     assert len(visitor.ask("/messages?limit=1000")["messages"]) < messages
-    visitor.find(".said .button").click()
-    expect(visitor.find(".said")).to_have_count(0)
+    visitor.find(".notice .button").click()
+    expect(visitor.find(".notice")).to_have_count(0)
     assert len(visitor.ask("/messages?limit=1000")["messages"]) == messages
 
 
@@ -166,7 +166,7 @@ def test_the_timeline_shows_batches_folds_and_checkpoints_and_forks(visit: Opene
     inside = visitor.page.evaluate(
         "[...document.querySelectorAll('.entry')].map(e => e.style.getPropertyValue('--batch'))"
     )
-    assert inside.count("1") == 4  # a batch's beginning, two messages, and its end
+    assert inside.count("1") == 4  # the start of a batch, two messages, and its end
     visitor.page.select_option("select[name=operation]", "fold")
     expect(visitor.find(".entry[data-kind=fold]")).to_have_count(2)
     expect(visitor.find(".entry")).to_have_count(2)
@@ -226,7 +226,7 @@ def test_a_budget_that_is_being_typed_is_not_overwritten_by_a_change(visit: Open
 
 def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Opener) -> None:
     visitor = visit("window")
-    long = "😀长" * 40_000  # the 10,000th place is inside of a character
+    long = "😀长" * 40_000  # position 10,000 is inside a surrogate pair
     with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
         agent.user(long)
     visitor.page.fill(".budget-number", "1000000")
@@ -240,14 +240,14 @@ def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Op
     more.click()
     expect(message.locator(".piece")).to_have_count(11)
     with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
-        agent.user("and then?")  # the screen is drawn anew: what was opened stays open
+        agent.user("and then?")  # redraws the screen; opened parts stay open
     expect(visitor.find(".message", "and then?")).to_be_visible()
     expect(message.locator(".piece")).to_have_count(11)
     more.click()
     expect(more).to_have_count(0)
     assert message.locator("pre").evaluate("node => node.textContent") == long
     pieces: list[str] = message.locator(".piece").all_inner_texts()
-    assert set("".join(pieces)) == {"😀", "长"}  # and no half of a character
+    assert set("".join(pieces)) == {"😀", "长"}  # no half of a surrogate pair
 
 
 def test_the_first_break_of_the_cache_is_marked_and_named(visit: Opener) -> None:
@@ -286,7 +286,7 @@ def test_two_views_are_compared_message_by_message(visit: Opener) -> None:
 
 def test_a_very_long_line_that_changed_is_compared_in_blocks(visit: Opener) -> None:
     visitor = visit("compare")
-    visitor.refusals_expected = True  # it does not fit into the budget of the server
+    visitor.refusals_expected = True  # exceeds the server's budget
     with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
         page = agent.pages.create_detail_page("log", "one line", "长" * 25_000, "sys-0")
         before = agent.seq
@@ -318,7 +318,7 @@ def test_language_and_theme_follow_the_browser_and_can_be_chosen(visit: Opener) 
     dark = visitor.page.evaluate(colour)
     visitor.page.keyboard.press("t")  # light
     assert visitor.page.evaluate(colour) != dark
-    visitor.page.keyboard.press("t")  # dark, whatever the system says
+    visitor.page.keyboard.press("t")  # dark, independent of the system
     assert visitor.page.evaluate(colour) == dark
     visitor.find(".switch", "EN").click()
     expect(visitor.find("#tab-model")).to_have_text("What the model sees")

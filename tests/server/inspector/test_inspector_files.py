@@ -1,4 +1,4 @@
-"""The inspector's files: no outside hosts, no way for content to become markup, and all words in both languages."""
+"""The inspector's files: no other hosts, no markup from content, and all texts in both languages."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ _LINES = 400
 
 
 def _words(language: str) -> dict[str, str]:
-    """The words of a language by key."""
+    """Return the texts of a language by key."""
     text = (FOLDER / f"words-{language}.js").read_text()
     pairs = re.findall(r'(?:"([\w. ]+)"|\b(\w+)):\s*"((?:[^"\\]|\\.)*)"', text)
     return {quoted or plain: words for quoted, plain, words in pairs}

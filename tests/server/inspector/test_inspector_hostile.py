@@ -1,4 +1,4 @@
-"""Hostile content: whatever stands in any field is shown as text, and never becomes markup or script."""
+"""Hostile content: every field is shown as text and never becomes markup or script."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ _FOREIGN = """() => {
 
 
 class Noisy(App):
-    """An app whose every word is hostile."""
+    """An app with hostile content everywhere."""
 
     name = "noisy"
     description = PAYLOADS[0]
@@ -43,7 +43,7 @@ class Noisy(App):
 
 
 def _fill(path: Path, name: str) -> None:
-    """A context with a payload in every field that takes text."""
+    """Create a context with a payload in every text field."""
     with quire.open(path, name, budget=BUDGET) as context:
         context.pages.add_segment(Segment(id="bad", name=PAYLOADS[3], description=PAYLOADS[4]))
         context.system(PAYLOADS[5])
@@ -74,7 +74,7 @@ def served(stand: Stand, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 @pytest.fixture(scope="module")
 def page_there(stand: Stand, served: tuple[RunningServer, str]) -> Iterator[Visitor]:
-    """A page at that server."""
+    """A page of that server."""
     made = stand.page(server=served[0])
     made.enter()
     yield made
@@ -83,7 +83,7 @@ def page_there(stand: Stand, served: tuple[RunningServer, str]) -> Iterator[Visi
 
 @pytest.fixture
 def visitor(page_there: Visitor, served: tuple[RunningServer, str]) -> Iterator[Visitor]:
-    """The page at the beginning; what happened on it that must not is said at the end."""
+    """The page in its initial state; faults are reported at the end."""
     page_there.begin()
     page_there.context = served[1]
     yield page_there
@@ -100,7 +100,7 @@ def test_there_are_150_payloads_and_the_check_would_find_one(visitor: Visitor) -
     visitor.page.evaluate("document.body.insertAdjacentHTML('beforeend', '<details open ontoggle=x>')")
     assert visitor.page.evaluate(_FOREIGN) == ['<details open="" ontoggle="x"></details>']
     visitor.page.evaluate("document.body.lastElementChild.remove()")
-    visitor._faults.clear()  # the policy refused the handler, and the console says so
+    visitor._faults.clear()  # the policy refused the handler and logged it to the console
 
 
 def test_every_message_is_text_in_every_form(visitor: Visitor) -> None:
@@ -151,7 +151,7 @@ def test_everything_else_is_text_too(visitor: Visitor) -> None:
     visitor.find(".window-card .button", "shout").click()
     visitor.page.fill("dialog [name=words]", "x")
     visitor.find("dialog .primary").click()
-    expect(visitor.find(".said")).to_have_text(PAYLOADS[2])
+    expect(visitor.find(".notice")).to_have_text(PAYLOADS[2])
     _is_clean(visitor)
     visitor.go("compare?ls=100&rs=160")
     expect(visitor.find(".change").first).to_be_visible()

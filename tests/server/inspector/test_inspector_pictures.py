@@ -1,4 +1,4 @@
-"""The pictures of the documentation, made anew with QUIRE_SCREENSHOTS=1; their sizes are checked always."""
+"""The screenshots of the documentation. QUIRE_SCREENSHOTS=1 renews them; their sizes are always checked."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ making = pytest.mark.skipif(
 
 
 def _shot(visitor: Visitor, name: str) -> None:
-    """Take a picture of what is there when nothing is under way any more."""
+    """Take a screenshot when the page is idle."""
     IMAGES.mkdir(exist_ok=True)
     visitor.page.mouse.move(0, 0)
     visitor.page.wait_for_load_state("load")
@@ -110,10 +110,10 @@ def test_a_picture_of_a_broken_cache(visit: Opener) -> None:
     _at_demo(visitor, "pages", ".tree-row")
     visitor.find(".tree-row", "run_checks").click()
     visitor.find(".panel [data-operation=hide]").click()
-    expect(visitor.find(".said")).to_be_visible()
+    expect(visitor.find(".notice")).to_be_visible()
     visitor.page.keyboard.press("Escape")
     _at_demo(visitor, "window", ".broke")
-    visitor.page.evaluate("document.querySelector('.said')?.remove()")
+    visitor.page.evaluate("document.querySelector('.notice')?.remove()")
     visitor.find(".cache-note .more").click()
     expect(visitor.find(".break")).to_be_in_viewport()
     _shot(visitor, "inspector-model")

@@ -1,4 +1,4 @@
-"""Somebody who looks at the inspector: a page of the browser, watched for what must never happen."""
+"""A user of the inspector: a page of the browser that records faults."""
 
 from typing import Any
 from urllib.parse import quote
@@ -6,17 +6,17 @@ from urllib.parse import quote
 from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, Request, expect
 
 from quire.server.http_server import RunningServer
-from tests.server.shown import NAME
+from tests.server.sample_library import NAME
 
 __all__ = ["Visitor", "expect"]
 
 _REFUSALS = "Failed to load resource: the server responded with a status of 4"
-"""What Chromium writes for every answer that is an error; a test that asks for one says so."""
+"""The console message of Chromium for an error response; a test that causes one sets `refusals_expected`."""
 expect.set_options(timeout=15_000)
 
 
 class Visitor:
-    """A page, with the few things that tests do on it."""
+    """A page, with the actions that tests need."""
 
     def __init__(self, page: Page, server: RunningServer) -> None:
         self.page = page
@@ -31,31 +31,31 @@ class Visitor:
         page.on("dialog", self._dialog)
 
     def begin(self) -> None:
-        """Be at the library again, as if nobody had been here."""
+        """Reset the page to the library and its initial state."""
         self.refusals_expected = False
         self._faults.clear()
-        self.page.evaluate("document.querySelectorAll('dialog, .said').forEach(node => node.remove())")
+        self.page.evaluate("document.querySelectorAll('dialog, .notice').forEach(node => node.remove())")
         self.page.goto(f"{self.server.address}#/")
-        self.page.wait_for_selector(".shelf-row")
+        self.page.wait_for_selector(".context-row")
 
     def enter(self) -> None:
-        """Come in by the address that the server prints."""
+        """Open the URL that the server prints."""
         self.page.goto(self.server.url)
-        self.page.wait_for_selector(".shelf-row")
+        self.page.wait_for_selector(".context-row")
 
     def go(self, place: str, context: str | None = None) -> None:
-        """Go to a tab of a context: `window`, `pages?reveal=usr-1`."""
+        """Go to a tab of the context: `window`, `pages?reveal=usr-1`."""
         self.context = context or self.context
         self.page.goto(f"{self.server.address}#/c/{quote(self.context, safe='')}/{place}")
         tab = place.partition("?")[0]
         expect(self.page.locator(f"#tab-{tab}")).to_have_attribute("aria-selected", "true")
 
     def find(self, selector: str, text: str | None = None) -> Locator:
-        """What matches, with that text in it."""
+        """Return the elements that match and contain a text."""
         return self.page.locator(selector, has_text=text) if text is not None else self.page.locator(selector)
 
     def ask(self, path: str) -> Any:
-        """What the API answers, asked from the page with the page's own token."""
+        """Return a response of the API, requested by the page with its token."""
         return self.page.evaluate(
             "async path => (await fetch(path, {headers: {Authorization: 'Bearer ' +"
             " sessionStorage.getItem('quire-token')}})).json()",
@@ -63,7 +63,7 @@ class Visitor:
         )
 
     def faults(self) -> list[str]:
-        """What happened that must not."""
+        """Return the recorded faults."""
         if self.page.evaluate("typeof window.__hit") != "undefined":
             self._faults.append("content ran as a script")
         return self._faults

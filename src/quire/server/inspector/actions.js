@@ -1,6 +1,6 @@
 // Operations on a page: asks for missing input, reports the result, and offers to undo it.
 
-import { ask, say } from "./dialog.js";
+import { ask, notify } from "./dialog.js";
 import { t } from "./i18n.js";
 
 const MOST_EDITED = 200_000; // characters; a longer text is not edited in a form
@@ -22,7 +22,7 @@ export async function runOperation(session, page, operation, onError) {
 function tell(session, operation, page, done) {
   const words = t(`done.${operation}`, { page: page.index });
   const { seq } = done ?? {};
-  say(words, seq ? () => session.undo(seq) : null);
+  notify(words, seq ? () => session.undo(seq) : null);
 }
 
 function askMove(session, page) {

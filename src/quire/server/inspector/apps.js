@@ -1,6 +1,6 @@
 // Live windows: their content and their actions.
 
-import { ask, problem, say } from "./dialog.js";
+import { ask, problem, notify } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { t } from "./i18n.js";
 import { longText } from "./long.js";
@@ -77,7 +77,7 @@ class AppsScreen {
       const { result } = await this.session.api.act(window.id, action.name, given);
       await this.session.refresh();
       await this.changed();
-      say(result || t("apps.done"));
+      notify(result || t("apps.done"));
     };
     const start = () => {
       if (!Object.keys(schema).length) return run({}).catch((error) => replace(wrong, problem(error)));

@@ -76,7 +76,7 @@ class CompareScreen {
 
   async load() {
     this.loaded = true;
-    const asked = (this.asked = (this.asked ?? 0) + 1);
+    const request = (this.request = (this.request ?? 0) + 1);
     try {
       const answer = await this.session.api.diff({
         left_seq: this.left.at.value,
@@ -85,7 +85,7 @@ class CompareScreen {
         right_budget: this.right.budget.value,
         format: "openai",
       });
-      if (asked === this.asked) this.draw(answer);
+      if (request === this.request) this.draw(answer);
     } catch (error) {
       replace(
         this.result,

@@ -44,7 +44,7 @@ class Frame {
       { class: "tabs", role: "tablist", "aria-label": t("tabs") },
       TABS.map((tab, place) => this.makeTab(tab, place)),
     );
-    this.stage = el("div", { class: "stage" });
+    this.area = el("div", { class: "screen-area" });
     this.aside = el("aside", { class: "panel", "aria-label": t("panel"), hidden: true });
     this.panel = openPanel(this.aside, session);
     this.listeners = new AbortController();
@@ -56,7 +56,7 @@ class Frame {
       this.host,
       el("div", { class: "heading" }, el("h1", { class: "title" }, session.name), this.figures),
       this.tabs,
-      el("div", { class: "work" }, this.stage, this.aside),
+      el("div", { class: "work" }, this.area, this.aside),
     );
     const until = { signal: this.listeners.signal };
     session.addEventListener("change", (event) => this.changed(event.detail), until);
@@ -127,7 +127,7 @@ class Frame {
       role: "tabpanel",
       "aria-labelledby": `tab-${tab}`,
     });
-    this.stage.append(element);
+    this.area.append(element);
     this.screens.set(tab, { element, screen: SCREENS[tab](element, this.session), stale: null });
   }
 
@@ -159,7 +159,7 @@ class Frame {
         problem(error, () => this.session.refresh()),
       );
     replace(
-      this.stage,
+      this.area,
       problem(error, () => location.reload()),
     );
   }

@@ -100,9 +100,9 @@ export function problem(error, again) {
 }
 
 /** Report a result in the status line; `undo` adds a button to undo it. */
-export function say(words, undo) {
-  document.querySelector(".said")?.remove();
-  const line = el("div", { class: "said", role: "status" }, el("span", {}, words));
+export function notify(words, undo) {
+  document.querySelector(".notice")?.remove();
+  const line = el("div", { class: "notice", role: "status" }, el("span", {}, words));
   if (undo) {
     const back = button(
       t("undo"),
@@ -111,7 +111,7 @@ export function say(words, undo) {
           await undo();
           line.remove();
         } catch (error) {
-          say(error.message);
+          notify(error.message);
         }
       },
       { class: "button small" },

@@ -68,12 +68,12 @@ export function button(label, onclick, props) {
 
 /** Call a function at most once per frame. */
 export function framed(work) {
-  let asked = false;
+  let scheduled = false;
   return () => {
-    if (asked) return;
-    asked = true;
+    if (scheduled) return;
+    scheduled = true;
     requestAnimationFrame(() => {
-      asked = false;
+      scheduled = false;
       work();
     });
   };

@@ -12,17 +12,17 @@ const PAGE = 200;
 const ROW = 60;
 
 export function openLibrary(host) {
-  const shelf = new Shelf(host);
-  shelf.load();
+  const screen = new LibraryScreen(host);
+  screen.load();
   document.title = "quire";
-  return { close: () => shelf.close() };
+  return { close: () => screen.close() };
 }
 
-class Shelf {
+class LibraryScreen {
   constructor(host) {
     this.rows = [];
     this.next = null;
-    this.asked = 0;
+    this.request = 0;
     this.count = el("p", { class: "figures" });
     this.filter = el("input", {
       class: "field",
@@ -31,7 +31,7 @@ class Shelf {
       "aria-label": t("library.filter"),
       oninput: settled(() => this.load(), 120),
     });
-    this.body = el("div", { class: "shelf", role: "list", "aria-label": t("library") });
+    this.body = el("div", { class: "contexts", role: "list", "aria-label": t("library") });
     this.wrong = el("div", {});
     this.list = new VirtualList(this.body, {
       height: ROW,
@@ -52,13 +52,13 @@ class Shelf {
   }
 
   async load() {
-    const asked = (this.asked += 1);
+    const request = (this.request += 1);
     try {
       const answer = await listContexts({
         limit: Math.max(PAGE, Math.min(1000, this.rows.length)),
         prefix: this.filter.value,
       });
-      if (asked !== this.asked) return;
+      if (request !== this.request) return;
       this.rows = answer.contexts;
       this.next = answer.next;
       replace(this.wrong);
@@ -96,18 +96,18 @@ class Shelf {
     const row = this.rows[place];
     return el(
       "a",
-      { class: "shelf-row", role: "listitem", href: address(row.name) },
-      el("span", { class: "shelf-name" }, row.name),
+      { class: "context-row", role: "listitem", href: address(row.name) },
+      el("span", { class: "context-name" }, row.name),
       el(
         "span",
-        { class: "shelf-size" },
+        { class: "context-size" },
         el("i", { class: "spine", style: { width: `${Math.max(2, (100 * (row.tokens ?? 0)) / this.most)}%` } }),
       ),
-      el("span", { class: "num shelf-tokens" }, row.tokens === null ? "" : t("n.tokens", { n: row.tokens })),
-      el("span", { class: "num shelf-pages" }, t("n.pages", { n: row.pages })),
-      el("span", { class: "num shelf-messages" }, t("n.messages", { n: row.messages })),
-      el("span", { class: "num shelf-seq" }, `${t("seq")} ${number(row.seq)}`),
-      el("span", { class: "shelf-time", title: exactly(row.updated) }, when(row.updated)),
+      el("span", { class: "num context-tokens" }, row.tokens === null ? "" : t("n.tokens", { n: row.tokens })),
+      el("span", { class: "num context-pages" }, t("n.pages", { n: row.pages })),
+      el("span", { class: "num context-messages" }, t("n.messages", { n: row.messages })),
+      el("span", { class: "num context-seq" }, `${t("seq")} ${number(row.seq)}`),
+      el("span", { class: "context-time", title: exactly(row.updated) }, when(row.updated)),
     );
   }
 

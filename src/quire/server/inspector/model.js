@@ -1,6 +1,6 @@
 // The model's view: every message in a provider's format, with the cached prefix and the first break.
 
-import { problem, say } from "./dialog.js";
+import { problem, notify } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { named, number, percent, t } from "./i18n.js";
 import { longText } from "./long.js";
@@ -20,7 +20,7 @@ class ModelScreen {
     this.session = session;
     this.format = "openai";
     this.raw = false;
-    this.drawn = 0;
+    this.drawnCount = 0;
     this.opened = new Map();
     this.summary = el("div", { class: "model-summary", "aria-live": "polite" });
     this.wrong = el("div", {});
@@ -28,7 +28,7 @@ class ModelScreen {
     this.end = el("div", { class: "list-end" });
     this.body = el("div", { class: "scroll", tabindex: "0", "aria-label": t("tab.model") }, this.list, this.end);
     replace(host, this.bar(), this.wrong, this.body);
-    this.watch = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.drawOn(), {
+    this.watch = new IntersectionObserver((entries) => entries.some((one) => one.isIntersecting) && this.drawOn(), {
       root: this.body,
       rootMargin: "800px",
     });
@@ -121,8 +121,8 @@ class ModelScreen {
       ...(view.system ? [{ apart: true, value: view.system }] : []),
       ...view.messages.map((value, number) => ({ value, number })),
     ];
-    const before = this.drawn;
-    this.drawn = 0;
+    const before = this.drawnCount;
+    this.drawnCount = 0;
     this.stopAt = prefix?.messages ?? 0;
     replace(
       this.summary,
@@ -139,20 +139,20 @@ class ModelScreen {
     );
     replace(this.list);
     do this.drawOn();
-    while (this.drawn < Math.min(before, this.sent.length)); // keeps the scroll position of the user
+    while (this.drawnCount < Math.min(before, this.sent.length)); // keeps the scroll position of the user
     this.reveal();
   }
 
   drawOn() {
     if (!this.sent) return;
-    const until = Math.min(this.sent.length, this.drawn + BLOCK);
-    for (; this.drawn < until; this.drawn += 1) {
-      const entry = this.sent[this.drawn];
+    const until = Math.min(this.sent.length, this.drawnCount + BLOCK);
+    for (; this.drawnCount < until; this.drawnCount += 1) {
+      const entry = this.sent[this.drawnCount];
       if (entry.number === this.stopAt) this.list.append(this.breakLine());
       this.list.append(this.message(entry));
     }
     if (
-      this.drawn === this.sent.length &&
+      this.drawnCount === this.sent.length &&
       this.stopAt >= this.view.messages.length &&
       !this.list.querySelector(".break")
     )
@@ -180,7 +180,7 @@ class ModelScreen {
   reveal() {
     if (!this.toBreak || !this.view) return;
     this.toBreak = false;
-    while (!this.list.querySelector(".break") && this.drawn < this.sent.length) this.drawOn();
+    while (!this.list.querySelector(".break") && this.drawnCount < this.sent.length) this.drawOn();
     const line = this.list.querySelector(".break");
     let frames = 3; // elements above get their real height only when they become visible
     const bring = () => {
@@ -233,9 +233,9 @@ class ModelScreen {
     const { system, messages } = this.view;
     try {
       await navigator.clipboard.writeText(JSON.stringify(system ? { system, messages } : messages, null, 2));
-      say(t("copied"));
+      notify(t("copied"));
     } catch {
-      say(t("copy.refused"));
+      notify(t("copy.refused"));
     }
   }
 

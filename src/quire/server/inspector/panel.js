@@ -35,7 +35,7 @@ class Panel {
     if (index === null) return;
     if (index.includes("…")) return this.showSpan(index);
     this.chars = FIRST_CHARS;
-    this.told = null;
+    this.explanation = null;
     await this.load(index);
     this.host.scrollTop = 0;
     if (this.session.why) await this.askWhy();
@@ -51,7 +51,7 @@ class Panel {
   async changed() {
     if (!this.page || this.session.page.includes("…")) return;
     await this.load(this.session.page);
-    if (this.told) await this.askWhy();
+    if (this.explanation) await this.askWhy();
   }
 
   async load(index) {
@@ -140,7 +140,7 @@ class Panel {
       this.reason,
       this.content(),
     );
-    if (this.told) this.tellWhy(this.told);
+    if (this.explanation) this.showWhy(this.explanation);
   }
 
   path() {
@@ -223,14 +223,14 @@ class Panel {
   async askWhy() {
     if (!this.page) return;
     try {
-      this.told = await this.session.api.why(this.page.index, { budget: this.session.budget });
-      this.tellWhy(this.told);
+      this.explanation = await this.session.api.why(this.page.index, { budget: this.session.budget });
+      this.showWhy(this.explanation);
     } catch (error) {
       replace(this.reason, problem(error));
     }
   }
 
-  tellWhy({ shown, reason, call, tokens }) {
+  showWhy({ shown, reason, call, tokens }) {
     replace(
       this.reason,
       el("p", {}, el("b", {}, named("shown", shown)), " ", el("span", {}, reason)),

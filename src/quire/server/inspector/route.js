@@ -21,8 +21,8 @@ function decoded(name) {
 
 /** Return the address of a context's screen. */
 export function address(context, tab = "window", given = {}) {
-  const kept = Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const query = kept.length ? `?${new URLSearchParams(kept)}` : "";
+  const present = Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const query = present.length ? `?${new URLSearchParams(present)}` : "";
   return `#/c/${encodeURIComponent(context)}/${tab}${query}`;
 }
 

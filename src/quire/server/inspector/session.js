@@ -63,9 +63,9 @@ export class Session extends EventTarget {
   view({ budget = null, format = "openai" } = {}) {
     const key = keyOf(this.seq, { budget, format });
     if (!this.views.has(key)) {
-      const asked = this.api.view({ budget, format, against: "call" });
-      asked.catch(() => this.views.delete(key));
-      this.views.set(key, asked);
+      const pending = this.api.view({ budget, format, against: "call" });
+      pending.catch(() => this.views.delete(key));
+      this.views.set(key, pending);
       if (this.views.size > MOST_VIEWS) this.views.delete(this.views.keys().next().value);
     }
     return this.views.get(key);

@@ -90,6 +90,6 @@ export function drawBlock({ kind, label, id, text }, opened) {
 /** Return a message as one line, for lists. */
 export function lineOf(message) {
   const blocks = blocksOf(message);
-  const text = blocks.map(({ kind, label, text: said }) => (kind === "call" ? `${label} ${said}` : said)).join(" ");
+  const text = blocks.map(({ kind, label, text: content }) => (kind === "call" ? `${label} ${content}` : content)).join(" ");
   return text.replace(/\s+/g, " ").slice(0, 240) || t("content.empty");
 }

@@ -1,6 +1,6 @@
 // The timeline: all journal entries, newest first, with their operations.
 
-import { ask, problem, say } from "./dialog.js";
+import { ask, problem, notify } from "./dialog.js";
 import { button, el, icon, replace } from "./dom.js";
 import { clock, exactly, named, number, t, when } from "./i18n.js";
 import { address, go } from "./route.js";
@@ -103,10 +103,10 @@ class TimelineScreen {
   }
 
   async load() {
-    const asked = (this.asked = (this.asked ?? 0) + 1);
+    const request = (this.request = (this.request ?? 0) + 1);
     try {
       const answer = await this.session.api.history({ ...this.filters, order: "desc", limit: BLOCK });
-      if (asked !== this.asked) return;
+      if (request !== this.request) return;
       this.entries = answer.entries;
       this.next = answer.next;
       replace(this.wrong, this.entries.length ? null : el("p", { class: "empty" }, t("timeline.none")));
@@ -255,7 +255,7 @@ class TimelineScreen {
   async undo({ seq }) {
     try {
       const done = await this.session.undo(seq);
-      say(t("done.undo", { seq }), () => this.session.undo(done.seq));
+      notify(t("done.undo", { seq }), () => this.session.undo(done.seq));
     } catch (error) {
       replace(this.trouble, problem(error));
     }
@@ -274,7 +274,7 @@ class TimelineScreen {
         act: async () => {
           const done = await this.session.api.rollback(seq);
           await this.session.refresh();
-          say(t("done.rollback", { seq }), () => this.session.undo(done.seq));
+          notify(t("done.rollback", { seq }), () => this.session.undo(done.seq));
         },
       });
     } catch (error) {

@@ -54,10 +54,10 @@ export class VirtualList {
 
   place() {
     const top = this.host.scrollTop;
-    const seen = this.host.clientHeight;
-    if (!seen) return;
+    const visible = this.host.clientHeight;
+    if (!visible) return;
     const first = Math.max(0, Math.floor(top / this.height) - BEYOND);
-    const last = Math.min(this.count - 1, Math.ceil((top + seen) / this.height) + BEYOND);
+    const last = Math.min(this.count - 1, Math.ceil((top + visible) / this.height) + BEYOND);
     for (const [place, row] of this.rows) {
       if (place >= first && place <= last) continue;
       row.remove();
@@ -75,9 +75,9 @@ export class VirtualList {
   /** Scroll a row into view. */
   reveal(place) {
     const top = place * this.height;
-    const seen = this.host.clientHeight;
+    const visible = this.host.clientHeight;
     if (top < this.host.scrollTop) this.host.scrollTop = top;
-    else if (top + this.height > this.host.scrollTop + seen) this.host.scrollTop = top + this.height - seen;
+    else if (top + this.height > this.host.scrollTop + visible) this.host.scrollTop = top + this.height - visible;
     this.place();
   }
 
