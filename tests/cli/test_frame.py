@@ -14,7 +14,7 @@ from quire.cli.commands import GROUPS, ROWS, load
 from quire.cli.commands.completion import SHELLS, list_commands
 from quire.cli.terminal import Output, Progress, count_of, escape_control, width
 from quire.storage.base import Commit
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 from tests.cli.conftest import NAME, Run
 
 
@@ -116,7 +116,7 @@ def test_a_password_is_not_printed(run: Run) -> None:
         ended = run(*words)
         assert ended.code == 2
         assert "et@db" not in ended.out + ended.err
-    assert masked("agent.db") == "agent.db"
+    assert mask_address("agent.db") == "agent.db"
 
 
 def test_control_characters_become_symbols() -> None:

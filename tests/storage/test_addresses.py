@@ -15,7 +15,7 @@ from quire.cli import main
 from quire.errors import InvalidValue, QuireError
 from quire.storage.paths import is_address, mask_secrets
 from quire.storage.postgres.address import parse
-from quire.storage.urls import masked, open_storage
+from quire.storage.urls import mask_address, open_storage
 
 PIECES = ("hUntErA", "hUntErB", "hUntErC")
 FORMS = (
@@ -101,7 +101,7 @@ def without_secrets(text: str) -> bool:
 @given(addresses)
 def test_a_secret_is_repeated_nowhere(here: Path, caplog: pytest.LogCaptureFixture, capfd: Any, where: str) -> None:
     caplog.set_level(logging.DEBUG)
-    said = told(lambda: open_storage(where, create=False)) + masked(where) + mask_secrets(where)
+    said = told(lambda: open_storage(where, create=False)) + mask_address(where) + mask_secrets(where)
     said += told(lambda: quire.backup("there.db", where))
     assert main(["ls", where]) in (1, 2)
     assert main(["stats", where, "--json"]) in (1, 2)
@@ -159,7 +159,7 @@ def test_an_unknown_option_of_s3_is_named_with_those_there_are() -> None:
     ],
 )
 def test_an_address_is_shown_as_far_as_it_is_understood(where: str, shown: str) -> None:
-    assert masked(where) == shown
+    assert mask_address(where) == shown
 
 
 def test_schemes_are_read_in_capitals_too(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import quire
 from quire import MemoryStorage
 from quire.storage.base import FAMILIES, MAX_KEY, Head, Prefetch, Record
-from quire.storage.prefetch import SMALL, PrefetchReader
+from quire.storage.memory import SMALL, PrefetchReader
 
 
 class Looking(MemoryStorage):

@@ -79,10 +79,10 @@ def _refuse(word: str) -> NoReturn:
     """Print that `word` is not a command, with similar commands, and exit."""
     from difflib import get_close_matches
 
-    from quire.storage.urls import masked
+    from quire.storage.urls import mask_address
 
     near = get_close_matches(word, ROWS, n=3, cutoff=0.5)
-    word = masked(word)  # it may be a store's address with a password, if the command is missing
+    word = mask_address(word)  # it may be a store's address with a password, if the command is missing
     print(_USAGE, file=sys.stderr)
     if word.startswith("-"):
         print(f"quire: {word!r} is not an option here; options follow the command.", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import quire
 from quire.cli.terminal import Output
 from quire.storage.base import no_such_context
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 PAGE_HELP = "the index of a page, such as usr-7"
@@ -65,8 +65,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         for word in self._words:
             for part in (word, word.partition("=")[2]):
-                if masked(part) != part:
-                    message = message.replace(part, masked(part))
+                if mask_address(part) != part:
+                    message = message.replace(part, mask_address(part))
         hint = next((f"; {hint}" for name, hint in _LISTED_BY.items() if name in message), "")
         super().error(message + hint)
 
@@ -130,7 +130,7 @@ def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
     """
     name: str = options.context or _only_name(library) or _DEFAULT_CONTEXT
     if not library.exists(name):
-        raise no_such_context(library.storage, name, repr(masked(options.where)))
+        raise no_such_context(library.storage, name, repr(mask_address(options.where)))
     return name
 
 

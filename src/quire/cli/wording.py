@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from quire.cli.commands import ROWS
 from quire.errors import Hint, Wording
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 
 _PHRASES = {
     "refresh": "Run the command again.",
@@ -34,7 +34,7 @@ class CommandWording(Wording):
 
     def __init__(self, options: argparse.Namespace, names: Mapping[str, str] | None = None) -> None:
         where, context = getattr(options, "where", None), getattr(options, "context", None)
-        self._where = shlex.quote(masked(where)) if where else "WHERE"
+        self._where = shlex.quote(mask_address(where)) if where else "WHERE"
         self._context = f" --context {shlex.quote(context)}" if context else ""
         self._names = names or {}
 

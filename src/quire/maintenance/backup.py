@@ -1,4 +1,4 @@
-"""Copying a whole store while it is in use: a new store that can be opened like any other, checked before it counts."""
+"""Backup: copy a whole store that may be in use into a new store, and check the copy."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from quire.core.integrity import find_damage
 from quire.errors import (
     Conflict,
     Corrupt,
+    Hint,
     InvalidOperation,
     InvalidValue,
     NoSuchContext,
@@ -22,16 +23,16 @@ from quire.storage.base import Storage, SupportsExamine, snapshot_of
 from quire.storage.file.storage import FileStorage
 from quire.storage.paths import check_path
 from quire.storage.sqlite.storage import SQLiteStorage
-from quire.storage.urls import masked, storage_at
+from quire.storage.urls import mask_address, storage_at
 
 _TRIES = 5
 
 
 class Backup(Struct, frozen=True, kw_only=True):
-    """A backup that was made: where it is, how many contexts it has, and its size in bytes.
+    """A finished backup: its path, the number of its contexts, and its size in bytes.
 
-    `problems` names what is wrong in the original: records that cannot be read or are missing, which were copied as
-    they are, contexts that could not be copied for it, and derived data that was made anew in the copy.
+    `problems` lists the damage of the original: unreadable or missing records, which were copied unchanged, contexts
+    that could not be copied, and derived data that was created again in the copy.
     """
 
     path: str
@@ -45,23 +46,23 @@ def backup(
 ) -> Backup:
     """Copy a store that may be in use into a new one: `target` is a path for an SQLite file, or `file:DIR`.
 
-    Every context is copied as it is at one moment (an SQLite file into another: all at the same one), and everything is
-    read through once. The target appears when it is whole. A damaged context is among the `problems` of the result, and
-    the others are copied. Raises `InvalidOperation` if the target exists, `StorageFailure` if it cannot be written,
-    `Corrupt` if the source is too damaged to be copied.
+    Every context is copied at one moment (from SQLite to SQLite: all at the same moment), and the copy is read once to
+    check it. The target appears when it is complete. A damaged context is listed in `problems`, and the others are
+    copied. Raises `InvalidOperation` if the target exists, `StorageFailure` if it cannot be written, and `Corrupt` if
+    the source is too damaged to be copied.
     """
     kind, path = _target(target)
     if os.path.lexists(path):
-        raise InvalidOperation(f"{str(path)!r} exists already; a backup is a new store: choose another path.")
+        raise InvalidOperation(f"{str(path)!r} exists already. A backup is a new store; choose another path.")
     if not path.parent.is_dir():
-        raise StorageFailure(f"Cannot write {str(path)!r}: there is no folder {str(path.parent)!r}; make it first.")
+        raise StorageFailure(f"Cannot write {str(path)!r}: there is no folder {str(path.parent)!r}. Create it first.")
     storage, owned = storage_at(where, create=False)
     fresh = path.with_name(f".{path.name[:80]}.{os.urandom(6).hex()}.new")
     try:
         problems = _copy(storage, kind, fresh, progress or ignore_progress)
-        contexts, found = _read_through(kind, fresh, progress or ignore_progress)
+        contexts, found = _check_copy(kind, fresh, progress or ignore_progress)
         size = _size(fresh)
-        _put_in_place(fresh, path)
+        _rename(fresh, path)
     except StorageFailure as error:
         if str(fresh) not in str(error):
             raise
@@ -85,15 +86,17 @@ def _target(target: object) -> tuple[Kind, Path]:
         if colon and scheme in ("file", "sqlite"):
             return FileStorage if scheme == "file" else SQLiteStorage, check_path(rest.removeprefix("//"))
         if colon and len(scheme) > 1:
+            shown = short_repr(mask_address(target))
             raise InvalidValue(
-                f"target is {short_repr(masked(target))}; a backup is a new SQLite file (a path) or folder (file:DIR)."
-                " migrate() copies into other stores."
+                f"is {shown}; a backup is a new SQLite file (a path) or folder (file:DIR).",
+                Hint("migrate", purpose="to copy into another store"),
+                argument="target",
             )
     return SQLiteStorage, check_path(target)
 
 
 def _copy(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -> list[str]:
-    """Copy what can be copied; what is wrong with the rest. Raises `Corrupt` if a damaged file gives nothing."""
+    """Copy the contexts; return the problems. Raises `Corrupt` if nothing can be read from a damaged file."""
     if not isinstance(storage, SQLiteStorage) or kind is not SQLiteStorage:
         return _copy_all(storage, kind, fresh, report)
     try:
@@ -107,8 +110,8 @@ def _copy(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -
 
 
 def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -> list[str]:
-    """Copy the contexts one by one; those that could not be, and why."""
-    problems = _headless(storage)
+    """Copy the contexts one by one; return the problems."""
+    problems = _lost_heads(storage)
     target = kind(fresh)
     try:
         for name in _names(storage, problems):
@@ -121,11 +124,11 @@ def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallbac
     return problems
 
 
-def _headless(storage: Storage) -> list[str]:
-    """Contexts that nothing leads to any more: they are not among those that are copied."""
+def _lost_heads(storage: Storage) -> list[str]:
+    """Return the contexts without a head, which cannot be copied."""
     try:
         found = storage.examine(repair=False) if isinstance(storage, SupportsExamine) else []
-    except QuireError:  # who may copy may not be allowed to look at all the rest
+    except QuireError:  # a role that may read contexts may not be allowed to examine the store
         return []
     lost = (symptom for symptom in found if symptom.code == "head_lost" and symptom.severity == "error")
     return [f"{symptom.where}: {symptom.text}" for symptom in lost]
@@ -140,7 +143,7 @@ def _has_contexts(kind: Kind, path: Path) -> bool:
 
 
 def _names(storage: Storage, problems: list[str]) -> Iterator[str]:
-    """The contexts, as far as the list of them can be read."""
+    """Yield the contexts, as far as their list can be read."""
     try:
         yield from storage.contexts()
     except Corrupt as error:
@@ -148,23 +151,23 @@ def _names(storage: Storage, problems: list[str]) -> Iterator[str]:
 
 
 def _copy_context(storage: Storage, target: Storage, name: str, report: ProgressCallback) -> None:
-    """Copy a context as it is at one moment; one that is gone by now or was never finished is left out."""
+    """Copy a context at one moment. A dropped or unfinished one is left out."""
     for attempt in range(_TRIES):
-        with snapshot_of(storage, name) as still:
-            head = still.head(name)
+        with snapshot_of(storage, name) as snapshot:
+            head = snapshot.head(name)
             if head is None or head.version < 0:
                 return
             try:
-                copy_contexts(still, target, name, progress=report, check=False)
+                copy_contexts(snapshot, target, name, progress=report, check=False)
                 return
             except NoSuchContext:
                 return
-            except Conflict:  # it changed meanwhile, and this storage cannot hold it still
+            except Conflict:  # it changed, and this storage has no snapshots
                 if attempt == _TRIES - 1:
                     raise
 
 
-def _read_through(kind: Kind, path: Path, report: ProgressCallback) -> tuple[int, tuple[str, ...]]:
+def _check_copy(kind: Kind, path: Path, report: ProgressCallback) -> tuple[int, tuple[str, ...]]:
     store = kind(path)
     contexts = 0
     problems: list[str] = []
@@ -183,7 +186,7 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _put_in_place(fresh: Path, path: Path) -> None:
+def _rename(fresh: Path, path: Path) -> None:
     for place in (fresh, path.parent):
         handle = os.open(place, os.O_RDONLY)
         try:
@@ -192,7 +195,7 @@ def _put_in_place(fresh: Path, path: Path) -> None:
             os.close(handle)
         if place is fresh:
             if os.path.lexists(path):
-                raise InvalidOperation(f"{str(path)!r} was made by somebody else meanwhile: choose another path.")
+                raise InvalidOperation(f"{str(path)!r} was created by another process meanwhile. Choose another path.")
             os.rename(fresh, path)
 
 

@@ -1,4 +1,4 @@
-"""What a context is and what it takes up."""
+"""The size and age of a context."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,10 +11,10 @@ from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage
 
 
 class ContextInfo(Struct, frozen=True, kw_only=True):
-    """What the head of a context tells: one small read.
+    """The facts in the head of a context: one small read.
 
-    `messages` are those that ever arrived, `numbered` the page numbers that each segment has used up. Of a copy that is
-    not `finished` nothing but the name is known.
+    `messages` counts all messages that ever arrived, `numbered` the page numbers that each segment has used. An
+    unfinished copy has only a name, and `finished` is False.
     """
 
     name: str
@@ -27,9 +27,9 @@ class ContextInfo(Struct, frozen=True, kw_only=True):
 
 
 class ContextUsage(Struct, frozen=True, kw_only=True):
-    """What a context takes up. `bytes` is what is stored for it, without the backend's own overhead.
+    """The size of a context. `bytes` is the size of its records without the overhead of the backend.
 
-    `pages` are those there are, archived ones too; `tokens` is the sum over all that hold something themselves.
+    `pages` counts existing pages, archived ones too. `tokens` is the sum over all pages except folders.
     """
 
     name: str
@@ -39,11 +39,11 @@ class ContextUsage(Struct, frozen=True, kw_only=True):
     entries: int
     tokens: int
     families: dict[Family, int]
-    """The bytes of each family of records: `body` and `message` are texts, `journal` is history."""
+    """The bytes of each family of records: `body` and `message` are texts, `journal` is the history."""
 
 
 def info_of(storage: Storage, context: str) -> ContextInfo:
-    """What the head of a context tells. Raises `NoSuchContext`, and `Corrupt` if the head is damaged."""
+    """Return the facts in the head of a context. Raises `NoSuchContext`, and `Corrupt` if the head is damaged."""
     found = storage.head(context)
     if found is None:
         raise no_such_context(storage, context)
@@ -61,15 +61,15 @@ def info_of(storage: Storage, context: str) -> ContextInfo:
 
 
 def usage_of(storage: Storage, context: str) -> ContextUsage:
-    """What a context takes up: reads all of it once, streaming. Raises `NoSuchContext`."""
-    with snapshot_of(storage, context) as still:
-        info_of(still, context)
+    """Return the size of a context. Reads all of it once, streaming. Raises `NoSuchContext`."""
+    with snapshot_of(storage, context) as snapshot:
+        info_of(snapshot, context)
         sizes: dict[Family, int] = {}
         counts: dict[Family, int] = {}
         pages = tokens = 0
         for family in FAMILIES:
             sizes[family] = counts[family] = 0
-            for record in still.scan(context, family):
+            for record in snapshot.scan(context, family):
                 sizes[family] += len(record.value) + len(record.order)
                 counts[family] += 1
                 if family == PAGE:

@@ -1,1 +1,1 @@
-"""Backends: one small protocol (`base`), the stores that speak it, opening one by URL, copying between two."""
+"""Storage: the protocol of a backend (`base`), the backends, and opening one by URL (`urls`)."""

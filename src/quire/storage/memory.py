@@ -1,17 +1,25 @@
-"""The memory backend, the reference for all others, and the ordered table of records that other backends use too.
+"""Records in memory: an ordered table, the memory backend, and a reader of prefetched records.
 
-The values of a table are of any type: bytes in the memory backend, positions in a log in the file backend.
+The memory backend is the reference for all others. The values of a table are of any type: bytes in the memory backend,
+positions in a log in the file backend.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import starmap
 from threading import RLock
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from quire.storage.base import (
+    ANCHOR,
     FAMILIES,
     MAX_KEY,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
     Commit,
     Delete,
     Family,
@@ -19,6 +27,7 @@ from quire.storage.base import (
     Patch,
     Put,
     Record,
+    Storage,
     check_context_name,
     check_families,
     conflict,
@@ -222,3 +231,40 @@ def _apply(table: Table[bytes], write: Put | Patch | Delete) -> None:
 def row_record(key: int, row: Row[bytes]) -> Record:
     """Return the record in a row."""
     return Record(key, row.value, row.group, row.order)
+
+
+SMALL: Final[tuple[Family, ...]] = (SEGMENT, PAGE, TALLY, PIN, NOTE, ANCHOR)
+"""The families of small records that opening and drawing a context read."""
+
+
+class PrefetchReader:
+    """Reads one context at one version: small records from memory, the others from its storage.
+
+    Over a network, one request that reads all small records with the head replaces many.
+    """
+
+    def __init__(self, storage: Storage, records: Iterable[tuple[Family, Record]]) -> None:
+        self._storage = storage
+        self._table: Table[bytes] = Table()
+        for family, record in records:
+            self._table.put(family, record.key, record.value, record.group, record.order)
+
+    def get(self, context: str, family: Family, key: int) -> Record | None:
+        if family not in SMALL:
+            return self._storage.get(context, family, key)
+        row = self._table.get(family, key)
+        return None if row is None else row_record(key, row)
+
+    def scan(
+        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        if family not in SMALL:
+            return self._storage.scan(context, family, start, stop, reverse=reverse)
+        return starmap(row_record, self._table.scan(family, start, stop, reverse=reverse))
+
+    def members(
+        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        if family not in SMALL:
+            return self._storage.members(context, family, group, after=after, reverse=reverse)
+        return starmap(row_record, self._table.members(family, group, after, reverse=reverse))

@@ -16,11 +16,11 @@ _FORMS = "memory:, file:DIR, sqlite:FILE, postgresql://USER@HOST/DATABASE, s3://
 
 
 def open_storage(where: str | os.PathLike[str], *, durability: Durability = "normal", create: bool = True) -> Storage:
-    """The storage a URL or path names.
+    """Open the storage that a URL or path names.
 
     `memory:`, `file:DIR`, `sqlite:FILE` or a path for SQLite, `postgresql://…`, `s3://bucket/prefix`.
 
-    With `create=False` one that is not there is `StorageFailure` instead of a new one.
+    With `create=False`, raise `StorageFailure` if the store does not exist.
     """
     check_durability(durability)
     scheme = _scheme(where)
@@ -44,14 +44,14 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
 def storage_at(
     where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
 ) -> tuple[Storage, bool]:
-    """The storage a URL or path names, opened, or the storage given; and whether it was opened here."""
+    """Return the storage at a URL or path, or the given storage, and whether it was opened here."""
     if isinstance(where, str | os.PathLike):
         return open_storage(where, durability=durability, create=create), True
     return check_storage(where), False
 
 
-def masked(where: object) -> str:
-    """An address as it may be shown: without a password, and shortened where it is not understood."""
+def mask_address(where: object) -> str:
+    """Return an address without its password. An address that cannot be parsed is cut."""
     text = where if isinstance(where, str) else str(where)
     try:
         if _scheme(where) == "s3":
@@ -68,16 +68,16 @@ def masked(where: object) -> str:
 
 
 def _scheme(where: object) -> str:
-    """What stands before the colon of a URL, in small letters; empty for a path."""
+    """Return the scheme of a URL in lower case; empty for a path."""
     scheme, colon, _ = where.partition(":") if isinstance(where, str) else ("", "", "")
-    return "" if not colon or (len(scheme) == 1 and os.name == "nt") else scheme.lower()  # a drive letter is a path's
+    return "" if not colon or (len(scheme) == 1 and os.name == "nt") else scheme.lower()  # a drive letter
 
 
 def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
     try:
         return _parse_forms(where)
     except InvalidValue:
-        quoted = masked(where) if isinstance(where, str | os.PathLike) else where
+        quoted = mask_address(where) if isinstance(where, str | os.PathLike) else where
         raise InvalidValue(f"Cannot open {short_repr(quoted)}; give {_FORMS}.") from None
 
 

@@ -7,7 +7,7 @@ from quire.cli.command import Command, add_context, add_store, existing_name, ne
 from quire.cli.terminal import Output, Progress, Values
 from quire.cli.wording import CommandWording
 from quire.errors import QuireError
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 
 _USAGE_COLUMNS = ("pages", "tokens", "bytes")
 
@@ -26,7 +26,7 @@ def _new(options: argparse.Namespace, out: Output) -> None:
         if out.json:
             out.value({"name": name, "seq": context.seq})
         else:
-            out.line(f"created context {out.paint.cyan(name)} in {masked(options.where)}")
+            out.line(f"created context {out.paint.cyan(name)} in {mask_address(options.where)}")
 
 
 def _add_ls(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from quire.cli.command import STORE_HELP, Command, add_context, add_store, exist
 from quire.cli.terminal import Output, Progress, Values, count_of
 from quire.errors import InvalidOperation, StorageFailure
 from quire.providers import format_messages
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 
 _STDOUT = "-"
 _FORMATS = ("quire", "json", "openai", "anthropic", "responses")
@@ -97,7 +97,7 @@ def _migrate(options: argparse.Namespace, out: Output) -> None:
         out.value({"records": done.records, "bytes": done.bytes})
     else:
         copied = count_of(done.records, "record")
-        out.line(f"copied and verified {copied}, {done.bytes:,} bytes, to {masked(options.target)}")
+        out.line(f"copied and verified {copied}, {done.bytes:,} bytes, to {mask_address(options.target)}")
 
 
 def _add_backup(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from quire.cli.log_formats import FileKind, LogFile, LoggedConversation, detect_
 from quire.cli.terminal import Output, Progress, Values, count_of
 from quire.conversation import ImportReport
 from quire.errors import InvalidValue, QuireError
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 
 _ALL = "all"
 _MAX_FINDINGS = 10
@@ -159,12 +159,12 @@ def _content(message: Message) -> tuple[object, ...]:
 def _undo_command(options: argparse.Namespace, context: quire.Context, start: int) -> str:
     """Return the command that undoes an import: undo for one entry, rollback for several."""
     is_one_entry = context.seq == start + 1
-    words = ["undo", masked(options.where), str(context.seq)] if is_one_entry else _rollback_words(options, start)
+    words = ["undo", mask_address(options.where), str(context.seq)] if is_one_entry else _rollback_words(options, start)
     return shlex.join(["quire", *words, "--context", context.name])
 
 
 def _rollback_words(options: argparse.Namespace, start: int) -> list[str]:
-    return ["rollback", masked(options.where), str(start)]
+    return ["rollback", mask_address(options.where), str(start)]
 
 
 def _print_interruption(options: argparse.Namespace, out: Output, name: str, stored: int, start: int) -> None:

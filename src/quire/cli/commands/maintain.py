@@ -10,7 +10,7 @@ from quire.cli.terminal import Output, Progress, count_of, escape_control
 from quire.cli.wording import CommandWording
 from quire.errors import Hint, InvalidOperation, NoSuchContext, short_repr
 from quire.model.pages import ContentsPage
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 
@@ -35,7 +35,7 @@ def _doctor(options: argparse.Namespace, out: Output) -> int | None:
         )
     missing = next((symptom.text for symptom in diagnosis.symptoms if symptom.code == NoSuchContext.code), None)
     if missing is not None:
-        raise NoSuchContext(f"No context {short_repr(options.context)} in {masked(options.where)!r}: {missing}")
+        raise NoSuchContext(f"No context {short_repr(options.context)} in {mask_address(options.where)!r}: {missing}")
     if out.json:
         symptoms = diagnosis.symptoms
         out.value({"healthy": diagnosis.healthy, "contexts": diagnosis.contexts, "symptoms": symptoms})

@@ -14,7 +14,7 @@ from quire.cli.command import open_context
 from quire.cli.log_formats import LogFile, LoggedConversation, is_store, read_log
 from quire.errors import InvalidValue
 from quire.providers.common import make_call_ids_distinct
-from quire.storage.urls import masked
+from quire.storage.urls import mask_address
 
 
 class Recording(NamedTuple):
@@ -86,7 +86,7 @@ def join_recordings(recordings: RecordingSet) -> RecordingSet:
 
 def _read_store(where: str, name: str | None) -> LogFile:
     with open_context(Namespace(where=where, context=name)) as context:
-        return LogFile(masked(where), [LoggedConversation(context.name, list(context.messages()))], [])
+        return LogFile(mask_address(where), [LoggedConversation(context.name, list(context.messages()))], [])
 
 
 def _record(conversation: LoggedConversation) -> Recording:

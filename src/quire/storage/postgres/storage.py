@@ -30,7 +30,7 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
-from quire.storage.memory import MemoryStorage
+from quire.storage.memory import SMALL, MemoryStorage, PrefetchReader
 from quire.storage.postgres.address import Address, parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
 from quire.storage.postgres.forks import ForkSharing
@@ -47,7 +47,6 @@ from quire.storage.postgres.schema import (
     select_members,
     select_range,
 )
-from quire.storage.prefetch import SMALL, PrefetchReader
 
 if TYPE_CHECKING:
     from quire.storage.base import Symptom
