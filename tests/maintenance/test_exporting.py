@@ -90,7 +90,7 @@ def test_importing_what_is_there_already_changes_nothing_and_another_of_that_nam
     storage = talk.pages.storage
     assert import_context(storage, exported) == talk.name
     talk.pages.hide("mem-0")
-    with pytest.raises(InvalidOperation, match=r"There is another context '谈话 1' already, .* pass name=…"):
+    with pytest.raises(InvalidOperation, match=r"Another context '谈话 1' exists already"):
         import_context(storage, exported)
 
 
@@ -229,7 +229,7 @@ def test_without_a_snapshot_it_is_tried_again_and_then_refused(tmp_path: Path) -
     with ExportFile(tmp_path / "x") as file:
         assert file.head("talk") == inner.head("talk")
     restless.left = 99
-    with pytest.raises(Conflict, match="changed all the while"):
+    with pytest.raises(Conflict, match="changed during each attempt"):
         export_context(restless, "talk", tmp_path / "y")
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
@@ -255,10 +255,10 @@ def test_every_flipped_byte_and_every_cut_is_refused(exported: Path) -> None:
         if place > 20 and len(damaged) == len(data):
             assert "damaged at byte" in str(caught.value)
     broken.write_bytes(data + b"x")
-    with pytest.raises(Corrupt, match="something follows"):
+    with pytest.raises(Corrupt, match="bytes after its end"):
         import_context(MemoryStorage(), broken)
     broken.write_bytes(data[:-1])
-    with pytest.raises(Corrupt, match="never finished, or cut off"):
+    with pytest.raises(Corrupt, match="incomplete"):
         import_context(MemoryStorage(), broken)
 
 
@@ -284,5 +284,5 @@ def test_an_exported_file_is_read_only(exported: Path) -> None:
             lambda: file.members("c", "page", 1),
             lambda: list(file.scan("c", "page", reverse=True)),
         ):
-            with pytest.raises(InvalidOperation, match="import it first"):
+            with pytest.raises(InvalidOperation, match="Import it first"):
                 write()
