@@ -88,7 +88,7 @@ Tampering = Callable[[MemoryStorage], Sequence[Write]]
 
 BROKEN: list[tuple[int, str, str, Tampering]] = [
     (2, "mem-3", "'mem-9' does not exist", lambda s: [placed(s, BESIDE, MEM + 9)]),
-    (2, "mem-3", "'mem-2' is not a ContentsPage", lambda s: [placed(s, BESIDE, INSIDE)]),
+    (2, "mem-3", "'mem-2' is not a folder", lambda s: [placed(s, BESIDE, INSIDE)]),
     (2, "mem-3", "only a root has no parent", lambda s: [placed(s, BESIDE, None)]),
     (2, "mem-0", "only a root has no parent", lambda s: [placed(s, MEM, SHELF)]),
     (2, "mem-1", "body", lambda s: [headed(s, SHELF, body=1)]),

@@ -301,7 +301,7 @@ def test_undo_of_a_removed_exchange_brings_its_messages_back() -> None:
     assert said(talk) == said(short_talk())
 
 
-def test_pins_and_permissions_are_in_nobodys_way_back() -> None:
+def test_pins_and_permissions_block_no_undo() -> None:
     talk = new_talk()
     pages = talk.pages
     note = leaf(pages, "note")
@@ -310,7 +310,7 @@ def test_pins_and_permissions_are_in_nobodys_way_back() -> None:
     pages.pin(note)
     pages.unpin(note)
     unpinned = talk.seq
-    with refused(pages, InvalidOperation, "no undo brings back"):
+    with refused(pages, InvalidOperation, "never undone"):
         talk.undo(unpinned)
     undone = talk.undo(renamed)
     assert pages.get_page(note).name == "note"
@@ -358,7 +358,7 @@ def test_all_that_stands_in_the_way_of_an_undo_is_named_in_the_order_that_works(
         talk.undo(made)
 
 
-def test_a_long_way_back_is_shortened_and_another_is_told() -> None:
+def test_a_long_list_of_entries_to_undo_is_shortened_and_alternatives_are_hinted() -> None:
     talk = new_talk()
     talk.user("订单在哪里？")
     asked = talk.seq
@@ -367,12 +367,14 @@ def test_a_long_way_back_is_shortened_and_another_is_told() -> None:
         talk.pages.expand("usr-1")
     last = talk.seq
     named = ", ".join(str(last - n) for n in range(5))
-    words = f"Undo {named}, … {asked + 1} first, in this order, 8 entries in all. Or leave the history alone: "
-    with refused(talk.pages, InvalidOperation, f"{words}hide('usr-1') keeps it to a line, conversation.delete([0])"):
+    words = f"Undo {named}, … {asked + 1} first, in this order, 8 entries in all."
+    with refused(talk.pages, InvalidOperation, words) as caught:
         talk.undo(asked)
+    assert [hint.source for hint in caught.value.hints] == ["hide('usr-1')", "conversation.delete([0])"]
     talk.pages.archive("usr-1")
-    with refused(talk.pages, InvalidOperation, "alone: conversation.delete([0]) takes its messages out."):
+    with refused(talk.pages, InvalidOperation) as caught:
         talk.undo(asked)
+    assert [hint.source for hint in caught.value.hints] == ["conversation.delete([0])"]
 
 
 def test_a_later_change_under_a_pin_is_the_one_to_undo_first() -> None:

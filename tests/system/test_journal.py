@@ -446,10 +446,10 @@ def test_no_undo_brings_an_older_pin_back_or_lifts_one() -> None:
     book = new_book()
     index = leaf(book)
     book.pin(index)
-    with refused(book, InvalidOperation, "Pins"):
+    with refused(book, InvalidOperation, "pins"):
         book.undo(book.seq)
     book.unpin(index)
-    with refused(book, InvalidOperation, "Pins"):
+    with refused(book, InvalidOperation, "pins"):
         book.undo(book.seq)
     assert book.get_page(index).pinned is False
 

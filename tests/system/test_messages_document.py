@@ -388,8 +388,8 @@ Tampering = Callable[[Storage], Sequence[Write]]
 BROKEN: list[tuple[int, str, str, Tampering]] = [
     (0, "usr-2", "message 3 is missing", lambda _: [Delete(MESSAGE, 3)]),
     (0, "usr-1", "message 99 is missing", lambda s: [headed(s, 1, numbers=(99,))]),
-    (1, "usr-3", "message 1 stands on 'usr-1' too", lambda s: [headed(s, 3, numbers=(1,))]),
-    (1, "usr-5", "message 1 stands on 'usr-1' too", lambda s: [headed(s, 5, numbers=(1,))]),
+    (1, "usr-3", "message 1 is on 'usr-1' too", lambda s: [headed(s, 3, numbers=(1,))]),
+    (1, "usr-5", "message 1 is on 'usr-1' too", lambda s: [headed(s, 5, numbers=(1,))]),
     (2, "usr-1", "deleted and in the tree", lambda s: [headed(s, 1, mark=Mark.DELETED)]),
     (2, "usr-3", "compressed and in the tree", lambda s: [headed(s, 3, mark=Mark.COMPRESSED)]),
     (0, "batch 1", "boundary 99", lambda _: [batches(99)]),

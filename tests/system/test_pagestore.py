@@ -70,7 +70,7 @@ def test_saving_through_a_rule_is_refused_as_a_whole() -> None:
     inside = folder(book, parent=shelf)
     with refused(book, InvalidOperation, "subtree"):
         pages.save(replace(pages.load(shelf), name="other", parent=inside))
-    with refused(book, InvalidOperation, "other kind"):
+    with refused(book, InvalidOperation, "folder"):
         pages.save(DetailPage(name="a", index=shelf, parent="mem-0"))
 
 

@@ -85,12 +85,12 @@ def test_a_page_needs_a_parent_that_exists(parent: str) -> None:
         book.add_page(DetailPage(name="a", index="mem-5", parent=parent))
 
 
-def test_a_page_stands_only_below_a_folder() -> None:
+def test_only_a_folder_has_children() -> None:
     book = new_book()
     index, other = leaf(book), leaf(book)
-    with refused(book, InvalidOperation, "ContentsPage"):
+    with refused(book, InvalidOperation, "folder"):
         leaf(book, parent=index)
-    with refused(book, InvalidOperation, "ContentsPage"):
+    with refused(book, InvalidOperation, "folder"):
         book.move_page(other, index)
 
 
@@ -153,7 +153,7 @@ def test_a_new_detail_replaces_the_old_one_and_is_counted() -> None:
 def test_a_folder_has_no_detail() -> None:
     book = new_book()
     index, page = folder(book), leaf(book)
-    with refused(book, InvalidOperation, "ContentsPage"):
+    with refused(book, InvalidOperation, "folder"):
         book.set_detail(index, "text")
     with refused(book, InvalidOperation, "children"):
         book.detail(index)
@@ -259,7 +259,7 @@ def test_an_added_page_needs_a_parent_and_a_folder_takes_no_detail() -> None:
     book = new_book()
     with refused(book, InvalidOperation, "parent"):
         book.add_page(DetailPage(name="a", index="mem-1"))
-    with refused(book, InvalidValue, "ContentsPage"):
+    with refused(book, InvalidValue, "folder"):
         book.add_page(ContentsPage(name="a", parent="mem-0"), "text")
 
 

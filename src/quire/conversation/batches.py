@@ -19,7 +19,7 @@ from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.storage.base import JOURNAL
-from quire.system.compressed_summaries import behind, remake_summary
+from quire.system.compressed_summaries import compressed_pages, remake_summary
 from quire.system.journal import page_before
 from quire.system.rules import check_unpinned
 
@@ -243,7 +243,7 @@ def _settle_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
     for key, old in before.items():
         page = plan.page(key)
         if isinstance(old, PageRecord):
-            needed = key not in lost or isinstance(page, PageRecord) or any(behind(plan, key, lost[key]))
+            needed = key not in lost or isinstance(page, PageRecord) or any(compressed_pages(plan, key, lost[key]))
             if old.header.form is Form.SUMMARY and needed:
                 _restore_summary(plan, before, page, old)
         elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:

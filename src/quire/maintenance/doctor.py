@@ -60,7 +60,7 @@ from quire.storage.search_protocol import (
 )
 from quire.storage.sqlite.storage import SQLiteStorage
 from quire.storage.urls import storage_at
-from quire.system.check import Problem, check, unreadable
+from quire.system.check import Problem, check, find_unreadable
 
 _BATCH = 256
 _DERIVED: tuple[Family, ...] = (TALLY, PIN)
@@ -204,7 +204,7 @@ class _ContextExamination:
             state = State(self._storage, self._context, max_pages=1_000, max_bytes=1 << 20)
         except QuireError as error:
             yield _error_symptom("head", error, self._context)
-            yield from map(self._problem, unreadable(self._storage, self._context))
+            yield from map(self._problem, find_unreadable(self._storage, self._context))
             return
         problems = check(state)
         yield from (self._problem(problem) for problem in problems if not problem.derived)

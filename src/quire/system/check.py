@@ -1,4 +1,4 @@
-"""Verifying a context: every invariant, against what is stored, saying what is broken where."""
+"""Check: verify every invariant of a context against the stored records."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,19 +21,19 @@ from quire.core.records import (
     segment_number,
 )
 from quire.core.state import State
-from quire.errors import QuireError
+from quire.errors import Corrupt, QuireError
 from quire.model.pages import Lifecycle, Mark, Visibility
 from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, PIN, TALLY, VECTOR, Family, Record, Storage
 from quire.system.rules import check_root_can_hide
 
 _DERIVED: tuple[Family, ...] = (TALLY, VECTOR)
-"""Families whose records say nothing that others do not."""
+"""Families whose records can be computed from others."""
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong: which invariant of the contract (0: a stored record), where, and what.
+    """One broken invariant: its number in the contract (0: a stored record), the place, and the text.
 
-    What is `derived` follows from other records and can be made anew from them.
+    A `derived` problem is in records that can be computed again from others.
     """
 
     invariant: int
@@ -43,16 +43,16 @@ class Problem(Struct, frozen=True):
 
 
 def check(state: State) -> list[Problem]:
-    """All problems of a context; an empty list is a clean bill. Raises `NoSuchContext` if it was deleted."""
-    found = _Found()
+    """Return all problems of a context, or an empty list. Raises `NoSuchContext` if it was deleted."""
+    found = _Records()
     problems = list(_check_stored(state, found))
-    if any(not problem.derived for problem in problems):  # what cannot be read cannot be judged further
+    if any(not problem.derived for problem in problems):  # further checks need readable records
         return problems
     return [*problems, *_Tree(state, found).problems()]
 
 
-class _Found:
-    """What was come by when every record was read: the pages, and which messages and notes there are."""
+class _Records:
+    """The result of reading every record: all pages, and the keys of the messages and notes."""
 
     def __init__(self) -> None:
         self.pages: dict[int, PageRecord | Gone] = {}
@@ -65,10 +65,10 @@ class _Found:
             self.keys[family].add(key)
 
 
-def unreadable(
-    storage: Storage, context: str, state: State | None = None, found: _Found | None = None
+def find_unreadable(
+    storage: Storage, context: str, state: State | None = None, found: _Records | None = None
 ) -> Iterator[Problem]:
-    """Every record of a context that cannot be read. Streams. Needs only the storage; `state` names the pages."""
+    """Yield a problem for every record that cannot be decoded. `state` is only used to name pages."""
     for family, decode in DECODERS.items():
         for record in storage.scan(context, family):
             try:
@@ -78,18 +78,18 @@ def unreadable(
             except QuireError as error:
                 where, text = f"{family} {record.key}", str(error)
                 if state is not None and family == PAGE:
-                    where = _called(state, record.key)
-                    text = text.replace(f"page record {record.key} ", f"page {where} ", 1)
+                    where = _name(state, record.key)
+                    text = f"page {where} {error.fact}" if isinstance(error, Corrupt) and error.record else text
                 yield Problem(0, where, text, derived=family in _DERIVED)
 
 
-def _called(state: State, key: int) -> str:
-    """A page by its index; by its key if its segment is not known."""
+def _name(state: State, key: int) -> str:
+    """Return the index of a page; its key if its segment is unknown."""
     return state.index(key) if segment_number(key) < len(state.counters) else f"page {key}"
 
 
-def _check_stored(state: State, found: _Found) -> Iterator[Problem]:
-    """Every record decodes, memory says what the storage says, and the journal has no gap."""
+def _check_stored(state: State, found: _Records) -> Iterator[Problem]:
+    """Check that every record decodes, that memory matches the storage, and that the journal has no gap."""
     head = state.storage.head(state.context)
     if head is None and (deleted := state.deletion_error()):
         raise deleted
@@ -100,9 +100,9 @@ def _check_stored(state: State, found: _Found) -> Iterator[Problem]:
         yield Problem(0, "head", str(error))
         return
     if version != state.version:
-        yield Problem(1, "head", f"memory is at version {state.version}, the storage at {version}: refresh() first")
+        yield Problem(1, "head", f"memory has version {state.version}, the storage {version}; refresh first")
         return
-    yield from unreadable(state.storage, state.context, state, found)
+    yield from find_unreadable(state.storage, state.context, state, found)
     if stored_head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
     for key, cached in state.cached_pages():
@@ -113,29 +113,29 @@ def _check_stored(state: State, found: _Found) -> Iterator[Problem]:
 
 def _check_journal(state: State) -> Iterator[Problem]:
     first = next(state.storage.scan(state.context, JOURNAL), None)
-    expected = first.key if first is not None and _is_fork(first) else 1  # a fork's journal starts where it was made
+    expected = first.key if first is not None and _is_fork(first) else 1  # the journal of a fork starts at the fork
     for record in state.storage.scan(state.context, JOURNAL):
         if record.key != expected:
             yield Problem(0, f"journal {expected}", f"missing; the next entry is {record.key}")
         expected = record.key + 1
     if expected > state.version + 1:
-        text = f"it is an older one: it is at version {state.version}, and the journal goes on to {expected - 1}"
+        text = f"it is outdated: it has version {state.version}, and the last journal entry is {expected - 1}"
         yield Problem(0, "head", text)
     elif expected != state.version + 1:
-        yield Problem(0, f"journal {expected}", f"missing; the context is at version {state.version}")
+        yield Problem(0, f"journal {expected}", f"missing; the context has version {state.version}")
 
 
 def _is_fork(record: Record) -> bool:
     try:
         return decode_entry(record.key, record.value).operation == "fork"
-    except QuireError:  # named already, as a record that cannot be read
+    except QuireError:  # reported already as an unreadable record
         return False
 
 
 class _Tree:
-    """The tree as stored."""
+    """The stored tree and its checks."""
 
-    def __init__(self, state: State, found: _Found) -> None:
+    def __init__(self, state: State, found: _Records) -> None:
         self.state = state
         self.found = found
         self.pages: dict[int, PageRecord] = {}
@@ -153,36 +153,36 @@ class _Tree:
     def problems(self) -> Iterator[Problem]:
         for key in self.strays:
             yield Problem(5, f"page {key}", "its segment never existed")
-        yield from self._lost()
-        yield from self._segments()
+        yield from self._check_missing()
+        yield from self._check_segments()
         children = Counter(page.parent for page in self.pages.values() if page.parent is not None and not page.is_cold)
         for page in self.pages.values():
-            yield from self._page(page)
+            yield from self._check_page(page)
         if all(self._reaches_top(page) for page in self.pages.values()):
-            yield from self._shown()
-        yield from self._derived(children)
-        yield from self._messages()
+            yield from self._check_visible()
+        yield from self._check_derived(children)
+        yield from self._check_messages()
 
-    def _lost(self) -> Iterator[Problem]:
-        """Pages and notes that the journal tells of: what was taken away leaves something under its key."""
+    def _check_missing(self) -> Iterator[Problem]:
+        """Check that every page and note in the journal still has a record: removed ones leave one under their key."""
         state = self.state
         kept = {PAGE_CODE: self.found.pages.keys(), NOTE_CODE: self.found.keys[NOTE]}
-        told: set[tuple[int, int]] = set()
+        reported: set[tuple[int, int]] = set()
         for record in state.storage.scan(state.context, JOURNAL):
             for touched in decode_entry(record.key, record.value).touched:
                 stored = kept.get(touched.family)
-                if stored is not None and touched.key not in stored and (touched.family, touched.key) not in told:
-                    told.add((touched.family, touched.key))
-                    yield Problem(0, self._called(touched), f"missing; journal entry {record.key} tells of it")
+                if stored is not None and touched.key not in stored and (touched.family, touched.key) not in reported:
+                    reported.add((touched.family, touched.key))
+                    yield Problem(0, self._name(touched), f"missing; journal entry {record.key} has it")
 
-    def _called(self, touched: Touched) -> str:
+    def _name(self, touched: Touched) -> str:
         if touched.family == PAGE_CODE:
-            return _called(self.state, touched.key)
+            return _name(self.state, touched.key)
         seq = touched.key - CHECKPOINTS
         return f"checkpoint at entry {seq}" if seq >= 0 else f"note {touched.key}"
 
-    def _messages(self) -> Iterator[Problem]:
-        """Every message stands on one page at most, is stored, and is marked only where it is out of the tree."""
+    def _check_messages(self) -> Iterator[Problem]:
+        """Check that every message is stored, is on at most one page, and is marked only outside the tree."""
         state = self.state
         stored = self.found.keys[MESSAGE]
         holder: dict[int, int] = {}
@@ -192,7 +192,7 @@ class _Tree:
                 if number not in stored or number >= state.next_message:
                     yield Problem(0, where, f"its message {number} is missing")
                 if holder.setdefault(number, page.key) != page.key:
-                    yield Problem(1, where, f"its message {number} stands on {state.index(holder[number])!r} too")
+                    yield Problem(1, where, f"its message {number} is on {state.index(holder[number])!r} too")
             if header.mark is not Mark.NONE and not page.is_cold:
                 yield Problem(2, where, f"it is marked as {header.mark.name.lower()} and in the tree")
         start = 0
@@ -201,7 +201,7 @@ class _Tree:
                 yield Problem(0, f"batch {count}", f"its boundary {batch.boundary} is out of order")
             start = batch.boundary
 
-    def _segments(self) -> Iterator[Problem]:
+    def _check_segments(self) -> Iterator[Problem]:
         state = self.state
         for number, counter in enumerate(state.counters):
             segment = state.segment(number)
@@ -212,7 +212,7 @@ class _Tree:
             if self.highest.get(number, 0) >= counter.next:
                 yield Problem(1, counter.segment, f"its counter {counter.next} is not above all numbers in use")
 
-    def _page(self, page: PageRecord) -> Iterator[Problem]:
+    def _check_page(self, page: PageRecord) -> Iterator[Problem]:
         where = self.state.index(page.key)
         header = page.header
         segment = self.state.segment(segment_number(page.key))
@@ -229,18 +229,18 @@ class _Tree:
         if header.body and self.state.storage.get(self.state.context, BODY, header.body) is None:
             yield Problem(0, where, f"its body {header.body} is missing")
         if page.parent is not None and not page.is_cold:
-            yield from self._place(page, page.parent, where)
+            yield from self._check_place(page, page.parent, where)
 
-    def _place(self, page: PageRecord, above: int, where: str) -> Iterator[Problem]:
+    def _check_place(self, page: PageRecord, above: int, where: str) -> Iterator[Problem]:
         parent = self.pages.get(above)
         if parent is None:
             yield Problem(2, where, f"its parent {self.state.index(above)!r} does not exist")
         elif not parent.header.folder:
-            yield Problem(2, where, f"its parent {self.state.index(above)!r} is not a ContentsPage")
+            yield Problem(2, where, f"its parent {self.state.index(above)!r} is not a folder")
         elif segment_number(parent.key) != segment_number(page.key):
             yield Problem(5, where, f"its parent {self.state.index(above)!r} is in another segment")
         if not self._reaches_top(page):
-            yield Problem(4, where, "it lies in its own subtree")
+            yield Problem(4, where, "it is in its own subtree")
 
     def _reaches_top(self, page: PageRecord) -> bool:
         seen = set()
@@ -252,7 +252,7 @@ class _Tree:
             above = self.pages.get(above.parent)
         return above is not None
 
-    def _shown(self) -> Iterator[Problem]:
+    def _check_visible(self) -> Iterator[Problem]:
         for page in self.pages.values():
             where = self.state.index(page.key)
             header = page.header
@@ -267,9 +267,9 @@ class _Tree:
                     and self.state.effective_lifecycle(page) is Lifecycle.ACTIVE
                 )
                 if not whole:
-                    yield Problem(6, where, "it is pinned and not shown whole")
+                    yield Problem(6, where, "it is pinned and not shown in full")
 
-    def _derived(self, children: "Counter[int]") -> Iterator[Problem]:
+    def _check_derived(self, children: "Counter[int]") -> Iterator[Problem]:
         storage, context = self.state.storage, self.state.context
         tallies, unread = self._tallies()
         if self.state.head.tally_of >= 0:
@@ -287,7 +287,7 @@ class _Tree:
             yield Problem(2, self.state.index(key), "its pin and the list of pins disagree", derived=True)
 
     def _tallies(self) -> tuple[dict[int, int], set[int]]:
-        """The counts that are kept, and those that cannot be read: they were told as records."""
+        """Return the stored counts, and the keys of those that cannot be read (reported already)."""
         tallies: dict[int, int] = {}
         unread: set[int] = set()
         for record in self.state.storage.scan(self.state.context, TALLY):

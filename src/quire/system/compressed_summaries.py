@@ -1,6 +1,6 @@
-"""Extractive summaries: what was said, in the speaker's own words, shortened; no model is needed.
+"""Compressed summaries: the pages that replace compressed messages.
 
-Planning the summaries that stand for compressed messages.
+A summary without a given text is extracted from the messages, in the words of their authors. No model is needed.
 """
 
 import re
@@ -28,39 +28,37 @@ _SUMMARY = 400
 
 
 def summarise(messages: Sequence[Message]) -> tuple[str, str]:
-    """A summary in one line, and a longer one with a line for each message, as far as there is room."""
+    """Return a summary in one line, and a longer one with a line for each message as far as there is room."""
     lines = [line for message in messages if (line := _line(message))]
-    detail = _fitted(lines, _DETAIL, "\n")
-    short = _fitted([_clipped(line, _LINE // 2) for line in lines], _SUMMARY, " · ")
+    detail = _fit_lines(lines, _DETAIL, "\n")
+    short = _fit_lines([_clip(line, _LINE // 2) for line in lines], _SUMMARY, " · ")
     facts = _facts(messages, known=detail)
     if facts:
-        detail += "\n" + _clipped("Also: " + ", ".join(facts), _DETAIL // 4)
+        detail += "\n" + _clip("Also: " + ", ".join(facts), _DETAIL // 4)
     return short[:MAX_DESCRIPTION], detail
 
 
 def _line(message: Message) -> str:
-    said = collapse_whitespace(message.text)
-    calls = ", ".join(
-        f"{call.name}({_clipped(collapse_whitespace(call.arguments), 60)})" for call in message.tool_calls
-    )
-    words = " → ".join(part for part in (_first_sentences(said), calls) if part)
+    text = collapse_whitespace(message.text)
+    calls = ", ".join(f"{call.name}({_clip(collapse_whitespace(call.arguments), 60)})" for call in message.tool_calls)
+    words = " → ".join(part for part in (_first_sentences(text), calls) if part)
     return f"{message.role.capitalize()}: {words}" if words else ""
 
 
 def _first_sentences(text: str) -> str:
-    """As many whole sentences from the beginning as fit a line, or the beginning of the first."""
-    taken = ""
+    """Return as many whole sentences from the start as fit a line, or the start of the first."""
+    start = ""
     for sentence in _SENTENCE.split(text):
-        if taken and len(taken) + len(sentence) + 1 > _LINE:
+        if start and len(start) + len(sentence) + 1 > _LINE:
             break
-        taken = f"{taken} {sentence}".strip() if taken and taken[-1] not in "。！？" else taken + sentence
-        if len(taken) > _LINE:
+        start = f"{start} {sentence}".strip() if start and start[-1] not in "。！？" else start + sentence
+        if len(start) > _LINE:
             break
-    return _clipped(taken, _LINE)
+    return _clip(start, _LINE)
 
 
 def _facts(messages: Sequence[Message], known: str) -> list[str]:
-    """Names, numbers and addresses that the lines above leave out, each once, in order."""
+    """Return names, numbers and addresses that are not in `known`, each once, in order."""
     found: dict[str, None] = {}
     for message in messages:
         for match in _FACT.finditer(message.text[:20_000]):
@@ -69,8 +67,8 @@ def _facts(messages: Sequence[Message], known: str) -> list[str]:
     return list(found)[:60]
 
 
-def _fitted(lines: Sequence[str], limit: int, separator: str) -> str:
-    """The lines that fit, from both ends towards the middle, with a word on what is left out."""
+def _fit_lines(lines: Sequence[str], limit: int, separator: str) -> str:
+    """Return the lines that fit, from both ends towards the middle, with a note on what is left out."""
     if sum(len(line) + len(separator) for line in lines) <= limit:
         return separator.join(lines)
     head: list[str] = []
@@ -86,12 +84,12 @@ def _fitted(lines: Sequence[str], limit: int, separator: str) -> str:
     return separator.join([*head, f"… {left} more …", *reversed(end)])
 
 
-def _clipped(text: str, limit: int) -> str:
+def _clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> PageRecord:
-    """Put a page that stands for a run of messages where the first of them stands."""
+    """Add a summary page for a run of messages at the place of the first one."""
     first = run[0]
     folder = plan.home_of(first) if first.is_cold or first.parent is None else first.parent
     rank = plan.rank_before(folder, first.key) if folder == first.parent else plan.append_rank(folder)
@@ -125,11 +123,11 @@ def _one_line(text: str) -> str:
 
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
-    """Write the summary of compressed messages of a folder anew from those that are left; without any, it goes."""
+    """Write the summary of the compressed messages of a folder again from those that are left; remove it if none is."""
     page = plan.page(plan.current_key(key))
     if not isinstance(page, PageRecord) or page.header.form is not Form.SUMMARY:
         return
-    originals = list(behind(plan, key, folder))
+    originals = list(compressed_pages(plan, key, folder))
     if originals:
         plan.change(page, **_summary_fields(plan, originals, None))
     else:
@@ -138,8 +136,8 @@ def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool
         plan.remove(page.key)
 
 
-def behind(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
-    """The compressed pages that a summary stands for: they kept their places, wherever the summary is now."""
+def compressed_pages(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
+    """Yield the compressed pages of a summary. They keep their places even if the summary moved."""
     for page in () if folder is None else plan.members(folder, cold=True):
         if page.header.mark is Mark.COMPRESSED and page.header.standin == summary:
             yield page

@@ -1,4 +1,4 @@
-"""The journal as a user reads it: entries, filtered and exported."""
+"""Journal: read, filter and export the entries."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -21,7 +21,7 @@ from quire.core.records import (
     decode_segment,
 )
 from quire.core.state import State
-from quire.errors import InvalidValue, short_repr
+from quire.errors import Hint, InvalidValue, short_repr
 from quire.model.clock import to_datetime, to_milliseconds
 from quire.model.pages import PageIndex
 from quire.model.text import decode_meta
@@ -29,7 +29,7 @@ from quire.storage.base import JOURNAL, Record
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One page or segment an entry touched, and what it was before: None if it did not exist or was gone."""
+    """One page or segment that an entry changed, and its previous fields: None if it did not exist."""
 
     index: PageIndex = ""
     segment: str = ""
@@ -37,9 +37,9 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One journal entry: who did what when, to which pages and segments.
+    """One journal entry: its time, actor and operation, and the pages and segments that it changed.
 
-    `undoes` names the entry an undo undid, or the first one of the temporary block that ended here.
+    `undoes` is the entry that an undo undid, or the first entry of the temporary block that ended here.
     """
 
     seq: int
@@ -64,22 +64,22 @@ def history(
     before: int | None = None,
     reverse: bool = False,
 ) -> Iterator[Entry]:
-    """The entries with a seq above `after` and below `before` that pass every filter, oldest first. Streams.
+    """Yield the entries with a seq above `after` and below `before` that pass every filter, oldest first.
 
-    `page` is an index that exists or existed; `since` and `until` are both included. `reverse`: the newest first.
+    `page` is an index that exists or existed; `since` and `until` are inclusive. `reverse` starts with the newest.
     """
     wanted = _filters(state, actor, operation, page, since, until)
     last = state.version if before is None else min(before - 1, state.version)
     return (
         to_entry(state, record.key, entry)
-        for record in _scanned(state, after + 1, last, reverse=reverse)
+        for record in _scan_entries(state, after + 1, last, reverse=reverse)
         for entry in [decode_entry(record.key, record.value)]
         if all(passes(entry) for passes in wanted)
     )
 
 
-def _scanned(state: State, first: int, last: int, *, reverse: bool) -> Iterator[Record]:
-    is_empty = first <= last == state.version  # there is an entry for the version, as long as there is a context
+def _scan_entries(state: State, first: int, last: int, *, reverse: bool) -> Iterator[Record]:
+    is_empty = first <= last == state.version  # every version has an entry
     for record in state.storage.scan(state.context, JOURNAL, first, last, reverse=reverse):
         is_empty = False
         yield record
@@ -88,7 +88,7 @@ def _scanned(state: State, first: int, last: int, *, reverse: bool) -> Iterator[
 
 
 def to_entry(reader: Reader, seq: int, entry: EntryRecord) -> Entry:
-    """A stored entry as a value."""
+    """Return a stored entry as a value."""
     changes = tuple(_change(reader, touched) for touched in entry.touched if touched.family != NOTE_CODE)
     return Entry(
         seq=seq,
@@ -103,7 +103,7 @@ def to_entry(reader: Reader, seq: int, entry: EntryRecord) -> Entry:
 
 
 def export(entries: Iterator[Entry], target: IO[bytes]) -> int:
-    """Write entries as JSON Lines; how many there were."""
+    """Write entries as JSON Lines; return how many."""
     count = 0
     for entry in entries:
         target.write(msgspec.json.encode(entry) + b"\n")
@@ -112,16 +112,19 @@ def export(entries: Iterator[Entry], target: IO[bytes]) -> int:
 
 
 def stored_entry(state: State, seq: object) -> EntryRecord:
-    """The entry with this seq. Raises `InvalidValue`."""
+    """Return the entry with this seq. Raises `InvalidValue`."""
     whole = isinstance(seq, int) and not isinstance(seq, bool) and 0 < seq <= state.version
     found = state.storage.get(state.context, JOURNAL, seq) if whole and isinstance(seq, int) else None
     if found is None:
-        raise InvalidValue(f"No journal entry {short_repr(seq)}; history() lists them, up to {state.version}.")
+        raise InvalidValue(
+            f"No journal entry {short_repr(seq)}; the last one is {state.version}.",
+            Hint("history", purpose="to list them"),
+        )
     return decode_entry(found.key, found.value)
 
 
 def page_before(touched: Touched) -> PageRecord | Gone | None:
-    """What a touched page was before the entry."""
+    """Return a page as it was before the entry."""
     if touched.before is None:
         return None
     return decode_page(Record(touched.key, touched.before, touched.group, touched.order))
@@ -135,12 +138,12 @@ def _filters(state: State, actor: object, operation: object, page: object, *span
     for field, value in (("actor", actor), ("operation", operation)):
         if value is not None:
             if not isinstance(value, str):
-                raise InvalidValue(f"{field} is {short_repr(value)}; text is needed.")
+                raise InvalidValue(f"is {short_repr(value)}; text is needed.", argument=field)
             wanted.append(lambda entry, field=field, value=value: getattr(entry, field) == value)  # type: ignore[misc]
     if page is not None:
         key = state.key_of(page)
         if key is None or state.page(key) is None:
-            raise InvalidValue(f"page is {short_repr(page)}; an index that is or was in use is needed.")
+            raise InvalidValue(f"is {short_repr(page)}; an index that is or was in use is needed.", argument="page")
         wanted.append(lambda entry: any(t.family == PAGE_CODE and t.key == key for t in entry.touched))
     first, last = (_moment(name, value) for name, value in zip(("since", "until"), span, strict=True))
     if first is not None:
@@ -154,7 +157,7 @@ def _moment(field: str, value: object) -> int | None:
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidValue(f"{field} is {short_repr(value)}; a datetime with a time zone is needed.")
+        raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
     return to_milliseconds(value)
 
 

@@ -1,11 +1,8 @@
-"""The messages of exchanges in a JSON document: how they are written, and how they get their numbers back.
+"""JSON form: a whole context as one JSON document in the form of the design documents.
 
-Writing the whole context as one JSON document, in the form of the design documents.
-
-Reading a context from a JSON document: older forms too (no types, no per-segment counters).
-
-What breaks an invariant is refused with its place; the rest is planned as a replacement of the whole context, so that
-it is one undoable commit.
+`marshal` writes it. `unmarshal` reads it, and older forms too (without types or counters per segment). A document that
+breaks an invariant is refused, with the place of the error. Otherwise it replaces the whole context in one plan, which
+is one undoable commit.
 """
 
 import json
@@ -54,8 +51,8 @@ from quire.system.to_public import to_text
 _STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
 
 
-def write(reader: Reader, header: Header) -> dict[str, Any]:
-    """What a leaf's form says of its messages; empty for a text."""
+def message_form(reader: Reader, header: Header) -> dict[str, Any]:
+    """Return the fields of a leaf that describe its messages; empty for a text."""
     form: dict[str, Any] = {}
     if header.numbers:
         numbering = reader.numbering()
@@ -74,14 +71,14 @@ def write(reader: Reader, header: Header) -> dict[str, Any]:
     return form
 
 
-def read(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """The numbers of the messages on every page of a document, stored anew unless they are here already."""
-    found = sorted(_messages(pages), key=lambda item: item[2].index)
+def read_messages(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the messages by page of a document. Messages that are not stored yet are added."""
+    found = sorted(_listed_messages(pages), key=lambda item: item[2].index)
     numbers: dict[str, dict[int, int]] = {}
     taken: set[int] = set()
     for page, place, message in found:
         plain = replace(message, index=-1)
-        number = _known(plan, message.index, keys[page], plain)
+        number = _find_message(plan, message.index, keys[page], plain)
         if number is None or number in taken:
             number = plan.add_message(keys[page], plain)
         taken.add(number)
@@ -91,10 +88,10 @@ def read(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int]) -> dict[
     return {page: tuple(places[place] for place in sorted(places)) for page, places in numbers.items()}
 
 
-def fields(
+def message_fields(
     plan: Plan, form: Mapping[str, Any], numbers: tuple[int, ...] | None, keys: Mapping[str, int], place: str
 ) -> dict[str, Any]:
-    """The header fields that a page's messages and marks give it."""
+    """Return the header fields that are derived from a page's messages and marks."""
     known: dict[str, Any] = {}
     if numbers:
         first, *results = (plan.message(number).message for number in numbers)
@@ -105,44 +102,43 @@ def fields(
     mark = check_choice(Mark, form.get("mark", 0), f"{place}.mark")
     if mark is not Mark.NONE:
         if form.get("lifecycle") != Lifecycle.COLD_ARCHIVED:
-            raise InvalidValue(f"The document cannot be read: {place}.mark is set, but the page is not in the archive.")
+            _refuse(f"{place}.mark", "is set, but the page is not in the archive")
         known["mark"] = mark
         known["standin"] = keys.get(str(form.get("standin", "")), 0)
     return known
 
 
-def _messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
-    """Every message of a document with its page and its place there."""
+def _listed_messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
+    """Yield every message of a document with its page and its position there."""
     for page, form in pages.items():
         listed = form.get("messages", [])
         place = f"pages[{short_repr(page)}].messages"
         if not isinstance(listed, list) or (listed and form.get("type") != "DetailPage"):
-            raise InvalidValue(
-                f"The document cannot be read: {place} is {short_repr(listed)}; a leaf has a list of messages."
-            )
+            _refuse(place, f"is {short_repr(listed)}; a leaf has a list of messages")
         for n, value in enumerate(listed):
             try:
                 yield page, n, own.read(value, f"{place}[{n}]")
             except InvalidValue as error:
-                raise InvalidValue(f"The document cannot be read: {error}") from None
+                raise InvalidValue(f"The document cannot be read: {error.fact}", *error.hints) from None
 
 
 def _check_exchange(first: Message, results: Sequence[Message], place: str, *, marked: bool) -> None:
-    """Refuse what is no exchange: one message, or calls with their results."""
+    """Raise `InvalidValue` unless it is one exchange: one message, or calls with their results."""
     calls = [call.id for call in first.tool_calls]
     for n, message in enumerate(results, 1):
         if message.role != "tool" or message.tool_call_id not in calls:
-            raise InvalidValue(
-                f"The document cannot be read: {place}[{n}] is no result of a call in {place}[0]; a page holds one"
-                " message, or an assistant message with the results of its calls."
+            _refuse(
+                f"{place}[{n}]",
+                f"is no result of a call in {place}[0]; a page holds one message, or an assistant message with the"
+                " results of its calls",
             )
         calls.remove(message.tool_call_id)
     if first.role == "tool" and not marked:
-        raise InvalidValue(f"The document cannot be read: {place}[0] is a result without its call.")
+        _refuse(f"{place}[0]", "is a result without its call")
 
 
-def _known(plan: Plan, index: int, page: int, message: Message) -> int | None:
-    """The number under which this very message already stands on this page."""
+def _find_message(plan: Plan, index: int, page: int, message: Message) -> int | None:
+    """Return the number of an equal message that is already on this page."""
     numbering = plan.state.numbering()
     if not 0 <= index < numbering.length:
         return None
@@ -155,7 +151,7 @@ VERSION = 1
 
 
 def marshal(state: State) -> bytes:
-    """The whole context as JSON: all segments and pages, cold and private ones included; the journal not."""
+    """Return the whole context as JSON: all segments and pages, cold and private ones included, without the journal."""
     live = state.live_segments()
     segments = []
     for number, segment in live:
@@ -182,7 +178,7 @@ def marshal(state: State) -> bytes:
         "createdAt": _time(state.head.created),
         "updatedAt": _time(state.head.updated),
     }
-    if outdated := state.outdated_error():  # it may be made of two states
+    if outdated := state.outdated_error():  # it may mix two states
         raise outdated
     return format_json(document)
 
@@ -210,13 +206,13 @@ def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
     else:
         form["detail"] = to_text(state, header)
         form["messageCount"] = header.messages
-        form |= write(state, header)
+        form |= message_form(state, header)
     return form
 
 
 def _home_form(state: State, page: PageRecord) -> dict[str, str]:
-    """Where a cold page would return to: the folder, and the page before it there, cold ones counted."""
-    kept = page.parent is not None and isinstance(state.page(page.parent), PageRecord)  # cold itself, perhaps
+    """Return where a cold page would return to: the folder, and the page before it there (cold ones included)."""
+    kept = page.parent is not None and isinstance(state.page(page.parent), PageRecord)  # the folder may be cold itself
     home = page.parent if kept and page.parent is not None else state.home_of(page)
     after = slot_of(page) if kept else None
     ends = (next(state.members(home, after=after, reverse=True, cold=cold), None) for cold in (False, True))
@@ -229,7 +225,7 @@ def _time(milliseconds: int) -> str:
 
 
 def unmarshal(plan: Plan, data: bytes | str) -> None:
-    """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of what is wrong."""
+    """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of the error."""
     document = _Document(_parse(data))
     plan.apply_deferred()
     _clear(plan)
@@ -242,18 +238,18 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
     except InvalidOperation as error:
         if isinstance(error, InvalidValue):
             raise
-        raise InvalidValue(f"The document breaks a rule: {error}") from None
+        raise InvalidValue(f"The document breaks a rule: {error.fact}", *error.hints) from None
 
 
 def _parse(data: bytes | str) -> dict[str, Any]:
-    """The document as plain values; stricter than JSON readers usually are."""
+    """Return the document as plain values. Duplicate keys and constants like NaN are refused."""
     try:
         text = data.decode() if isinstance(data, bytes) else data
-        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        found = json.loads(text, object_pairs_hook=_check_unique, parse_constant=_refuse_constant)
     except InvalidValue:
         raise
     except RecursionError:
-        raise InvalidValue("The document is nested too deeply to be a context.") from None
+        raise InvalidValue("The document is nested too deeply.") from None
     except (ValueError, TypeError) as error:
         raise InvalidValue(f"The document is not JSON: {error}.") from None
     if not isinstance(found, dict):
@@ -261,7 +257,7 @@ def _parse(data: bytes | str) -> dict[str, Any]:
     return found
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _check_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
@@ -270,8 +266,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise InvalidValue(f"The document holds {name}, which is no JSON value.")
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidValue(f"The document contains {name}, which is not a JSON value.")
 
 
 def _clear(plan: Plan) -> None:
@@ -282,7 +278,7 @@ def _clear(plan: Plan) -> None:
 
 
 class _Document:
-    """A parsed document, checked place by place and turned into planned pages."""
+    """A parsed document. Each place is checked and turned into planned pages."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         version = _field(root, "version", int, "", 1)
@@ -314,7 +310,7 @@ class _Document:
         for index, form in self.pages.items():
             self._children(index, form, f"pages[{short_repr(index)}]")
         ranked = self._ranks()
-        self._messages = read(plan, self.pages, self._keys)
+        self._messages = read_messages(plan, self.pages, self._keys)
         for index, form in self.pages.items():
             self._page(plan, index, form, ranked.get(index, b""), f"pages[{short_repr(index)}]")
 
@@ -364,7 +360,7 @@ class _Document:
         return page_key(number, parts.number)
 
     def _claim(self, index: str, form: dict[str, Any]) -> None:
-        """Note which folder a page says it stands in, or would return to."""
+        """Note the folder that a page names as its parent, or would return to."""
         if form.get("lifecycle") == Lifecycle.COLD_ARCHIVED:
             parent, after = _home(form)
             parts = parse_index(index)
@@ -375,22 +371,22 @@ class _Document:
             self._claimed.setdefault(form["parent"], []).append(index)
 
     def _children(self, index: str, form: dict[str, Any], place: str) -> None:
-        """Note the order of a folder's children, and that each is listed once, by its parent."""
+        """Note the order of a folder's children; each child must be listed once, by its parent."""
         if form.get("type") != "ContentsPage":
             return
         listed = _field(form, "children", list, place, self._claimed.get(index, []))
         for child in listed:
             if not isinstance(child, str) or child not in self.pages:
-                _refuse(f"{place}.children", f"names {short_repr(child)}, which is no page of the document")
+                _refuse(f"{place}.children", f"names {short_repr(child)}, which is not a page of the document")
             if self.pages[child].get("parent") != index:
-                _refuse(f"{place}.children", f"names {short_repr(child)}, whose parent is another page")
+                _refuse(f"{place}.children", f"names {short_repr(child)}, which has another parent")
             if child in self._listed_by:
                 _refuse(f"{place}.children", f"names {short_repr(child)} twice")
             self._listed_by[child] = index
         self._orders[index] = listed
 
     def _ranks(self) -> dict[str, bytes]:
-        """A rank for every page but the roots: folder by folder, cold pages standing where they would return to."""
+        """Return a rank for every page except roots: folder by folder, with cold pages where they would return to."""
         return {
             index: rank
             for folder, listed in self._orders.items()
@@ -408,7 +404,7 @@ class _Document:
             index = waiting.pop()
             order.append(index)
             waiting += reversed(following.pop(index, []))
-        lost = [index for left in following.values() for index in left]  # after something that is not there
+        lost = [index for left in following.values() for index in left]  # they name a neighbour that does not exist
         return [index for index in order if index] + lost
 
     def _page(self, plan: Plan, index: str, form: dict[str, Any], rank: bytes, place: str) -> None:
@@ -418,8 +414,8 @@ class _Document:
             _refuse(f"{place}.type", f"is {short_repr(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
         lifecycle = check_choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
         parent = self._parent(index, form, lifecycle, place)
-        said = self._messages.get(index)
-        detail = "" if folder or said else check_text(form.get("detail", ""), f"{place}.detail")
+        numbers = self._messages.get(index)
+        detail = "" if folder or numbers else check_text(form.get("detail", ""), f"{place}.detail")
         description = check_one_line(
             _field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION
         )
@@ -444,11 +440,11 @@ class _Document:
             pinned=_field(form, "pinned", bool, place, default=False),
             meta=encode_meta(form.get("meta"), f"{place}.meta"),
         )
-        header = replace(header, **fields(plan, form, said, self._keys, place))
+        header = replace(header, **message_fields(plan, form, numbers, self._keys, place))
         plan.create(key, parent, rank, header)
 
     def _parent(self, index: str, form: dict[str, Any], lifecycle: Lifecycle, place: str) -> int | None:
-        """The key of the page's parent; a cold page's is its home."""
+        """Return the key of the page's parent; for a cold page, of the folder it would return to."""
         key = self._keys[index]
         root = page_key(segment_number(key), 0)
         if key == root:
@@ -459,13 +455,13 @@ class _Document:
             return self._home_key(key, form, place)
         parent = _field(form, "parent", str, place)
         if parent not in self._keys:
-            _refuse(f"{place}.parent", f"is {short_repr(parent)}, which is no page of the document")
+            _refuse(f"{place}.parent", f"is {short_repr(parent)}, which is not a page of the document")
         if self._listed_by.get(index) != parent:
             _refuse(f"{place}.parent", f"is {short_repr(parent)}, which does not list it among its children")
         return self._keys[parent]
 
     def _home_key(self, key: int, form: dict[str, Any], place: str) -> int:
-        """The folder a cold page would return to; a document that names none means the root."""
+        """Return the folder a cold page would return to; the root if the document names none."""
         root = page_key(segment_number(key), 0)
         if "home" not in form:
             return root
@@ -477,7 +473,7 @@ class _Document:
 
 
 def _home(form: dict[str, Any]) -> tuple[str, str]:
-    """Where a cold page would return to: its old folder and the page before it there."""
+    """Return the old folder of a cold page and the page before it there."""
     home = form.get("home")
     found = (home.get("parent"), home.get("after")) if isinstance(home, dict) else ("", "")
     parent, after = (text if isinstance(text, str) else "" for text in found)
@@ -485,7 +481,7 @@ def _home(form: dict[str, Any]) -> tuple[str, str]:
 
 
 def _field(form: dict[str, Any], name: str, kind: type[Any], place: str, default: Any = None) -> Any:
-    """A field of the right type, or the default; without a default it must be there."""
+    """Return a field of the right type, or the default; without a default the field is required."""
     value = form.get(name, default)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         where = f"{place}.{name}" if place else name

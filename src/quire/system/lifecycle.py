@@ -1,9 +1,9 @@
-"""Planning what is shown: expand, hide, archive, restore, recall, pin."""
+"""Lifecycle: plan to expand, hide, archive, restore, recall and pin pages."""
 
 from quire.core.plan import Plan
 from quire.core.reader import slot_of
 from quire.core.records import PageRecord
-from quire.errors import InvalidOperation
+from quire.errors import Hint, InvalidOperation
 from quire.model.pages import Lifecycle, Mark, PageIndex, Visibility
 from quire.system.rules import (
     check_bool,
@@ -17,16 +17,16 @@ from quire.system.rules import (
 
 
 def expand(plan: Plan, index: PageIndex) -> None:
-    """Open a page and the whole chain above it."""
+    """Open a page and all folders above it."""
     open_chain(plan, require_attached(plan, index, "expand"))
 
 
 def hide(plan: Plan, index: PageIndex) -> None:
-    """Show the page's summary line only."""
+    """Show only the page's summary line."""
     record = require_attached(plan, index, "hide")
     if plan.effective_lifecycle(record) is not Lifecycle.ACTIVE:
         raise InvalidOperation(
-            f"Cannot hide {index!r}: it is archived already. restore({index!r}) brings it back first."
+            f"Cannot hide {index!r}: it is archived.", Hint("restore", index, purpose="to bring it back first")
         )
     check_root_can_hide(plan, record)
     check_unpinned(plan, record, "hide")
@@ -35,7 +35,7 @@ def hide(plan: Plan, index: PageIndex) -> None:
 
 
 def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
-    """Take a page out of the window: hot it stays in the tree, cold it leaves it with its whole subtree."""
+    """Take a page out of the view. A hot page stays in the tree; a cold one leaves it with its subtree."""
     check_bool(cold, "cold")
     record = require_attached(plan, index, "archive")
     check_movable(plan, record, "archive")
@@ -43,14 +43,14 @@ def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
 
 
 def restore(plan: Plan, index: PageIndex) -> None:
-    """Bring a hot page back into the window as it was, opening the chain above it."""
+    """Bring a hot page back into the view unchanged and open all folders above it."""
     record = require_attached(plan, index, "restore")
     plan.change(record, lifecycle=Lifecycle.ACTIVE)
     _open_above(plan, record)
 
 
 def recall(plan: Plan, index: PageIndex) -> PageIndex:
-    """Bring the cold subtree that holds this page back to its place, or under the root if that is gone."""
+    """Bring the cold subtree of this page back to its place, or under the root if that place is gone."""
     record = plan.require_page(index)
     if record.header.mark is not Mark.NONE:
         raise marked_error(plan, record, "recall")
@@ -64,18 +64,18 @@ def recall(plan: Plan, index: PageIndex) -> PageIndex:
 
 
 def pin(plan: Plan, index: PageIndex) -> None:
-    """Show a page whole, always; it and the chain above it are opened."""
+    """Always show a page in full; open it and all folders above it."""
     record = require_attached(plan, index, "pin")
     open_chain(plan, plan.change(record, pinned=True))
 
 
 def unpin(plan: Plan, index: PageIndex) -> None:
-    """Let a page be hidden, moved and folded again."""
+    """Remove a pin."""
     plan.change(require_attached(plan, index, "unpin"), pinned=False)
 
 
 def open_chain(plan: Plan, record: PageRecord) -> None:
-    """Make a page and everything above it active and expanded."""
+    """Make a page and all folders above it active and expanded."""
     plan.change(record, lifecycle=Lifecycle.ACTIVE, visibility=Visibility.EXPANDED)
     _open_above(plan, record)
 

@@ -1,4 +1,4 @@
-"""The per-page calls of the design documents, on top of a context system: save, load, delete, exists, list."""
+"""PageStorage: the per-page calls of the design documents (save, load, delete, exists, list) over a context system."""
 
 from collections.abc import Iterator
 
@@ -11,29 +11,29 @@ from quire.system.context_system import ContextSystem
 
 
 class PageStorage:
-    """Pages by index over a `ContextSystem`: what is saved goes through all its rules and its journal."""
+    """Pages by index over a `ContextSystem`. All its rules apply, and every change is in its journal."""
 
     def __init__(self, system: ContextSystem) -> None:
         self._system = system
 
     def save(self, page: Page, detail: str | None = None) -> PageIndex:
-        """Add the page, or bring the stored one to this name, description, meta, visibility, place and detail.
+        """Add the page, or change the stored one to this name, description, meta, visibility, place and detail.
 
         Returns its index, which is a new one if it moved to another segment.
         """
         return self._system._engine.run(self._system.actor, "save", _save, page, detail)
 
     def load(self, index: PageIndex) -> Page:
-        """The page with this index. Raises `NoSuchPage`."""
+        """Return the page with this index. Raises `NoSuchPage`."""
         return self._system.load_page(index)
 
     def delete(self, index: PageIndex) -> None:
-        """Remove the page with everything below it; one that is not there is fine."""
+        """Remove the page with everything below it, if it exists."""
         if self.exists(index):
             self._system.remove_page(index)
 
     def exists(self, index: PageIndex) -> bool:
-        """Whether there is such a page, archived ones included."""
+        """Return True if the page exists, archived ones included."""
         try:
             self._system.get_page(index)
         except NoSuchPage:
@@ -41,19 +41,19 @@ class PageStorage:
         return True
 
     def list(self) -> Iterator[PageIndex]:
-        """The indices of all pages, archived ones included. Streams."""
+        """Iterate over the indices of all pages, archived ones included."""
         return (page.index for page in self._system.list_pages())
 
 
 def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
     if not isinstance(page, DetailPage | ContentsPage):
-        raise InvalidValue(f"save takes a DetailPage or a ContentsPage, not {short_repr(page)}.")
+        raise InvalidValue(f"is {short_repr(page)}; a DetailPage or ContentsPage is needed.", argument="page")
     key = plan.key_of(page.index)
     stored = None if key is None else plan.page(key)
     if not isinstance(stored, PageRecord):
         return tree.add_page(plan, page, detail)
     if stored.header.folder is isinstance(page, DetailPage):
-        raise InvalidOperation(f"Cannot save {page.index!r}: the stored page is of the other kind.")
+        raise InvalidOperation(f"Cannot save {page.index!r}: only one of it and the stored page is a folder.")
     tree.update_page(plan, page.index, name=page.name, description=page.description, meta=page.meta)
     if detail is not None:
         tree.set_detail(plan, page.index, detail)

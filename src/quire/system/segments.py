@@ -1,4 +1,4 @@
-"""Planning segments: add, remove, update, permissions."""
+"""Segments: plan to add, remove and change segments."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ from msgspec.structs import replace
 
 from quire.core.plan import Plan
 from quire.core.records import Header, SegmentRecord, page_key
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Permission, Segment, SegmentType, check_segment_id, format_index
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line
 from quire.system.rules import check_choice, check_whole_number
 
 
 def add_segment(plan: Plan, segment: Segment) -> None:
-    """Add a segment and its root page. An id that was used before goes on with its old counter."""
+    """Add a segment and its root page. An id that was used before continues with its old counter."""
     if not isinstance(segment, Segment):
-        raise InvalidValue(f"add_segment takes a quire.Segment, not {short_repr(segment)}.")
+        raise InvalidValue(f"is {short_repr(segment)}; a Segment is needed.", argument="segment")
     segment_id = _free_id(plan, segment.id)
     name = check_one_line(segment.name or segment_id or "Pages", "name", MAX_NAME, empty=False)
     description = check_one_line(segment.description, "description", MAX_DESCRIPTION)
@@ -32,7 +32,9 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     )
     root = format_index(segment_id, 0)
     if segment.root_index not in ("", root):
-        raise InvalidValue(f"root_index is {short_repr(segment.root_index)}; the root of {segment_id!r} is {root!r}.")
+        raise InvalidValue(
+            f"is {short_repr(segment.root_index)}; the root of {segment_id!r} is {root!r}.", argument="root_index"
+        )
     known = plan.number_of(segment_id)
     number = plan.add_counter(segment_id) if known is None else known
     plan.put_segment(number, record)
@@ -47,7 +49,7 @@ def add_segment(plan: Plan, segment: Segment) -> None:
 
 
 def remove_segment(plan: Plan, segment_id: str) -> int:
-    """Remove a segment with all its pages, cold ones too; the number of pages removed."""
+    """Remove a segment with all its pages, cold ones too; return the number of pages removed."""
     number = plan.require_segment(segment_id)
     if number == plan.conversation():
         raise InvalidOperation(f"Cannot remove segment {segment_id!r}: it holds the conversation.")
@@ -56,7 +58,7 @@ def remove_segment(plan: Plan, segment_id: str) -> int:
         if page.header.pinned:
             index = plan.index(page.key)
             raise InvalidOperation(
-                f"Cannot remove segment {segment_id!r}: {index!r} is pinned. unpin({index!r}) first."
+                f"Cannot remove segment {segment_id!r}: {index!r} is pinned.", Hint("unpin", index, purpose="first")
             )
     for page in pages:
         plan.remove(page.key)
@@ -74,7 +76,7 @@ def update_segment(
     description: str | None = None,
     max_capacity: int | None = None,
 ) -> None:
-    """Change a segment's name, description or capacity; None leaves it as it is."""
+    """Change a segment's name, description or capacity. None means no change."""
     fields: dict[str, Any] = {}
     if name is not None:
         fields["name"] = check_one_line(name, "name", MAX_NAME, empty=False)
@@ -86,7 +88,7 @@ def update_segment(
 
 
 def set_segment_permission(plan: Plan, segment_id: str, permission: Permission) -> None:
-    """Set what the agent may do in a segment."""
+    """Set the permission of the agent in a segment."""
     _change(plan, segment_id, {"permission": check_choice(Permission, permission, "permission")})
     check_conversation(plan)
 
@@ -104,15 +106,15 @@ def _free_id(plan: Plan, segment_id: object) -> str:
     if checked in live:
         raise InvalidOperation(f"Segment {checked!r} exists already; choose another id.")
     if live and (checked == "" or "" in live):
-        raise InvalidOperation("The segment with the empty id is a context's only one; give every segment an id.")
+        raise InvalidOperation("A segment with the empty id must be the only one; give every segment an id.")
     return checked
 
 
 def check_conversation(plan: Plan) -> None:
-    """Refuse a plan that would make the conversation PRIVATE."""
+    """Raise `InvalidOperation` if the conversation would become PRIVATE."""
     number = plan.conversation()
     segment = None if number is None else plan.segment(number)
     if number is not None and segment is not None and segment.permission is Permission.PRIVATE:
         raise InvalidOperation(
-            f"Segment {plan.counters[number].segment!r} holds the conversation: it cannot be PRIVATE."
+            f"Segment {plan.counters[number].segment!r} holds the conversation and cannot be PRIVATE."
         )

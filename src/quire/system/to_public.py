@@ -1,4 +1,4 @@
-"""Handing out: stored records as the values a user holds."""
+"""Convert stored records to the public values: pages, segments and texts."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from quire.model.text import decode_meta
 
 
 def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
-    """The page as a value, with its effective lifecycle; without `seqs` for eyes that must not count entries."""
+    """Return the page as a value, with its effective lifecycle. `seqs=False` hides the seqs of its entries."""
     header = record.header
     common: dict[str, Any] = {
         "name": header.name,
@@ -39,14 +39,14 @@ def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
 
 
 def to_text(reader: Reader, header: Header) -> str:
-    """What a leaf says: its text, or its messages as a person reads them."""
+    """Return the text of a leaf, or its messages as text."""
     if not header.numbers:
         return reader.body(header.body)
     return messages_to_text(reader.message(number).message for number in header.numbers)
 
 
 def to_segment(reader: Reader, number: int) -> Segment:
-    """The segment as a value."""
+    """Return the segment as a value."""
     record = reader.segment(number)
     if record is None:
         raise reader.damage_error(f"segment record {number} is missing.")

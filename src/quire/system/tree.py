@@ -1,4 +1,4 @@
-"""Planning the shape of the tree: create, change, move, gather, remove."""
+"""Tree: plan the creation, change, move and removal of pages."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from quire.core.plan import Plan
 from quire.core.reader import slot_of
 from quire.core.records import Header, PageRecord, page_key, segment_number
-from quire.errors import InvalidOperation, InvalidValue, NoSuchSegment, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchSegment, short_repr
 from quire.model.pages import (
     ContentsPage,
     DetailPage,
@@ -52,13 +52,13 @@ def create_contents_page(
     pinned: bool | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> PageIndex:
-    """Add a folder and gather the given pages of the same segment under it, in the given order.
+    """Add a folder and move the given pages of the same segment into it, in the given order.
 
-    It stands at the end of its parent, or where its first child stood if that was in the same parent.
+    The folder goes to the end of its parent, or to the place of its first child if that was in the same parent.
     """
     above = require_folder(plan, parent, "add a page to")
     header = _header(plan, name, description, meta, None)
-    gathered = _gatherable(plan, above, children)
+    gathered = _require_children(plan, above, children)
     key = plan.next_key(segment_number(above.key))
     rank = None
     if gathered and gathered[0].parent == above.key:
@@ -70,19 +70,17 @@ def create_contents_page(
 
 
 def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
-    """Add a page with the index it carries (or the next one, if it carries none)."""
+    """Add a page with its own index, or with the next free one if that is empty."""
     if not isinstance(page, DetailPage | ContentsPage):
-        raise InvalidValue(f"add_page takes a DetailPage or a ContentsPage, not {short_repr(page)}.")
+        raise InvalidValue(f"is {short_repr(page)}; a DetailPage or ContentsPage is needed.", argument="page")
     if page.parent is None:
-        raise InvalidOperation(
-            f"Page {short_repr(page.index)} has no parent; only a segment's root has none, made with it."
-        )
+        raise InvalidOperation(f"Page {short_repr(page.index)} has no parent; only the root of a segment has none.")
     above = require_folder(plan, page.parent, "add a page to")
     if isinstance(page, DetailPage):
         text = "" if detail is None else check_text(detail)
         header = _header(plan, page.name, page.description, page.meta, text)
     elif detail is not None:
-        raise InvalidValue("A ContentsPage has no detail; give it to a DetailPage below it.")
+        raise InvalidValue("is given, but a folder has no text; give it to a page in the folder.", argument="detail")
     else:
         header = _header(plan, page.name, page.description, page.meta, None)
     header = replace(
@@ -99,7 +97,7 @@ def update_page(
     description: str | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> None:
-    """Change a page's name, description or meta; None leaves it as it is."""
+    """Change a page's name, description or meta. None means no change."""
     record = require_attached(plan, index, "update")
     fields: dict[str, Any] = {}
     if name is not None:
@@ -108,48 +106,51 @@ def update_page(
         fields["description"] = check_one_line(description, "description", MAX_DESCRIPTION)
         fields["summary_tokens"] = plan.count(fields["description"])
     if meta is not None:
-        _no_window(record, index, "change the meta of")
+        _check_not_window(record, index, "change the meta of")
         fields["meta"] = encode_meta(dict(meta) if isinstance(meta, Mapping) else meta)
     plan.change(record, **fields)
 
 
 def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
-    """Give a text page another body."""
-    record = require_attached(plan, index, "set the detail of")
+    """Replace the body of a text page."""
+    record = require_attached(plan, index, "change the text of")
     if record.header.folder:
-        raise InvalidOperation(f"Cannot set the detail of {index!r}: it is a ContentsPage; give it to a DetailPage.")
+        raise InvalidOperation(f"Cannot change the text of {index!r}: it is a folder; give the text to a page in it.")
     if record.header.numbers:
-        raise InvalidOperation(f"Cannot set the detail of {index!r}: it holds messages; conversation.replace() does.")
-    _no_window(record, index, "set the detail of")
+        raise InvalidOperation(
+            f"Cannot change the text of {index!r}: it holds messages.",
+            Hint("conversation.replace", purpose="to replace messages"),
+        )
+    _check_not_window(record, index, "change the text of")
     text = check_text(detail)
     if text != plan.body(record.header.body):
-        plan.change(record, body=plan.add_body(text), tokens=plan.count(text), clip=0)  # another text, another size
+        plan.change(record, body=plan.add_body(text), tokens=plan.count(text), clip=0)  # a new text has a new size
 
 
 def move_page(
     plan: Plan, source: PageIndex, target: PageIndex, before: PageIndex | None = None
 ) -> dict[PageIndex, PageIndex]:
-    """Move a page with its subtree into a folder, at its end or before one of its children.
+    """Move a page with its subtree into a folder, to its end or before one of its children.
 
-    Returns the new indices (old → new) when that is another segment, else an empty dict.
+    Returns the new indices (old to new) if it is in another segment, else an empty dict.
     """
     record = require_attached(plan, source, "move")
     above = require_folder(plan, target, "move a page into")
     check_movable(plan, record, "move")
     if record.key == above.key or any(page.key == record.key for page in plan.ancestors(above)):
-        raise InvalidOperation(f"Cannot move {source!r} into {target!r}: that lies in its own subtree.")
+        raise InvalidOperation(f"Cannot move {source!r} into {target!r}: that is in its own subtree.")
     sibling = None if before is None else require_child(plan, above, before, "before")
-    if _stands(plan, record, above, sibling):
+    if _is_at(plan, record, above, sibling):
         return {}
     rank = plan.append_rank(above.key) if sibling is None else plan.rank_before(above.key, sibling.key)
     if segment_number(record.key) == segment_number(above.key):
         plan.place(record, above.key, rank)
         return {}
-    return _emigrate(plan, record, above, rank)
+    return _move_to_segment(plan, record, above, rank)
 
 
 def remove_page(plan: Plan, index: PageIndex) -> int:
-    """Remove a page with everything below it; the number of pages removed. undo() brings them back."""
+    """Remove a page with everything below it; return the number of pages removed. `undo` restores them."""
     record = require_attached(plan, index, "remove")
     check_movable(plan, record, "remove")
     keys = [page.key for _, page in plan.subtree(record)]
@@ -159,7 +160,7 @@ def remove_page(plan: Plan, index: PageIndex) -> int:
 
 
 def _header(plan: Plan, name: object, description: object, meta: Mapping[str, Any] | None, text: str | None) -> Header:
-    """The header of a new leaf with this text, or of a new folder (None)."""
+    """Return the header of a new leaf with this text, or of a new folder (None)."""
     summary = check_one_line(description, "description", MAX_DESCRIPTION)
     return Header(
         folder=text is None,
@@ -179,7 +180,9 @@ def _add(
     if pinned is None:
         pinned = _in_system(plan, above)
     elif not isinstance(pinned, bool):
-        raise InvalidValue(f"pinned is {short_repr(pinned)}; True, False or None (as the segment has it) is needed.")
+        raise InvalidValue(
+            f"is {short_repr(pinned)}; True, False or None (pinned in SYSTEM segments) is needed.", argument="pinned"
+        )
     if pinned:
         header = replace(header, pinned=True)
     record = plan.create(key, above.key, plan.append_rank(above.key) if rank is None else rank, header)
@@ -189,22 +192,26 @@ def _add(
 
 
 def _new_key(plan: Plan, index: object, above: PageRecord) -> int:
-    """The key for a page that brings its index: canonical, of its parent's segment, never used."""
+    """Return the key of a page that brings its index: canonical, of its parent's segment, never used."""
     if index == "":
         return plan.next_key(segment_number(above.key))
     parts = parse_index(index)
     if parts is None:
+        example = plan.index(above.key + 1)
         raise InvalidValue(
-            f"Page index {short_repr(index)} is not canonical; it looks like {plan.index(above.key + 1)!r}."
+            f"is {short_repr(index)}, which is not canonical; it looks like {example!r}.", argument="index"
         )
     number = plan.number_of(parts.segment)
     if number is None:
         raise NoSuchSegment(parts.segment, [plan.counters[n].segment for n, _ in plan.live_segments()])
     if number != segment_number(above.key):
-        raise InvalidOperation(f"Page {index!r} cannot stand below {plan.index(above.key)!r}: that is another segment.")
+        raise InvalidOperation(f"Page {index!r} cannot be in {plan.index(above.key)!r}: that is another segment.")
     key = page_key(number, parts.number)
     if plan.page(key) is not None:
-        raise InvalidOperation(f"Page index {index!r} was used before; generate_index() gives one that was not.")
+        raise InvalidOperation(
+            f"Page index {index!r} was used before.",
+            Hint("generate_index", arguments="segment_id", purpose="for an unused one"),
+        )
     plan.use_number(number, parts.number)
     return key
 
@@ -212,13 +219,16 @@ def _new_key(plan: Plan, index: object, above: PageRecord) -> int:
 def _new_lifecycle(page: PageBase) -> Lifecycle:
     lifecycle = check_choice(Lifecycle, page.lifecycle, "lifecycle")
     if lifecycle is Lifecycle.COLD_ARCHIVED:
-        raise InvalidOperation("A page is not added cold; add it, then archive(index, cold=True).")
+        raise InvalidOperation(
+            "A page cannot be added to the cold archive directly; add it first.",
+            Hint("archive", arguments="index, cold=True", purpose="then"),
+        )
     return lifecycle
 
 
-def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) -> list[PageRecord]:
+def _require_children(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) -> list[PageRecord]:
     if isinstance(children, str) or not isinstance(children, Iterable):
-        raise InvalidValue(f"children is {short_repr(children)}; a list of page indices is needed.")
+        raise InvalidValue(f"is {short_repr(children)}; a list of page indices is needed.", argument="children")
     records = [require_attached(plan, child, "gather") for child in children]
     forbidden = {above.key, *(page.key for page in plan.ancestors(above))}
     seen: set[int] = set()
@@ -226,11 +236,14 @@ def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) ->
         index = plan.index(record.key)
         check_movable(plan, record, "gather")
         if segment_number(record.key) != segment_number(above.key):
-            raise InvalidOperation(f"Cannot gather {index!r} under a folder of another segment: move_page() it first.")
+            raise InvalidOperation(
+                f"Cannot gather {index!r} in a folder of another segment.",
+                Hint("move_page", index, arguments="target", purpose="first"),
+            )
         if record.key in forbidden:
-            raise InvalidOperation(f"Cannot gather {index!r}: the new folder would lie in its own subtree.")
+            raise InvalidOperation(f"Cannot gather {index!r}: the new folder would be in its own subtree.")
         if record.key in seen:
-            raise InvalidValue(f"children names {index!r} twice; once is enough.")
+            raise InvalidValue(f"names {index!r} twice.", argument="children")
         seen.add(record.key)
     for record in records:
         if any(page.key in seen for page in plan.ancestors(record)):
@@ -238,8 +251,8 @@ def _gatherable(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) ->
     return records
 
 
-def _stands(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageRecord | None) -> bool:
-    """Whether the page is where it is asked to go."""
+def _is_at(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageRecord | None) -> bool:
+    """Return True if the page is already at the requested place."""
     if record.parent != above.key:
         return False
     if sibling is not None and sibling.key == record.key:
@@ -248,14 +261,14 @@ def _stands(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageReco
     return (following.key if following else None) == (sibling.key if sibling else None)
 
 
-def _emigrate(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) -> dict[PageIndex, PageIndex]:
-    """Give a subtree new keys in another segment, leaving a forwarding address at each old one."""
+def _move_to_segment(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) -> dict[PageIndex, PageIndex]:
+    """Give a subtree new keys in another segment; each old key refers to the new one."""
     moved = {page.key: page for _, page in plan.subtree(record)}
     for page in moved.values():
-        _no_window(page, plan.index(page.key), "move to another segment")
+        _check_not_window(page, plan.index(page.key), "move to another segment")
     number = segment_number(above.key)
     keys = {key: plan.next_key(number) for key in moved}
-    fields: dict[str, Any] = {"seq": plan.seq, "line_tokens": 0}  # its line has another index now
+    fields: dict[str, Any] = {"seq": plan.seq, "line_tokens": 0}  # the line contains the new index
     if _in_system(plan, above):
         fields |= {"pinned": True, "lifecycle": Lifecycle.ACTIVE, "visibility": Visibility.EXPANDED}
     for old, page in moved.items():
@@ -272,9 +285,9 @@ def _emigrate(plan: Plan, record: PageRecord, above: PageRecord, rank: bytes) ->
     return {plan.index(old): plan.index(new) for old, new in keys.items()}
 
 
-def _no_window(record: PageRecord, index: object, doing: str) -> None:
+def _check_not_window(record: PageRecord, index: object, doing: str) -> None:
     if record.header.form is Form.WINDOW:
-        raise InvalidOperation(f"Cannot {doing} {index!r}: it is a window, which its app keeps. Act in it instead.")
+        raise InvalidOperation(f"Cannot {doing} {index!r}: it is a window of an app. Act in the window instead.")
 
 
 def _in_system(plan: Plan, record: PageRecord) -> bool:

@@ -1,6 +1,7 @@
-"""Whose work stands on a record: which later entries keep one from being undone, and in what order they give way.
+"""Undo and rollback: plan to revert one entry, or the whole context, to an earlier state.
 
-Planning the way back: undoing one entry, and rolling the whole context back to an earlier one.
+Undoing one entry keeps later ones. It is refused if a later entry changed the same record; the error names all entries
+that must be undone first.
 """
 
 from bisect import bisect_right
@@ -31,7 +32,7 @@ from quire.core.records import (
     page_key,
 )
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Lifecycle, Visibility
 from quire.model.text import MAX_NAME, check_one_line
 from quire.storage.base import JOURNAL, NOTE
@@ -40,30 +41,28 @@ from quire.system.journal import Entry, page_before, stored_entry
 from quire.system.rules import check_conversation_kept, check_pins, check_plan, check_segments
 from quire.system.segments import check_conversation
 
-_MOST_NAMED = 5
-_MOST_FOLLOWED = 200
-"""So many entries at most are followed to those that stand in their own way."""
+_MAX_NAMED = 5
+_MAX_SEARCHED = 200
+"""Limit of the search for entries that must be undone first."""
 
 _Any = PageRecord | Gone | SegmentRecord | NoteRecord | None
 
 
 def check_untouched(plan: Plan, seq: int, entry: EntryRecord) -> None:
-    """Refuse to undo an entry whose records were changed later. Raises `InvalidOperation`, with all to undo first."""
+    """Raise `InvalidOperation` if a later entry changed the same records, with all entries to undo first."""
     for touched in entry.touched:
         record = _record(plan.state, touched)
-        later = _standing(plan.state, record, seq, touched)
+        later = _effective_entry(plan.state, record, seq, touched)
         if later != seq:
-            named = later if later > seq else _seq_of(record)
+            named = later if later > seq else _last_change(record)
             did = stored_entry(plan.state, named).operation
-            first = _first(_chain(plan.state, seq, entry)) if later > seq else "Undo that first."
-            name = _name(plan, touched)
-            raise InvalidOperation(
-                f"{name} was changed later by entry {named} ({did}). {first}{_instead(plan, touched)}"
-            )
+            first = _undo_first(_blockers(plan.state, seq, entry)) if later > seq else "Undo that first."
+            fact = f"{_name(plan, touched)} was changed later by entry {named} ({did}). {first}"
+            raise InvalidOperation(fact, *_alternatives(plan, touched))
 
 
 def _record(state: State, touched: Touched) -> _Any:
-    """A touched record as it is now."""
+    """Return a touched record as it is now."""
     if touched.family == PAGE_CODE:
         return state.page(touched.key)
     return state.segment(touched.key) if touched.family == SEGMENT_CODE else state.note(touched.key)
@@ -77,46 +76,47 @@ def _name(plan: Plan, touched: Touched) -> str:
     return "the checkpoint" if touched.key >= CHECKPOINTS else "the list of batches"
 
 
-def _first(chain: list[int]) -> str:
-    """What is to be undone first, in words; the newest comes first."""
+def _undo_first(chain: list[int]) -> str:
+    """Return a sentence with the entries to undo first, newest first."""
     if len(chain) < 2:
         return "Undo that first."
-    if len(chain) <= _MOST_NAMED:
+    if len(chain) <= _MAX_NAMED:
         return f"Undo {', '.join(map(str, chain))} first, in this order."
-    named = ", ".join(map(str, chain[:_MOST_NAMED]))
+    named = ", ".join(map(str, chain[:_MAX_NAMED]))
     return f"Undo {named}, … {chain[-1]} first, in this order, {len(chain)} entries in all."
 
 
-def _instead(plan: Plan, touched: Touched) -> str:
-    """What does much the same for a page of messages, and leaves the history alone."""
+def _alternatives(plan: Plan, touched: Touched) -> tuple[Hint, ...]:
+    """Return calls that have a similar effect on a page of messages without undo."""
     page = plan.state.page(touched.key) if touched.family == PAGE_CODE else None
     if not isinstance(page, PageRecord) or not page.header.numbers:
-        return ""
+        return ()
     numbering = plan.numbering()
     messages = [index for number in page.header.numbers if (index := numbering.index(number)) is not None]
-    shown = plan.effective_lifecycle(page) is Lifecycle.ACTIVE
-    hidden = f"hide({plan.index(touched.key)!r}) keeps it to a line, " if shown else ""
-    return f" Or leave the history alone: {hidden}conversation.delete({messages}) takes its messages out."
+    delete = Hint("conversation.delete", arguments=str(messages), purpose="to take its messages out instead")
+    if plan.effective_lifecycle(page) is not Lifecycle.ACTIVE:
+        return (delete,)
+    return Hint("hide", plan.index(touched.key), purpose="to show only its line instead"), delete
 
 
-def _chain(state: State, seq: int, entry: EntryRecord) -> list[int]:
-    """All entries that must be undone before one can be, each after those that stand in its own way: newest first."""
+def _blockers(state: State, seq: int, entry: EntryRecord) -> list[int]:
+    """Return all entries that must be undone before this one, newest first."""
     found: set[int] = set()
     waiting = [(seq, entry)]
-    while waiting and len(found) < _MOST_FOLLOWED:
+    while waiting and len(found) < _MAX_SEARCHED:
         at, record = waiting.pop()
         for touched in record.touched:
-            for later in _standing_above(state, touched, at):
+            for later in _later_changes(state, touched, at):
                 if later not in found:
                     found.add(later)
                     waiting.append((later, stored_entry(state, later)))
     return sorted(found, reverse=True)
 
 
-def _standing_above(state: State, touched: Touched, seq: int) -> Iterator[int]:
-    """The entries after one whose work stands on a record, the newest first."""
+def _later_changes(state: State, touched: Touched, seq: int) -> Iterator[int]:
+    """Yield the later entries whose changes to a record are in effect, newest first."""
     record = _record(state, touched)
-    while (later := _standing(state, record, seq, touched)) > max(seq, state.head.horizon):
+    while (later := _effective_entry(state, record, seq, touched)) > max(seq, state.head.horizon):
         yield later
         same = (t for t in stored_entry(state, later).touched if (t.family, t.key) == (touched.family, touched.key))
         found = next(same, None)
@@ -125,12 +125,13 @@ def _standing_above(state: State, touched: Touched, seq: int) -> Iterator[int]:
         record = _before(found)
 
 
-def _standing(state: State, record: "_Any", wanted: int, touched: Touched) -> int:
-    """The entry whose work on a record stands there, back to the wanted.
+def _effective_entry(state: State, record: "_Any", wanted: int, touched: Touched) -> int:
+    """Return the entry whose change to a record is in effect, going back as far as `wanted`.
 
-    An undo gives way to what it brought back, and a pin or a permission, which no undo touches, to what was before it.
+    An undo counts as the entry before the one it undid. A change of a pin or permission, which undo never reverts, is
+    skipped.
     """
-    while (now := _seq_of(record)) != wanted and now > state.head.horizon:
+    while (now := _last_change(record)) != wanted and now > state.head.horizon:
         entry = stored_entry(state, now)
         undone = stored_entry(state, entry.undoes) if entry.operation == "undo" else entry
         same = (t for t in undone.touched if (t.family, t.key) == (touched.family, touched.key))
@@ -138,14 +139,14 @@ def _standing(state: State, record: "_Any", wanted: int, touched: Touched) -> in
         if found is None:
             break
         before = _before(found)
-        if undone is entry and not _differ_in_security(before, record):
+        if undone is entry and not _differ_only_in_security(before, record):
             break
         record = before
     return now
 
 
 def _before(touched: Touched) -> _Any:
-    """What a touched record was before the entry; None if there was nothing."""
+    """Return a touched record as it was before the entry; None if it did not exist."""
     if touched.before is None:
         return None
     if touched.family == SEGMENT_CODE:
@@ -155,15 +156,15 @@ def _before(touched: Touched) -> _Any:
     return page_before(touched)
 
 
-def _seq_of(record: _Any) -> int:
-    """The entry that changed a record last; 0 if there is nothing."""
+def _last_change(record: _Any) -> int:
+    """Return the entry that last changed a record; 0 if it does not exist."""
     if record is None:
         return 0
     return record.header.seq if isinstance(record, PageRecord) else record.seq
 
 
-def _differ_in_security(one: _Any, other: _Any) -> bool:
-    """Whether two states of a record have different pins or permissions at most."""
+def _differ_only_in_security(one: _Any, other: _Any) -> bool:
+    """Return True if two states of a record differ only in pins or permissions."""
     if isinstance(one, PageRecord) and isinstance(other, PageRecord):
         header = replace(one.header, seq=other.header.seq, age=other.header.age, pinned=other.header.pinned)
         return (one.parent, one.rank, header) == (other.parent, other.rank, other.header)
@@ -173,30 +174,33 @@ def _differ_in_security(one: _Any, other: _Any) -> bool:
 
 
 def undo(plan: Plan, entry: "Entry | int") -> int:
-    """Bring back what an entry changed, keeping all that came after. Returns the seq of the undone entry.
+    """Revert what an entry changed and keep later changes; return the seq of the undone entry.
 
-    Raises `InvalidOperation` naming the later entry if one changed the same record since.
+    Raises `InvalidOperation` if a later entry changed the same record, and names it.
     """
     seq = entry.seq if isinstance(entry, Entry) else entry
     record = stored_entry(plan.state, seq)
     try:
         if seq <= plan.horizon:
             raise InvalidOperation(
-                f"entry {plan.horizon} (a cleanup, a purge, or the making of a fork) ended undo up to there."
+                f"nothing up to entry {plan.horizon} (a cleanup, a purge or the start of a fork) can be undone."
             )
         if record.operation == "temporary":
-            raise InvalidOperation("what a temporary block took back stays away; messages(all=True) still has it.")
+            raise InvalidOperation(
+                "a temporary block is not brought back.",
+                Hint("messages", arguments="all=True", purpose="to read its messages"),
+            )
         _revert(plan, seq, record)
     except InvalidOperation as error:
-        raise InvalidOperation(f"Cannot undo entry {seq} ({record.operation}): {error}") from None
+        raise InvalidOperation(f"Cannot undo entry {seq} ({record.operation}): {error.fact}", *error.hints) from None
     return seq
 
 
 def checkpoint(plan: Plan, name: str) -> int:
-    """Give the state of the context a name to roll back to; the seq of the entry that does."""
+    """Name the present state for `rollback`; return the seq of the new entry."""
     label = check_one_line(name, "name", MAX_NAME, empty=False)
     if isinstance(plan.state.storage, OverlayStorage):
-        raise InvalidOperation(f"Cannot set checkpoint {label!r} in a temporary block, whose work does not stay.")
+        raise InvalidOperation(f"Cannot set checkpoint {label!r} in a temporary block: its changes are not stored.")
     seq = checkpoints(plan.state).get(label)
     if seq is not None:
         raise InvalidOperation(f"Checkpoint {label!r} exists already, at entry {seq}; choose another name.")
@@ -205,46 +209,47 @@ def checkpoint(plan: Plan, name: str) -> int:
 
 
 def checkpoints(state: State) -> dict[str, int]:
-    """The names of all checkpoints with their seqs, oldest first."""
+    """Return all checkpoints with their seqs, oldest first."""
     scanned = state.storage.scan(state.context, NOTE, CHECKPOINTS)
     found = ((record.key - CHECKPOINTS, decode_note(record.key, record.value)) for record in scanned)
     return {note.name: seq for seq, note in found if note.name}
 
 
-def moment(state: State, to: "str | int | Entry") -> int:
-    """The seq that a checkpoint's name, a seq or an entry stands for. Raises `InvalidValue`."""
+def resolve_seq(state: State, to: "str | int | Entry") -> int:
+    """Return the seq of a checkpoint's name, a seq or an entry. Raises `InvalidValue`."""
     if isinstance(to, str):
         known = checkpoints(state)
         if to not in known:
-            names = ", ".join(map(repr, list(known)[-12:])) or "none yet: checkpoint(name) makes one"
-            raise InvalidValue(f"No checkpoint {short_repr(to)}; checkpoints: {names}.")
+            names = ", ".join(map(repr, list(known)[-12:])) or "none yet"
+            hints = () if known else (Hint("checkpoint", arguments="name", purpose="to set one"),)
+            raise InvalidValue(f"No checkpoint {short_repr(to)}. Checkpoints: {names}.", *hints)
         return known[to]
     seq = to.seq if isinstance(to, Entry) else to
     first = max(state.head.horizon, 1)
     if isinstance(seq, bool) or not isinstance(seq, int) or not first <= seq <= state.version:
         raise InvalidValue(
-            f"Cannot go back to {short_repr(to)}; give a checkpoint's name or a seq, {first} to {state.version}."
+            f"Cannot go back to {short_repr(to)}; give a checkpoint's name or a seq from {first} to {state.version}."
         )
     return seq
 
 
 def rollback(plan: Plan, to: "str | int | Entry") -> int:
-    """Bring the whole context back to an earlier entry; its seq.
+    """Return the whole context to an earlier entry; return its seq.
 
-    Permissions and pins stay as they are, and what is pinned now stays where it is, with the folders above it.
+    Permissions and pins do not change. Pinned pages and the folders above them stay where they are.
     """
-    seq = moment(plan.state, to)
+    seq = resolve_seq(plan.state, to)
     if seq < plan.horizon:
         raise InvalidOperation(
-            f"Cannot go back to {short_repr(to)}: nothing before entry {plan.horizon} can be brought back."
+            f"Cannot go back to {short_repr(to)}: nothing before entry {plan.horizon} can be restored."
         )
-    touched, unpinned = _since(plan.state, seq)
+    touched, unpinned = _changes_since(plan.state, seq)
     before = {t.key: page_before(t) for t in touched if t.family == PAGE_CODE}
-    kept = _kept(plan)
+    kept = _pinned_pages(plan)
     homes = _homes(plan, before)
     leaving = before.keys() - kept.keys()
     taken = {(page.parent, page.rank) for page in kept.values() if page.parent is not None}
-    touched.sort(key=lambda item: (item.group, item.order) in taken)  # these have to find room among the others
+    touched.sort(key=lambda item: (item.group, item.order) in taken)  # they take ranks that are left
     for item in touched:
         if item.family == PAGE_CODE:
             if item.key in kept:
@@ -266,8 +271,10 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
 
 
 def messages_at(plan: Plan, seq: int) -> int:
-    """How many messages a context that goes back to an entry needs: those that had arrived by then, and whatever
-    stands on pages that stay because they are pinned."""
+    """Return how many messages a context needs that goes back to an entry.
+
+    These are the messages that had arrived by then, and those on pages that stay because they are pinned.
+    """
     state = plan.state
     left: Sequence[int] = range(state.next_message)
     if state.note(GAPS):
@@ -279,16 +286,16 @@ def messages_at(plan: Plan, seq: int) -> int:
     return max(needed, left[arrived] if arrived < len(left) else state.next_message)
 
 
-def _since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
-    """Every record changed after an entry, with what it was then; and the pages that were unpinned when last there."""
+def _changes_since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
+    """Return every record changed after an entry, as it was then, and the pages whose last version was not pinned."""
     found: dict[tuple[int, int], Touched] = {}
     unpinned: set[int] = set()
     for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
         entry = decode_entry(record.key, record.value)
         if entry.operation == "temporary" and 0 < entry.undoes <= seq:
             raise InvalidOperation(
-                f"Cannot go back to entry {seq}: it lies in a temporary block, whose work stays away. Entry"
-                f" {entry.undoes - 1} is the one before it, {record.key} the one after."
+                f"Cannot go back to entry {seq}: it is in a temporary block. The last entry before it is"
+                f" {entry.undoes - 1}, the first one after it is {record.key}."
             )
         for touched in entry.touched:
             found.setdefault((touched.family, touched.key), touched)
@@ -297,14 +304,14 @@ def _since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
     return list(found.values()), unpinned
 
 
-def _kept(plan: Plan) -> dict[int, PageRecord]:
-    """The pinned pages and the folders above them."""
+def _pinned_pages(plan: Plan) -> dict[int, PageRecord]:
+    """Return the pinned pages and the folders above them."""
     pinned = [page for key in plan.state.pins() if isinstance(page := plan.state.page(key), PageRecord)]
     return {page.key: page for pin in pinned for page in (pin, *plan.state.ancestors(pin))}
 
 
 def _homes(plan: Plan, before: Mapping[int, PageRecord | Gone | None]) -> dict[int, int]:
-    """For the keys that moves between segments gave a page: the key under which it stood before all of them."""
+    """Map the keys that moves between segments gave a page to the key that it had before them."""
     same: dict[int, list[int]] = {}
     for key, old in before.items():
         for page in (old, plan.page(key)):
@@ -326,7 +333,7 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
     check_untouched(plan, seq, record)
     before = {touched.key: page_before(touched) for touched in record.touched if touched.family == PAGE_CODE}
     homes = _homes(plan, before)
-    whole = _original(plan.state, record).operation == "unmarshal"  # a whole context may come and go
+    whole = _original(plan.state, record).operation == "unmarshal"  # it replaced the whole context
     for touched in record.touched:
         if touched.family == PAGE_CODE:
             _revert_page(plan, touched, homes, before.keys())
@@ -336,15 +343,14 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
             _revert_note(plan, touched)
     if not plan.pages and not plan.segments and not plan.notes:
         raise InvalidOperation(
-            "Pins and permissions are security settings that no undo brings back. Set them with pin, unpin or"
-            " set_segment_permission."
+            "pins and permissions are security settings and are never undone; set them explicitly."
             if record.touched
             else "it changed nothing here."
         )
     if record.operation == "fold":
-        plan.put_note(UNDONE_FOLD, name="undone")  # it is not made again until the budget forces it
+        plan.put_note(UNDONE_FOLD, name="undone")  # the fold is not repeated until the budget requires it
     if whole:
-        _unpin_what_is_not_shown(plan)
+        _unpin_hidden(plan)
     check_plan(plan)
     check_segments(plan)
     if not whole:
@@ -354,7 +360,7 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
 
 
 def _original(state: State, record: EntryRecord) -> EntryRecord:
-    """The operation that an undo, or a chain of undos and redos, is about."""
+    """Return the operation at the start of a chain of undos and redos."""
     while record.operation == "undo":
         record = stored_entry(state, record.undoes)
     return record
@@ -403,18 +409,18 @@ _CONTENT = (
 
 
 def _revert_content(plan: Plan, now: PageRecord, before: PageRecord | Gone | None) -> None:
-    """Give a page that stays where it is what it said before."""
+    """Restore the content of a page that stays where it is."""
     if isinstance(before, PageRecord):
         fields: dict[str, Any] = {field: getattr(before.header, field) for field in _CONTENT}
         plan.change(now, **fields)
 
 
-def _unpin_what_is_not_shown(plan: Plan) -> None:
-    """A page that a document pinned and that was hidden before it goes back to being hidden."""
+def _unpin_hidden(plan: Plan) -> None:
+    """Unpin pages that a document pinned and that are hidden again."""
     for page in list(plan.pages.values()):
         if isinstance(page, PageRecord) and page.header.pinned:
-            whole = page.header.visibility is Visibility.EXPANDED and plan.effective_lifecycle(page) is Lifecycle.ACTIVE
-            if not whole:
+            is_active = plan.effective_lifecycle(page) is Lifecycle.ACTIVE
+            if not is_active or page.header.visibility is not Visibility.EXPANDED:
                 plan.change(page, pinned=False)
 
 

@@ -1,4 +1,4 @@
-"""Windows as pages: a window is a leaf of the first TOOL segment, and its `meta` says which window it is."""
+"""Window pages: a window is stored as a leaf of the first TOOL segment, with its data in `meta`."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,7 @@ from quire.model.text import decode_meta
 
 
 class WindowMeta(Struct, frozen=True, kw_only=True):
-    """What a page says of its window, in its `meta`: its id and app, the entry that gave it its place, its options, how
-    many actions were done in it."""
+    """The data of a window in the `meta` of its page. `at` is the entry of its place, `acts` counts its actions."""
 
     window: str
     app: str
@@ -25,7 +24,7 @@ class WindowMeta(Struct, frozen=True, kw_only=True):
 
 
 class StoredWindow(Struct, frozen=True):
-    """A window as it is stored: its page, and what that says of it."""
+    """A stored window: its page and its data."""
 
     page: PageRecord
     meta: WindowMeta
@@ -40,17 +39,17 @@ class StoredWindow(Struct, frozen=True):
 
     @property
     def obsolete(self) -> bool:
-        """Whether it was closed."""
+        """True after it was closed."""
         return self.page.header.closed
 
 
 def segment_of_windows(reader: Reader) -> int | None:
-    """The number of the segment that holds the windows: the first TOOL segment."""
+    """Return the number of the segment of the windows: the first TOOL segment."""
     return next((n for n, segment in reader.live_segments() if segment.type is SegmentType.TOOL), None)
 
 
 def stored_window(page: object) -> StoredWindow | None:
-    """The window that a page holds, or None."""
+    """Return the window of a page, or None."""
     if not isinstance(page, PageRecord) or page.header.form is not Form.WINDOW:
         return None
     try:
@@ -61,7 +60,7 @@ def stored_window(page: object) -> StoredWindow | None:
 
 
 def window_pages(state: State) -> Iterator[StoredWindow]:
-    """Every window of the context, closed ones too. Streams."""
+    """Yield every window of the context, closed ones too."""
     number = segment_of_windows(state)
     for page in () if number is None else state.segment_pages(number):
         window = stored_window(page)
