@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from quire.errors import InvalidValue, NoSuchAction
-from quire.windows.actions import action, actions_of, describe, named
+from quire.windows.actions import action, actions_of, build_action, find_action
 from quire.windows.app import App, app_actions, app_opening
 from quire.windows.render import Frame, frame_text
 
@@ -55,8 +55,8 @@ def test_the_short_form_says_what_each_argument_is() -> None:
 
 
 def test_a_window_shows_what_is_said_of_an_argument() -> None:
-    paint = named(app_actions(Desk), "paint")
-    assert "strength:float? (from 0 to 1), wet:bool?" in paint.told
+    paint = find_action(app_actions(Desk), "paint")
+    assert "strength:float? (from 0 to 1), wet:bool?" in paint.usage
     assert 'params="colour:red|blue, ' in frame_text(Frame(id="desk", actions=(paint,)), "amber-417")
     assert "strength:float? (from 0 to 1)" in frame_text(Frame(id="desk", actions=(paint,)), "amber-417")
     with pytest.raises(InvalidValue, match=r"strength:float\?, wet"):  # an error says it in short
@@ -74,7 +74,7 @@ def test_actions_are_inherited_in_order_and_may_be_renamed() -> None:
 
 
 def test_the_schema_is_that_of_the_signature() -> None:
-    schema = named(app_actions(Desk), "paint").schema()
+    schema = find_action(app_actions(Desk), "paint").schema()
     assert schema == {
         "type": "object",
         "properties": {
@@ -99,7 +99,7 @@ def test_the_schema_is_that_of_the_signature() -> None:
     ],
 )
 def test_arguments_are_taken_as_their_types(given: dict[str, Any], taken: dict[str, Any]) -> None:
-    found = named(app_actions(Desk), "paint").check(given)
+    found = find_action(app_actions(Desk), "paint").check(given)
     assert found == taken
     assert [type(value) for value in found.values()] == [type(value) for value in taken.values()]
 
@@ -125,14 +125,14 @@ def test_arguments_are_taken_as_their_types(given: dict[str, Any], taken: dict[s
 )
 def test_a_wrong_argument_is_named_with_what_would_do(given: Any, said: str) -> None:
     with pytest.raises(InvalidValue) as caught:
-        named(app_actions(Desk), "paint").check(given)
+        find_action(app_actions(Desk), "paint").check(given)
     assert said in str(caught.value)
     assert len(str(caught.value)) < 600
 
 
 def test_an_unknown_action_is_answered_with_those_there_are() -> None:
     with pytest.raises(NoSuchAction, match=r"No action 'erase' here. Actions: add\(text:string\), paint"):
-        named(app_actions(Desk), "erase")
+        find_action(app_actions(Desk), "erase")
 
 
 def with_nothing(self: Any, text) -> None: ...  # type: ignore[no-untyped-def]
@@ -168,4 +168,4 @@ def test_a_signature_that_no_schema_can_say_is_refused_where_it_is_written(metho
     with pytest.raises(InvalidValue, match=r"text|types"):
         action(method)
     with pytest.raises(InvalidValue):
-        describe(method, "act")
+        build_action(method, "act")

@@ -179,7 +179,7 @@ def test_what_was_saved_later_is_kept_whoever_comes_first(ctx: Context, monkeypa
     import threading
 
     ctx.windows.open("counter")
-    keep, first, go_on = type(ctx.windows)._keep, threading.Event(), threading.Event()
+    keep, first, go_on = type(ctx.windows)._save, threading.Event(), threading.Event()
 
     def slow(self: Any, operation: str, *args: Any, **options: Any) -> Any:
         if not first.is_set():
@@ -187,7 +187,7 @@ def test_what_was_saved_later_is_kept_whoever_comes_first(ctx: Context, monkeypa
             go_on.wait(10)
         return keep(self, operation, *args, **options)
 
-    monkeypatch.setattr(type(ctx.windows), "_keep", slow)
+    monkeypatch.setattr(type(ctx.windows), "_save", slow)
     thread = threading.Thread(target=lambda: ctx.windows.act("counter_1", "count", by=1))
     thread.start()
     assert first.wait(10)

@@ -144,7 +144,7 @@ def test_threads_that_wait_for_work_end_when_they_are_sent_to_rest() -> None:
     runner = Runner()
     thread = runner.run([Job(threading.current_thread)])[0].value
     assert runner.run([Job(threading.current_thread)])[0].value is thread
-    runner.rest()
+    runner.stop_threads()
     thread.join(10)
     assert not thread.is_alive()
     assert runner.run([Job(lambda: 5)])[0].value == 5

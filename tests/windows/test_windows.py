@@ -57,10 +57,10 @@ def test_an_id_that_cannot_be_one_is_refused(ctx: Context, window_id: Any) -> No
 
 def test_an_id_is_used_once(ctx: Context) -> None:
     ctx.windows.open("todo", window_id="列表-1")
-    with pytest.raises(InvalidOperation, match="already"):
+    with pytest.raises(InvalidOperation, match="列表-1"):
         ctx.windows.open("counter", window_id="列表-1")
     ctx.windows.close("列表-1")
-    with pytest.raises(InvalidOperation, match="there was one"):
+    with pytest.raises(InvalidOperation, match="列表-1"):
         ctx.windows.open("counter", window_id="列表-1")
 
 
@@ -168,9 +168,9 @@ class Odd(App):
 def test_what_an_app_may_not_return_or_save_is_named(ctx: Context) -> None:
     ctx.windows.register(Odd)
     ctx.windows.open("odd")
-    with pytest.raises(InvalidOperation, match=r"returned 5; text, None, Refresh\(\) or Close\(\)"):
+    with pytest.raises(InvalidOperation, match=r"returned 5;.*None.*Refresh.*Close"):
         ctx.windows.act("odd_1", "number")
-    with pytest.raises(InvalidOperation, match=r"save\(\) gave b'x', which is no plain value"):
+    with pytest.raises(InvalidOperation, match="saved b'x'"):
         ctx.windows.act("odd_1", "bytes")
 
 

@@ -25,7 +25,7 @@ from quire.system.to_public import to_page, to_segment, to_text
 from quire.view.deferred import is_shown_whole
 from quire.view.renderer import Outlook
 from quire.view.view_facade import Drawing
-from quire.windows.window_store import close_window
+from quire.windows.window_manager import close_window
 
 T = TypeVar("T")
 READ_LENGTH = 4_000

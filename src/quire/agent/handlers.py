@@ -10,7 +10,7 @@ from quire.model.text import MAX_DESCRIPTION, collapse_whitespace
 from quire.search.query import Query, parse
 from quire.search.self_search_filter import NOTHING
 from quire.search.tokenizer import is_unspaced
-from quire.windows.app import NAME as LAUNCHER
+from quire.windows.app import LAUNCHER
 from quire.windows.windows import Windows
 
 _LIST_LENGTH = 40

@@ -1,8 +1,8 @@
-"""Actions: what a model can do in a window, described by the signature of a method.
+"""Actions: methods of an app that a model can call in a window, described by their signatures.
 
 Parameters are `str`, `int`, `float`, `bool`, a `Literal` of texts or whole numbers, a list of one of those, or one of
-them or None. A parameter with a default may be left out. `Annotated[int, "its number"]` says more, in the window
-and in the schema.
+them or None. A parameter with a default may be left out. `Annotated[int, "its number"]` adds a description to the
+window and to the schema.
 """
 
 import inspect
@@ -35,16 +35,16 @@ class Parameter(Struct, frozen=True, kw_only=True):
     description: str = ""
 
     def __str__(self) -> str:
-        said = "|".join(map(str, self.choices)) if self.choices else self.kind
-        return f"{self.name}:{said}{'[]' if self.many else ''}{'' if self.required else '?'}"
+        kind = "|".join(map(str, self.choices)) if self.choices else self.kind
+        return f"{self.name}:{kind}{'[]' if self.many else ''}{'' if self.required else '?'}"
 
     @property
-    def told(self) -> str:
-        """It in short, with what its `Annotated` says: `n:int? (how many)`."""
+    def usage(self) -> str:
+        """The parameter with its description: `n:int? (how many)`."""
         return f"{self} ({self.description})" if self.description else str(self)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the argument."""
+        """Return the JSON schema of the argument."""
         inner: dict[str, Any] = {"type": _SCHEMA_TYPES[self.kind]}
         if self.choices:
             inner["enum"] = list(self.choices)
@@ -53,27 +53,27 @@ class Parameter(Struct, frozen=True, kw_only=True):
             found["description"] = self.description
         return found
 
-    def take(self, value: object) -> Any:
-        """The value as the method gets it. Raises `ValueError` saying what is needed."""
+    def convert(self, value: object) -> Any:
+        """Return the value for the method. Raise `ValueError` with what is needed."""
         if value is None and self.nullable:
             return None
         if not self.many:
-            return self._take_one(value)
+            return self._convert_one(value)
         if not isinstance(value, list | tuple):
             raise ValueError(f"a list is needed, as in {self}")
-        return [self._take_one(item) for item in value]
+        return [self._convert_one(item) for item in value]
 
-    def _take_one(self, value: object) -> Any:
+    def _convert_one(self, value: object) -> Any:
         found = _as_kind(self.kind, value)
         if found is None:
-            raise ValueError(f"{_article(self.kind)} is needed")
+            raise ValueError(f"{_needed(self.kind)} is needed")
         if self.choices and found not in self.choices:
             raise ValueError(f"one of {', '.join(map(repr, self.choices))} is needed")
         return found
 
 
 class Action(Struct, frozen=True, kw_only=True):
-    """What can be done in a window: its name, what it does, and the arguments it takes."""
+    """An action of a window: its name, its description and its parameters."""
 
     name: str
     description: str = ""
@@ -82,16 +82,16 @@ class Action(Struct, frozen=True, kw_only=True):
 
     @property
     def params(self) -> str:
-        """The arguments in short: `text:string, n:int?`."""
+        """The parameters in short: `text:string, n:int?`."""
         return ", ".join(map(str, self.parameters))
 
     @property
-    def told(self) -> str:
-        """The arguments as a window shows them: in short, with what is said of each."""
-        return ", ".join(parameter.told for parameter in self.parameters)
+    def usage(self) -> str:
+        """The parameters as a window shows them, with their descriptions."""
+        return ", ".join(parameter.usage for parameter in self.parameters)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         return {
             "type": "object",
             "properties": {parameter.name: parameter.schema() for parameter in self.parameters},
@@ -100,9 +100,11 @@ class Action(Struct, frozen=True, kw_only=True):
         }
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the method gets them. Raises `InvalidValue`, naming the first that is wrong."""
+        """Return the arguments for the method. Raise `InvalidValue` for the first that is wrong."""
         if not isinstance(arguments, Mapping):
-            raise InvalidValue(f"arguments is {short_repr(arguments)}; an object with {self._accepted()} is needed.")
+            raise InvalidValue(
+                f"is {short_repr(arguments)}; an object with {self._accepted()} is needed.", argument="arguments"
+            )
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in arguments:
             if name not in known:
@@ -111,7 +113,7 @@ class Action(Struct, frozen=True, kw_only=True):
         for name, parameter in known.items():
             if name in arguments:
                 try:
-                    taken[name] = parameter.take(arguments[name])
+                    taken[name] = parameter.convert(arguments[name])
                 except ValueError as error:
                     raise InvalidValue(
                         f"Argument {name!r} of {self.name!r} is {short_repr(arguments[name])}; {error}."
@@ -129,20 +131,20 @@ def action(function: F, /) -> F: ...
 @overload
 def action(description: str = "", /, *, name: str = "") -> Callable[[F], F]: ...
 def action(what: Any = "", /, *, name: str = "") -> Any:
-    """Let a method of an `App` be an action: `@action`, or `@action("Add an entry")`.
+    """Make a method of an `App` an action: `@action`, or `@action("Add an entry")`.
 
-    Without a description the first line of its docstring is one. What it returns goes back to whoever called it: text,
-    nothing, `Refresh()` or `Close()`.
+    The default description is the first line of the docstring. The method returns the answer for the caller: a text,
+    None, `Refresh()` or `Close()`.
     """
     if callable(what):
-        return _marked(what, "", "")
+        return _mark_action(what, "", "")
     if not isinstance(what, str):
         raise InvalidValue(f"@action takes a description, not {short_repr(what)}.")
-    return lambda function: _marked(function, what, name)
+    return lambda function: _mark_action(function, what, name)
 
 
 def actions_of(kind: type) -> tuple[Action, ...]:
-    """The actions of an app's class, those of its bases first, in the order they are written."""
+    """Return the actions of an app's class in the order of the source, those of its base classes first."""
     names: dict[str, None] = {}
     for base in reversed(kind.__mro__):
         names.update(dict.fromkeys(vars(base)))
@@ -150,8 +152,8 @@ def actions_of(kind: type) -> tuple[Action, ...]:
     return tuple(_action(name, method) for name, method in methods if hasattr(method, _MARK))
 
 
-def describe(function: Callable[..., Any], name: str, description: str = "") -> Action:
-    """A method as an action, by its signature without `self`. Raises `InvalidValue` if it cannot be one."""
+def build_action(function: Callable[..., Any], name: str, description: str = "") -> Action:
+    """Return a method as an action, from its signature without `self`. Raise `InvalidValue` if that is not possible."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:
@@ -160,34 +162,34 @@ def describe(function: Callable[..., Any], name: str, description: str = "") -> 
     if listed and listed[0].name == "self":
         del listed[0]
     parameters = tuple(_parameter(name, parameter, hints.get(parameter.name)) for parameter in listed)
-    said = description or (inspect.getdoc(function) or "").partition("\n")[0]
-    return Action(name=name, description=collapse_whitespace(said), parameters=parameters, method=function.__name__)
+    line = description or (inspect.getdoc(function) or "").partition("\n")[0]
+    return Action(name=name, description=collapse_whitespace(line), parameters=parameters, method=function.__name__)
 
 
-def named(actions: tuple[Action, ...], name: object) -> Action:
-    """The action of this name. Raises `NoSuchAction`, which lists those there are."""
+def find_action(actions: tuple[Action, ...], name: object) -> Action:
+    """Return the action of this name. Raise `NoSuchAction`, which lists the actions."""
     for found in actions:
         if found.name == name:
             return found
     raise NoSuchAction(name, [f"{found.name}({found.params})" for found in actions])
 
 
-def _marked(function: Any, description: str, name: str) -> Any:
-    describe(function, name or function.__name__)  # refuse what cannot be one where it is written
+def _mark_action(function: Any, description: str, name: str) -> Any:
+    build_action(function, name or function.__name__)  # an unsuitable method is an error in the class body
     setattr(function, _MARK, (name, description))
     return function
 
 
 def _action(method_name: str, method: Any) -> Action:
     name, description = getattr(method, _MARK)
-    found = describe(method, name or method_name, description)
+    found = build_action(method, name or method_name, description)
     return Action(name=found.name, description=found.description, parameters=found.parameters, method=method_name)
 
 
 def _parameter(action_name: str, parameter: inspect.Parameter, hint: Any) -> Parameter:
     place = f"Parameter {parameter.name!r} of {action_name!r}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise InvalidValue(f"{place} cannot be given by name; use plain parameters.")
+        raise InvalidValue(f"{place} cannot be passed by name; use plain parameters.")
     described = ""
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
@@ -196,7 +198,7 @@ def _parameter(action_name: str, parameter: inspect.Parameter, hint: Any) -> Par
     many = get_origin(hint) is list
     inner = get_args(hint)[0] if many else hint
     choices = get_args(inner) if get_origin(inner) is Literal else ()
-    kinds = {_KINDS.get(type(choice)) for choice in choices} or {_KINDS.get(inner) if _hashable(inner) else None}
+    kinds = {_KINDS.get(type(choice)) for choice in choices} or {_KINDS.get(inner) if _is_hashable(inner) else None}
     kind = kinds.pop()
     if kinds or kind is None or (choices and kind in ("bool", "float")):
         raise InvalidValue(
@@ -215,19 +217,19 @@ def _parameter(action_name: str, parameter: inspect.Parameter, hint: Any) -> Par
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """A type without `None`, and whether that was in it."""
+    """Return a type without `None`, and whether it had `None`."""
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     return (kinds[0], True) if len(kinds) == 1 else (hint, False)
 
 
-def _hashable(value: object) -> bool:
+def _is_hashable(value: object) -> bool:
     return getattr(value, "__hash__", None) is not None
 
 
 def _as_kind(kind: Kind, value: object) -> Any:
-    """The value as this kind, or None. Models write 3.0 where 3 is meant, and the other way round."""
+    """Return the value as this kind, or None. Models write 3.0 for 3, and 3 for 3.0."""
     match kind:
         case "string":
             return value if isinstance(value, str) else None
@@ -240,5 +242,5 @@ def _as_kind(kind: Kind, value: object) -> Any:
             return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _article(kind: Kind) -> str:
+def _needed(kind: Kind) -> str:
     return {"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}[kind]

@@ -1,11 +1,4 @@
-"""App: what makes windows. One object of it is one window, with its own state.
-
-The values a user of windows holds.
-
-The launcher: a window that lists the apps there are and opens them.
-
-The apps there are, by name.
-"""
+"""App: the base class of apps, the values of the windows API, the launcher, and the registry of apps."""
 
 import json
 import re
@@ -17,36 +10,36 @@ from msgspec import Struct
 from quire.errors import InvalidOperation, InvalidValue, NoSuchApp, short_repr
 from quire.model.pages import PageIndex
 from quire.model.text import collapse_whitespace
-from quire.windows.actions import Action, Parameter, action, actions_of, describe
+from quire.windows.actions import Action, Parameter, action, actions_of, build_action
 
 Content = str | Sequence[str] | Mapping[str | int, str]
-"""What a window shows: a text, or items: texts that are numbered from 1, or texts by their ids."""
+"""What a window shows: a text, a list of items (numbered from 1), or items by their ids."""
 
 Contents = str | tuple[tuple[str, str], ...]
-"""Content that nobody can change any more: a text, or items with their ids."""
+"""Immutable content: a text, or pairs of id and text."""
 
 
 class Refresh(Struct, frozen=True):
-    """What an action returns to have its window refreshed: a window that appends takes a new place."""
+    """Returned by an action to refresh its window. A window with `append` moves to the end."""
 
     text: str = ""
 
 
 class Close(Struct, frozen=True):
-    """What an action returns to have its window closed, with a summary that stays."""
+    """Returned by an action to close its window, with a summary that is stored."""
 
     summary: str = ""
     text: str = ""
 
 
 class App:
-    """The base of apps. Write `content`, methods with `@action`, and `save` and `restore` if there is state to keep.
+    """The base class of apps. Write `content`, methods with `@action`, and `save` and `restore` if there is state.
 
-    A window is one object of the class. If the class has a method `open`, its parameters are what opening takes, with
-    the types that actions have. Every method may be `async`. A window's `id` is known from `open` on.
+    A window is one object of the class. If the class has a method `open`, its parameters are the arguments to open a
+    window, with the types that actions have. Every method may be `async`. The window's `id` is set before `open` runs.
 
-    `important` windows give way last when space is short, `pinned` ones never; `append` lets a refreshed window take
-    a new place after everything that is shown, instead of staying where it is.
+    When space is short, `important` windows are shortened last and `pinned` windows never. With `append` a refreshed
+    window moves to the end of what is shown.
     """
 
     name: str = ""
@@ -55,45 +48,48 @@ class App:
     pinned: bool = False
     append: bool = False
     closing: str = "Close"
-    """What the action `close` does, in the window's own language."""
+    """The description of the action `close`."""
 
     id: str = ""
 
     def content(self) -> Content | Awaitable[Content]:
-        """What the window shows now."""
+        """Return what the window shows now."""
         return ""
 
     def save(self) -> Any:
-        """What the window needs to come back: plain values (texts, numbers, lists, dicts, None)."""
+        """Return the state of the window as JSON values (texts, numbers, lists, dicts, None)."""
         return None
 
     def restore(self, saved: Any) -> Any:
-        """Become the window that saved this."""
+        """Restore the state that `save` returned."""
 
     def closed(self) -> Any:
-        """Let go of what is held: the window was closed."""
+        """Release resources after the window was closed."""
 
 
 def app_name(kind: type[App]) -> str:
-    """The name of an app: its own, or that of its class."""
+    """Return the name of an app: its attribute `name`, or the name of its class in lower case."""
     return kind.name or kind.__name__.lower()
 
 
 def app_actions(kind: type[App]) -> tuple[Action, ...]:
-    """What can be done in an app's windows; every one can be closed."""
+    """Return the actions of an app's windows, always with `close`."""
     own = tuple(found for found in actions_of(kind) if found.name != "close")
     summary = Parameter(name="summary", kind="string", required=False, nullable=True)
     return (*own, Action(name="close", description=kind.closing, parameters=(summary,)))
 
 
 def app_opening(kind: type[App], name: str) -> Action:
-    """What opening a window of the app takes."""
+    """Return the parameters to open a window of the app, as an action."""
     method = getattr(kind, "open", None)
-    return Action(name=name) if method is None else describe(method, name)
+    return Action(name=name) if method is None else build_action(method, name)
 
 
-def settled(content: object) -> Contents:
-    """Content as a value of its own, with nothing of the app's in it. Raises `InvalidValue` if it is none."""
+def freeze_content(content: object) -> Contents:
+    """Return an immutable copy of an app's content. Raise `InvalidValue` if it has another type.
+
+    Views show this error in the place of the content.
+    """
     if isinstance(content, str):
         return str(content)
     if isinstance(content, Mapping):
@@ -115,14 +111,14 @@ def _item(text: object) -> str:
     raise InvalidValue(f"content() gave {short_repr(text)} as an item; text is needed.")
 
 
-Happening = Literal["opened", "refreshed", "acted", "closed"]
+EventKind = Literal["opened", "refreshed", "acted", "closed"]
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """A window as it is now: what it shows and what can be done in it.
+    """A window with its current content and its actions.
 
-    `content` is a text, or items as pairs of id and text. `error` says what went wrong in its app, if something did.
-    `seq` is the journal entry that gave it its place. A closed one is `obsolete`, and `summary` is what stayed of it.
+    `content` is a text, or items as pairs of id and text. `error` is the error of its app, if there is one. `seq` is
+    the journal entry that gave the window its place. A closed window is `obsolete`, with its `summary`.
     """
 
     id: str
@@ -141,9 +137,9 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 class WindowEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened to a window: it was opened, refreshed, acted on or closed, by whom, in which entry."""
+    """An event of a window: it was opened, refreshed, acted on or closed, by `actor`, in the journal entry `seq`."""
 
-    kind: Happening
+    kind: EventKind
     window: str
     app: str
     page: PageIndex
@@ -153,11 +149,11 @@ class WindowEvent(Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-NAME = "launcher"
+LAUNCHER = "launcher"
 
 
-class Listed:
-    """What the launcher says of an app."""
+class AppInfo:
+    """The description of an app, and the parameters to open it."""
 
     __slots__ = ("description", "opening")
 
@@ -167,55 +163,57 @@ class Listed:
 
 
 class Launch(Struct, frozen=True):
-    """What the launcher returns to have a window opened, in the name of whoever acts."""
+    """Returned by the launcher to open a window, as the actor of the action."""
 
     app: str
     arguments: Mapping[str, Any]
 
 
 class Launcher(App):
-    """Lists the registered apps by name, each with what opening it takes, and opens them."""
+    """Lists the registered apps with the arguments to open them, and opens them."""
 
-    name = NAME
+    name = LAUNCHER
     description = "Apps you can open"
 
-    def __init__(self, apps: Callable[[], Mapping[str, Listed]]) -> None:
+    def __init__(self, apps: Callable[[], Mapping[str, AppInfo]]) -> None:
         self._apps = apps
 
     def content(self) -> dict[str | int, str]:
-        return {name: _line(listed) for name, listed in self._apps().items() if name != NAME}
+        return {name: _line(info) for name, info in self._apps().items() if name != LAUNCHER}
 
     @action("Open a window of an app")
     def launch(self, app: str, arguments: Annotated[str, "what opening takes, as a JSON object"] = "{}") -> Launch:
-        return Launch(app, as_arguments(arguments))
+        return Launch(app, parse_arguments(arguments))
 
 
-def as_arguments(arguments: object) -> Mapping[str, Any]:
-    """Arguments as an object, also where they come as JSON text. Raises `InvalidValue`."""
+def parse_arguments(arguments: object) -> Mapping[str, Any]:
+    """Return arguments as a mapping, also from JSON text. Raise `InvalidValue`."""
     found = arguments
     if isinstance(found, str):
         try:
             found = json.loads(found or "{}")
         except ValueError as error:
-            raise InvalidValue(f"arguments {short_repr(arguments)} is not JSON: {error}.") from None
+            raise InvalidValue(f"{short_repr(arguments)} is not JSON: {error}.", argument="arguments") from None
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise InvalidValue(f'arguments is {short_repr(arguments)}; an object like {{"text": "…"}} is needed.')
+        raise InvalidValue(
+            f'is {short_repr(arguments)}; an object like {{"text": "…"}} is needed.', argument="arguments"
+        )
     return found
 
 
-def _line(listed: Listed) -> str:
-    params = f" ({listed.opening.told})" if listed.opening.parameters else ""
-    return f"{listed.description}{params}"
+def _line(info: AppInfo) -> str:
+    params = f" ({info.opening.usage})" if info.opening.parameters else ""
+    return f"{info.description}{params}"
 
 
 _NAME = re.compile(r"[^\W_][\w-]{0,39}")
-_MOST_SAVED = 4 << 20
+_MAX_SAVED = 4 << 20
 
 
-class Registered:
-    """An app that can be opened: how its objects are made, what opening takes, what can be done in its windows."""
+class RegisteredApp:
+    """A registered app: the function that creates its objects, the parameters to open it, and its actions."""
 
     __slots__ = ("actions", "kind", "make", "name", "opening")
 
@@ -227,68 +225,68 @@ class Registered:
         self.actions: tuple[Action, ...] = app_actions(kind)
 
 
-class Registry:
+class AppRegistry:
     """The apps of one context, by name."""
 
     def __init__(self) -> None:
-        self._apps: dict[str, Registered] = {}
+        self._apps: dict[str, RegisteredApp] = {}
 
     def add(
         self, kind: type[App], arguments: tuple[Any, ...], options: Mapping[str, Any], name: str | None = None
     ) -> str:
-        """Register an app's class, with what its objects are made with; its name. Raises `InvalidValue`."""
+        """Register an app's class with the arguments of its objects; return its name. Raise `InvalidValue`."""
         if not (isinstance(kind, type) and issubclass(kind, App)):
-            raise InvalidValue(f"app is {short_repr(kind)}; a class made from quire.App is needed.")
+            raise InvalidValue(f"is {short_repr(kind)}; a subclass of quire.App is needed.", argument="app")
         found = app_name(kind) if name is None else name
         if not isinstance(found, str) or not _NAME.fullmatch(found):
             raise InvalidValue(
                 f"The app's name is {short_repr(found)}; 1 to 40 letters, digits, '_' and '-' are needed."
             )
-        self._apps[found] = Registered(found, kind, lambda: kind(*arguments, **options))
+        self._apps[found] = RegisteredApp(found, kind, lambda: kind(*arguments, **options))
         return found
 
-    def get(self, name: object) -> Registered:
-        """The app of this name. Raises `NoSuchApp`."""
+    def get(self, name: object) -> RegisteredApp:
+        """Return the app of this name. Raise `NoSuchApp`."""
         found = self.find(name)
         if found is None:
             raise NoSuchApp(name, [f"{app.name}({app.opening.params})" for app in self._apps.values()])
         return found
 
-    def find(self, name: object) -> Registered | None:
-        """The app of this name, or None."""
+    def find(self, name: object) -> RegisteredApp | None:
+        """Return the app of this name, or None."""
         return self._apps.get(name) if isinstance(name, str) else None
 
-    def listed(self) -> dict[str, Listed]:
-        """The apps as the launcher shows them."""
+    def describe_apps(self) -> dict[str, AppInfo]:
+        """Return the apps as the launcher shows them."""
         return {
-            name: Listed(collapse_whitespace(app.kind.description or app.kind.__doc__ or ""), app.opening)
+            name: AppInfo(collapse_whitespace(app.kind.description or app.kind.__doc__ or ""), app.opening)
             for name, app in self._apps.items()
         }
 
-    def take_over(self, other: "Registry") -> None:
-        """Know what another registry knows and this one does not."""
+    def add_missing(self, other: "AppRegistry") -> None:
+        """Add the apps of another registry that this one does not have."""
         self._apps = {**other._apps, **self._apps}
 
     def __len__(self) -> int:
         return len(self._apps)
 
 
-def as_saved(value: object) -> str:
-    """What an app saved as it is stored. Raises `InvalidOperation` if that is no plain value."""
+def encode_saved(value: object) -> str:
+    """Return what an app saved as JSON text. Raise `InvalidOperation` if it is not a JSON value."""
     if value is None:
         return ""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
-    except UnicodeEncodeError:  # half a character: it can stand there only escaped
+    except UnicodeEncodeError:  # half a surrogate pair can only be stored escaped
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidOperation(f"save() gave {short_repr(value)}, which is no plain value: {error}.") from None
-    if len(text) > _MOST_SAVED:
-        raise InvalidOperation(f"save() gave {len(text):,} characters; at most {_MOST_SAVED:,} are kept.")
+        raise InvalidOperation(f"The app saved {short_repr(value)}, which is not a JSON value: {error}.") from None
+    if len(text) > _MAX_SAVED:
+        raise InvalidOperation(f"The app saved {len(text):,} characters; the limit is {_MAX_SAVED:,}.")
     return text
 
 
-def from_saved(text: str) -> Any:
-    """What was saved."""
+def decode_saved(text: str) -> Any:
+    """Return what an app saved."""
     return json.loads(text) if text else None

@@ -1,8 +1,8 @@
-"""Frames: a window as the XML that a model reads. A pure function; nothing in a window can break out of it.
+"""Frames: a window as XML for a model. Nothing in a window can break out of its frame.
 
-All text is escaped, and characters that XML cannot carry, that have no shape or that turn the reading order stand as a
-visible `[U+202E]`. The context's key stands only where it proves that a window is real. Content that is too long is
-clipped at both ends.
+All text is escaped. Characters that XML cannot contain, that are invisible or that change the reading direction are
+written as a visible `[U+202E]`. The key of the context appears only in the attribute that proves that a window is real.
+Long content is clipped; its beginning and its end are shown.
 """
 
 import re
@@ -15,7 +15,7 @@ from quire.windows.actions import Action
 from quire.windows.app import Contents
 
 MOST_CHARACTERS = 16_000
-"""What of a window's content is shown at most."""
+"""The most characters of a window's content that are shown."""
 
 _HEAD_SHARE = 0.6
 _BREAK = "·"
@@ -25,15 +25,15 @@ _ID_CHARACTERS = 100
 _NO_ROOM = "[… left out: no room in the view …]"
 _UNSHOWABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls
-    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # the order of reading, and what has no width
-    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"  # no characters
+    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # reading direction, and zero width
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"  # not characters
     + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(1, 17))
-    + "\U000e0000-\U000e007f]"  # tags: text that only a model sees
+    + "\U000e0000-\U000e007f]"  # tags: invisible to people
 )
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """What a window shows at one moment."""
+    """The content of a window at one moment."""
 
     id: str
     description: str = ""
@@ -44,24 +44,24 @@ class Frame(Struct, frozen=True, kw_only=True):
 
 
 def frame_text(frame: Frame, key: str, most: int = MOST_CHARACTERS) -> str:
-    """The window as XML, its content in at most about so many characters; the key tells it from look-alikes."""
+    """Return the window as XML, its content in about `most` characters. The key proves that the window is real."""
     frame = _without_key(frame, key)
-    inner = f"<error>{escaped(_clipped(frame.error, _ERROR_CHARACTERS))}</error>" if frame.error else ""
+    inner = f"<error>{escape(_clip(frame.error, _ERROR_CHARACTERS))}</error>" if frame.error else ""
     return _window(frame, key, inner or _content(frame.contents, most), _actions(frame.actions))
 
 
 def frame_line(frame: Frame, key: str) -> str:
-    """The window without its content, for want of room."""
+    """Return the window as XML without its content, for a view without room."""
     return _window(_without_key(frame, key), key, _NO_ROOM, "")
 
 
 def content_size(contents: Contents) -> int:
-    """The characters of a window's content."""
+    """Return the number of characters of a window's content."""
     return len(contents) if isinstance(contents, str) else sum(len(text) for _, text in contents)
 
 
-def escaped(text: str) -> str:
-    """The text as it may stand in an element: nothing in it is markup, all of it can be seen."""
+def escape(text: str) -> str:
+    """Return the text for an XML element: without markup, with invisible characters made visible."""
     if _UNSHOWABLE.search(text):
         text = _UNSHOWABLE.sub(_mark, text)
     if "\r" in text:
@@ -69,13 +69,13 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def quoted(text: str) -> str:
-    """The text as it may stand between the quotes of an attribute, on one line."""
-    return " ".join(escaped(text).split()).replace('"', "&quot;")
+def quote_attribute(text: str) -> str:
+    """Return the text for an XML attribute, on one line."""
+    return " ".join(escape(text).split()).replace('"', "&quot;")
 
 
 def _without_key(frame: Frame, key: str) -> Frame:
-    """The frame without the context's key in what it says: someone may have repeated what the model was told."""
+    """Return the frame with the context's key broken up in its texts, in case one repeats the key."""
     found = re.compile(re.escape(key), re.IGNORECASE)
     contents = frame.contents
     texts = [contents] if isinstance(contents, str) else [text for item in contents for text in item]
@@ -85,15 +85,15 @@ def _without_key(frame: Frame, key: str) -> Frame:
     def broken(text: str) -> str:
         return found.sub(lambda match: match[0][:1] * (len(key) > 1) + _BREAK + match[0][1:], text)
 
-    said = broken(contents) if isinstance(contents, str) else tuple((broken(a), broken(b)) for a, b in contents)
-    return replace(frame, description=broken(frame.description), error=broken(frame.error), contents=said)
+    without = broken(contents) if isinstance(contents, str) else tuple((broken(a), broken(b)) for a, b in contents)
+    return replace(frame, description=broken(frame.description), error=broken(frame.error), contents=without)
 
 
 def _window(frame: Frame, key: str, content: str, actions: str) -> str:
     obsolete = ' obsolete="true"' if frame.obsolete else ""
     return (
-        f'<Window id="{quoted(frame.id)}" key="{quoted(key)}"{obsolete}>\n'
-        f"  <Description>{escaped(_clipped(frame.description, _DESCRIPTION_CHARACTERS))}</Description>\n"
+        f'<Window id="{quote_attribute(frame.id)}" key="{quote_attribute(key)}"{obsolete}>\n'
+        f"  <Description>{escape(_clip(frame.description, _DESCRIPTION_CHARACTERS))}</Description>\n"
         f"  <Content>{content}</Content>\n"
         f"{actions}</Window>"
     )
@@ -106,13 +106,13 @@ def _actions(actions: Sequence[Action]) -> str:
 
 
 def _action(action: Action) -> str:
-    params = f' params="{quoted(action.told)}"' if action.parameters else ""
-    return f'<action id="{quoted(action.name)}"{params}>{escaped(action.description)}</action>'
+    params = f' params="{quote_attribute(action.usage)}"' if action.parameters else ""
+    return f'<action id="{quote_attribute(action.name)}"{params}>{escape(action.description)}</action>'
 
 
 def _content(contents: Contents, most: int) -> str:
     if isinstance(contents, str):
-        return escaped(_clipped(contents, most))
+        return escape(_clip(contents, most))
     if sum(len(text) for _, text in contents) + 16 * len(contents) <= most:
         return "".join(map(_item, contents))
     head, tail = _ends(contents, most)
@@ -121,11 +121,11 @@ def _content(contents: Contents, most: int) -> str:
 
 
 def _item(item: tuple[str, str]) -> str:
-    return f'<item id="{quoted(item[0][:_ID_CHARACTERS])}">{escaped(item[1])}</item>'
+    return f'<item id="{quote_attribute(item[0][:_ID_CHARACTERS])}">{escape(item[1])}</item>'
 
 
 def _ends(items: Sequence[tuple[str, str]], most: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The first items and the last ones that fit; one that would fill all the room is shortened itself."""
+    """Return the first and the last items that fit. An item that would fill the room alone is shortened."""
     single = max(most // 4, 40)
     head: list[tuple[str, str]] = []
     tail: list[tuple[str, str]] = []
@@ -134,7 +134,7 @@ def _ends(items: Sequence[tuple[str, str]], most: int) -> tuple[list[tuple[str, 
         (tail, items[::-1], most - int(most * _HEAD_SHARE)),
     ):
         for name, text in row[: len(items) - len(head)]:
-            short = _clipped(text, single)
+            short = _clip(text, single)
             room -= len(short) + 16
             if room < 0:
                 break
@@ -142,8 +142,8 @@ def _ends(items: Sequence[tuple[str, str]], most: int) -> tuple[list[tuple[str, 
     return head, tail[::-1]
 
 
-def _clipped(text: str, most: int) -> str:
-    """The beginning and the end of a text with a marker between them."""
+def _clip(text: str, most: int) -> str:
+    """Return the beginning and the end of a text with a marker between them."""
     if len(text) <= most:
         return text
     head = int(most * _HEAD_SHARE)

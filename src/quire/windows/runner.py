@@ -1,8 +1,8 @@
-"""Running apps beside the caller: one that raises or never returns harms nobody but its own window.
+"""Calls of apps with a time limit, so that no app can block a view.
 
-Calls run in a thread of their own, many in one go, since handing over to a thread costs more than most calls. What is
-`async` runs on one event loop in a further thread, so it works wherever the caller stands, and calls that wait, wait
-together. A thread with a call that does not come back is left to itself, and another takes its place.
+Calls run in a separate thread, many in one batch, because starting a thread costs more than most calls. Coroutines run
+on one event loop in another thread: they work in every caller, and they wait concurrently. A thread with a call that
+does not return is abandoned, and another one replaces it.
 """
 
 import threading
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 2.0
 _GRACE = 0.25
-"""How much longer a thread is given than what waits on the event loop, which ends by itself."""
+"""Seconds that a thread gets in addition to the limit of a coroutine, which is cancelled by itself."""
 
 
 class TimeLimit(Exception):
-    """A call did not come back in time, or was not begun because others had taken all of it."""
+    """A call did not return in time, or did not start because other calls used all the time."""
 
 
 class Outcome(Struct, frozen=True):
-    """What a call gave: a value, or the error that it raised."""
+    """The result of a call: a value, or the error that it raised."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class Job:
-    """One call. Calls with the same lock run one at a time; without `patience` it does not wait for the lock."""
+    """One call. Calls with the same lock run one at a time; a call waits `patience` seconds for the lock."""
 
     __slots__ = ("_call", "_lock", "_patience")
 
@@ -45,20 +45,20 @@ class Job:
         self._patience = patience
 
     def begin(self) -> Any:
-        """Run it, unless another call for the same one is still running. What it gives may be awaitable."""
+        """Run the call, unless another one still holds the lock. The result may be awaitable."""
         if self._lock is not None and not self._lock.acquire(timeout=self._patience):
             self._lock = None
             raise TimeLimit("an earlier call has not come back yet")
         return self._call()
 
     def end(self) -> None:
-        """Let the next call for the same one run."""
+        """Release the lock for the next call."""
         if self._lock is not None:
             self._lock.release()
 
 
 class Runner:
-    """Runs calls of apps, none longer than `limit` seconds, all of one go together at most twice that."""
+    """Runs calls of apps: each at most `limit` seconds, and one `run` at most twice that."""
 
     def __init__(self, limit: float = DEFAULT_LIMIT) -> None:
         self.limit = limit
@@ -66,10 +66,10 @@ class Runner:
         self._loops = _Loops()
 
     def run(self, jobs: Sequence[Job], limit: float | None = None) -> list[Outcome]:
-        """What each call gave, in order. Waits for all of them, but for none longer than the limit."""
+        """Return the outcome of each call, in order. Wait for each at most the limit."""
         patience = self.limit if limit is None else limit
         worker = getattr(threading.current_thread(), "quire_worker", None)
-        if worker is self:  # an app that draws or acts: its own call has the limit
+        if worker is self:  # called by an app: the limit of its own call applies
             nested = _Batch(jobs, patience, self._loops)
             nested.run()
             return nested.outcomes()
@@ -79,31 +79,31 @@ class Runner:
             if monotonic() >= end:
                 late = TimeLimit("other windows took all the time there was")
                 return outcomes + [Outcome(error=late)] * (len(jobs) - len(outcomes))
-            outcomes += self._go(_Batch(jobs[len(outcomes) :], patience, self._loops), end)
+            outcomes += self._run_batch(_Batch(jobs[len(outcomes) :], patience, self._loops), end)
         return outcomes
 
-    def rest(self) -> None:
-        """End the threads that wait for work; the next call begins another."""
+    def stop_threads(self) -> None:
+        """End the threads that wait for calls. The next call starts a new one."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().queue.put(None)
 
-    def _go(self, batch: "_Batch", end: float) -> list[Outcome]:
-        """Run calls in a thread, up to the first that does not come back."""
+    def _run_batch(self, batch: "_Batch", end: float) -> list[Outcome]:
+        """Run calls in a thread, up to the first that does not return."""
         try:
             worker = self._idle.pop()
-        except IndexError:  # asked so, since two may come for the last one
+        except IndexError:  # not a test first: two callers may pop the last one
             worker = _Worker(self)
         worker.queue.put(batch)
         while not batch.done.wait(max(0.001, min(batch.due(), end) - monotonic())):
             if monotonic() >= min(batch.due(), end):
-                return batch.give_up()
+                return batch.abandon()
         self._idle.append(worker)
         return batch.outcomes()
 
 
 class _Worker:
-    """A thread that runs batches until one is given up."""
+    """A thread that runs batches until one is abandoned."""
 
     def __init__(self, runner: Runner) -> None:
         self.queue: SimpleQueue[_Batch | None] = SimpleQueue()
@@ -113,7 +113,7 @@ class _Worker:
 
     def _work(self) -> None:
         while (batch := self.queue.get()) is not None and batch.run():
-            del batch  # what a view showed is not held until the next one
+            del batch  # free the content of a view before the next one
 
 
 class _Batch:
@@ -124,38 +124,38 @@ class _Batch:
         self._jobs = jobs
         self._limit = limit
         self._loops = loops
-        self._found: list[Outcome | None] = [None] * len(jobs)
+        self._outcomes: list[Outcome | None] = [None] * len(jobs)
         self._waiting: list[tuple[int, Future[Any]]] = []
         self._at = 0
-        self._begun = monotonic()
-        self._given_up = False
+        self._started = monotonic()
+        self._abandoned = False
 
     def due(self) -> float:
-        """When the call at work should have come back."""
-        return self._begun + self._limit + _GRACE
+        """Return the time at which the running call is late."""
+        return self._started + self._limit + _GRACE
 
     def run(self) -> bool:
-        """Run everything; False if it was given up on meanwhile."""
+        """Run all calls. Return False if the batch was abandoned in the meantime."""
         for n, job in enumerate(self._jobs):
-            self._at, self._begun = n, monotonic()
-            self._found[n] = self._run_one(n, job)
-            if self._given_up:
+            self._at, self._started = n, monotonic()
+            self._outcomes[n] = self._run_one(n, job)
+            if self._abandoned:
                 return False
-        self._at, self._begun = len(self._jobs), monotonic()
+        self._at, self._started = len(self._jobs), monotonic()
         for n, future in self._waiting:
-            self._found[n] = self._loops.result(future, self._begun + self._limit - monotonic())
+            self._outcomes[n] = self._loops.result(future, self._started + self._limit - monotonic())
         self.done.set()
-        return not self._given_up
+        return not self._abandoned
 
     def outcomes(self) -> list[Outcome]:
-        """What the calls gave."""
-        return [found or Outcome() for found in self._found]
+        """Return the outcomes of the calls."""
+        return [found or Outcome() for found in self._outcomes]
 
-    def give_up(self) -> list[Outcome]:
-        """What the calls gave up to the one that has not come back, which is late."""
-        self._given_up = True
+    def abandon(self) -> list[Outcome]:
+        """Abandon the batch. Return the outcomes up to the running call, which is late."""
+        self._abandoned = True
         late = Outcome(error=TimeLimit(f"no answer within {self._limit:g} s"))
-        came = [found or late for found in self._found[: self._at]]  # what still waits on the event loop is late too
+        came = [found or late for found in self._outcomes[: self._at]]  # coroutines that have not finished are late too
         return [*came, late][: len(self._jobs)]
 
     def _run_one(self, n: int, job: Job) -> Outcome | None:
@@ -174,28 +174,28 @@ class _Batch:
 
 
 class _Loops:
-    """One event loop in a thread of its own; another, if something blocks it."""
+    """An event loop in a thread, replaced if a coroutine blocks it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: AbstractEventLoop | None = None
 
     def submit(self, awaitable: Awaitable[Any]) -> "Future[Any]":
-        """Have something awaited."""
+        """Run an awaitable on the loop."""
         from asyncio import run_coroutine_threadsafe
 
         return run_coroutine_threadsafe(_awaited(awaitable), self._running())
 
     def result(self, future: "Future[Any]", patience: float) -> Outcome:
-        """What it gave; if it does not come back in time it is cancelled."""
+        """Return the outcome; cancel the coroutine if it is late."""
         try:
             return Outcome(future.result(max(0.0, patience)))
         except TimeoutError:
-            if future.done():  # it raised this itself, or came at the last moment
+            if future.done():  # it raised TimeoutError itself, or finished just now
                 error = future.exception()
                 return Outcome(future.result()) if error is None else Outcome(error=error)
             future.cancel()
-            self._look_after()
+            self._check_loop()
             return Outcome(error=TimeLimit("no answer in time"))
         except BaseException as error:
             return Outcome(error=error)
@@ -209,8 +209,8 @@ class _Loops:
                 threading.Thread(target=self._loop.run_forever, name="quire windows loop", daemon=True).start()
             return self._loop
 
-    def _look_after(self) -> None:
-        """Leave a loop that something blocks to itself."""
+    def _check_loop(self) -> None:
+        """Abandon the loop if a coroutine blocks it."""
         loop, answered = self._loop, threading.Event()
         if loop is not None:
             loop.call_soon_threadsafe(answered.set)

@@ -1,136 +1,532 @@
-"""What every face on the windows of one context shares: the apps, the windows that are stored, and their objects."""
+"""The windows of one context: their pages, the app objects behind the open ones, and the calls of those apps."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from quire.core.engine import Engine
+from quire.core.plan import Plan
+from quire.core.reader import Reader
+from quire.core.records import Header, PageRecord, page_key, page_number, segment_number
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, NoSuchWindow, QuireError, short_repr
-from quire.system.rules import require_attached
-from quire.system.window_pages import StoredWindow
-from quire.windows.app import NAME as LAUNCHER
-from quire.windows.app import Close, Launch, Launcher, Listed, Refresh, Registered, Registry, WindowEvent
-from quire.windows.render import Frame
+from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchWindow, QuireError, short_repr
+from quire.model.pages import Form, Lifecycle, Permission, Visibility
+from quire.model.text import MAX_DESCRIPTION, collapse_whitespace, encode_meta
+from quire.system.lifecycle import open_chain
+from quire.system.rules import check_unpinned, require_attached
+from quire.system.window_pages import StoredWindow, WindowMeta, segment_of_windows, stored_window
+from quire.windows.app import (
+    LAUNCHER,
+    App,
+    AppInfo,
+    AppRegistry,
+    Close,
+    Launch,
+    Launcher,
+    Refresh,
+    RegisteredApp,
+    WindowEvent,
+    decode_saved,
+    encode_saved,
+    freeze_content,
+)
+from quire.windows.render import Frame, frame_line, frame_text
 from quire.windows.runner import DEFAULT_LIMIT, Job, Outcome, Runner, TimeLimit
-from quire.windows.window_store import Live, Lives, Roster, Saved, said
 
 ACTION_LIMIT = 30.0
-_SAID = 300
-Drawn = tuple[StoredWindow, Frame, Live | None]
+_MAX_ERROR = 300
 
 
-class Shop:
-    """The windows of one handle."""
+# Windows as pages: a window is a leaf of the first TOOL segment with its id and what its app saved.
+
+
+def is_in_tree(page: PageRecord) -> bool:
+    """Return whether a window's page is in the tree and not archived. A closed window keeps its place."""
+    return not page.is_cold and (page.header.lifecycle is Lifecycle.ACTIVE or page.header.closed)
+
+
+def is_visible_place(reader: Reader, page: PageRecord) -> bool:
+    """Return whether a page is where views look: below open folders, in a segment that is not PRIVATE."""
+    segment = reader.segment(segment_number(page.key))
+    if segment is None or segment.gone or segment.permission is Permission.PRIVATE:
+        return False
+    chain = (above.header for above in reader.ancestors(page))
+    return all(above.lifecycle is Lifecycle.ACTIVE and above.visibility is Visibility.EXPANDED for above in chain)
+
+
+class StoredWindows:
+    """The windows of a context by id. `update` applies the changes since the last call."""
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._version = -1
+        self._segment: int | None = None
+        self._by_key: dict[int, StoredWindow] = {}
+        self._ids: dict[str, int] = {}
+
+    def update(self, state: State) -> None:
+        """Update it to a state."""
+        if state is self._state and state.version == self._version:
+            return
+        changed = state.pages_changed_since(self._version) if state is self._state else None
+        if changed is None or any(page_number(key) == 0 for key in changed):  # a segment was added, removed or changed
+            self._by_key.clear()
+            self._ids.clear()
+            self._segment = segment_of_windows(state)
+            for page in () if self._segment is None else state.segment_pages(self._segment):
+                self._take(page.key, stored_window(page))
+        else:
+            for key in changed:
+                if segment_number(key) == self._segment:
+                    self._take(key, stored_window(state.page(key)))
+        self._state, self._version = state, state.version
+
+    def find(self, window: object) -> StoredWindow | None:
+        """Return the window of this id, also a closed one; None if there is none."""
+        key = self._ids.get(window) if isinstance(window, str) else None
+        return None if key is None else self._by_key[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def windows(self, *, obsolete: bool = False) -> list[StoredWindow]:
+        """Return the open windows in the order of their places; with `obsolete` the closed ones too."""
+        found = [one for one in self._by_key.values() if obsolete or not one.obsolete]
+        return sorted(found, key=lambda one: (one.meta.at, one.key))
+
+    def _take(self, key: int, window: StoredWindow | None) -> None:
+        old = self._by_key.pop(key, None)
+        if old is not None and self._ids.get(old.id) == key:
+            del self._ids[old.id]
+        if window is not None:
+            self._by_key[key] = window
+            self._ids[window.id] = key
+
+
+def place_for_windows(reader: Reader) -> int:
+    """Return the key of the folder for new windows. Raise `InvalidOperation` if there is no TOOL segment."""
+    number = segment_of_windows(reader)
+    if number is None:
+        raise InvalidOperation(
+            "There is no segment for windows. A segment of the type TOOL is needed.",
+            Hint("add_segment", arguments="Segment(id='win', type=SegmentType.TOOL)", purpose="to add one"),
+        )
+    return page_key(number, 0)
+
+
+def open_window(
+    plan: Plan,
+    window: str | None,
+    app: str,
+    description: str,
+    saved: str,
+    *,
+    pinned: bool,
+    important: bool,
+    append: bool,
+) -> PageRecord:
+    """Plan a page for a new window. The default id is the name of the app and the number of the page."""
+    root = place_for_windows(plan)
+    key = plan.next_key(segment_number(root))
+    name = window or f"{app}_{page_number(key)}"
+    meta = WindowMeta(window=name, app=app, at=plan.seq, important=important, append=append)
+    summary = _line(description)
+    header = Header(
+        folder=False,
+        name=meta.window,
+        description=summary,
+        **plan.origin(),
+        summary_tokens=plan.count(summary),
+        body=plan.add_body(saved),
+        pinned=pinned,
+        meta=_meta(meta),
+        form=Form.WINDOW,
+    )
+    record = plan.create(key, root, plan.append_rank(root), header)
+    if pinned:
+        open_chain(plan, record)
+    return record
+
+
+def save_window(plan: Plan, key: int, saved: str, *, moves: bool, acted: bool) -> PageRecord | None:
+    """Plan to store what a window's app saved. `moves` gives the window a new place.
+
+    An action is counted, so that it is a journal entry even if it changed nothing. Return None if the window was closed
+    in the meantime.
+    """
+    window = stored_window(plan.page(key))
+    if window is None or window.obsolete or plan.cold_top(window.page) is not None:
+        return None
+    page, meta = window.page, window.meta
+    if saved != plan.body(page.header.body):
+        page = plan.change(page, body=plan.add_body(saved))
+    if acted:
+        meta = replace(meta, acts=meta.acts + 1)
+    if moves and page.parent is not None:
+        meta = replace(meta, at=plan.seq)
+        return plan.place(page, page.parent, plan.append_rank(page.parent), meta=_meta(meta))
+    return plan.change(page, meta=_meta(meta))
+
+
+def close_window(plan: Plan, key: int, summary: str | None) -> bool:
+    """Plan to close a window; its summary becomes the text of the page. Return False if it was closed before."""
+    window = stored_window(plan.page(key))
+    if window is None or window.obsolete or plan.cold_top(window.page) is not None:
+        return False
+    check_unpinned(plan, window.page, "close")
+    fields: dict[str, Any] = {"closed": True, "lifecycle": Lifecycle.HOT_ARCHIVED, "body": 0}
+    if summary:
+        line, text = _line(summary), _storable(summary)
+        fields |= {"description": line, "summary_tokens": plan.count(line)}
+        fields |= {"body": plan.add_body(text), "tokens": plan.count(text)}
+    plan.change(window.page, **fields)
+    return True
+
+
+def _line(text: str) -> str:
+    """Return the text of an app or a model as the description of a page."""
+    return collapse_whitespace(_storable(text[: 4 * MAX_DESCRIPTION]))[:MAX_DESCRIPTION]
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _meta(meta: WindowMeta) -> bytes:
+    return encode_meta(msgspec.to_builtins(meta))
+
+
+# The objects behind open windows
+
+Step = Callable[[Any], Any]
+
+
+class Saved(NamedTuple):
+    """What an app saved, with a number that grows with every save of the instance."""
+
+    text: str
+    number: int
+
+
+class Instance:
+    """The app object of one open window, and the last frame it showed."""
+
+    __slots__ = (
+        "_frame",
+        "_line",
+        "_saves",
+        "_stored_number",
+        "_text",
+        "app",
+        "id",
+        "late",
+        "lock",
+        "registered",
+        "saved",
+        "state_id",
+    )
+
+    def __init__(
+        self, registered: RegisteredApp, state_id: tuple[int, int], saved: str, app: App | None = None
+    ) -> None:
+        self.registered = registered
+        self.state_id = state_id
+        self.saved = saved
+        self.app = app
+        self.id = ""
+        self.lock = threading.Lock()
+        self.late = False
+        """Whether its last call exceeded the time limit. The call may still be running."""
+        self._frame: tuple[str, Frame] | None = None
+        self._text = ""
+        self._line = ""
+        self._saves = 0
+        self._stored_number = 0
+
+    def job(self, *steps: Step, patience: float) -> Job:
+        """Return a call of the app, which creates the object if needed. Each step gets the last one's result."""
+        return Job(
+            lambda: run_steps([self._made, self._restored, *steps]), self.lock, patience=0 if self.late else patience
+        )
+
+    def is_current(self, window: StoredWindow, registered: RegisteredApp) -> bool:
+        """Return whether the object has the stored state of this window and was made by this app."""
+        is_same = self.registered is registered and self.id == window.id
+        return is_same and self.state_id == state_id(window)
+
+    def forget(self) -> None:
+        """Have the object created again from what it saved, if it saved anything, because it differs from the store."""
+        if self.saved:
+            self.state_id = (-1, -1)
+
+    def number_saved(self, saved: str) -> "Saved":
+        """Number what the app saved, because concurrent actions may store their results in another order."""
+        self._saves += 1
+        return Saved(saved, self._saves)
+
+    def newest_saved(self, saved: "Saved") -> str:
+        """Return what to store: this, or what is stored if that is newer."""
+        return saved.text if saved.number >= self._stored_number else self.saved
+
+    def set_stored(self, saved: "Saved", state: tuple[int, int]) -> None:
+        """Record that this is stored, in the state of this id."""
+        self.saved = self.newest_saved(saved)
+        self._stored_number = max(self._stored_number, saved.number)
+        self.state_id = state
+
+    def content_job(self, patience: float) -> Job:
+        """Return a call that gets the description and the content of the window."""
+        return self.job(self._content, self._described, patience=patience)
+
+    def frame(self, window: str, outcome: Outcome) -> Frame:
+        """Return the frame of the window, with an error instead of the content if the call failed."""
+        self.late = isinstance(outcome.error, TimeLimit)
+        if outcome.error is None:
+            description, contents = outcome.value
+            return Frame(id=window, description=description, contents=contents, actions=self.registered.actions)
+        error = f"{type(outcome.error).__name__}: {error_text(outcome.error)}"
+        described = str(self.registered.kind.description)
+        return Frame(id=window, description=described, error=error, actions=self.registered.actions)
+
+    def text(self, frame: Frame, key: str) -> str:
+        """Return the frame as text for the model. It is formatted again only if it changed."""
+        if self._frame is None or self._frame != (key, frame):
+            self._frame, self._text, self._line = (key, frame), frame_text(frame, key), ""
+        return self._text
+
+    def line(self, frame: Frame, key: str) -> str:
+        """Return the frame as text without its content."""
+        self.text(frame, key)
+        self._line = self._line or frame_line(frame, key)
+        return self._line
+
+    def _made(self, _: object) -> App:
+        if self.app is not None:
+            return self.app
+        app = self.registered.make()
+        app.id = self.id
+        return app
+
+    def _restored(self, app: App) -> Any:
+        if self.app is not None:
+            return None
+        given = app.restore(decode_saved(self.saved)) if self.saved else None
+        return run_steps([lambda _: given, lambda _: self._ready(app)])
+
+    def _ready(self, app: App) -> None:
+        self.app = app
+
+    def _content(self, _: object) -> Any:
+        return self._app_of.content()
+
+    def _described(self, content: object) -> tuple[str, Any]:
+        return str(self._app_of.description), freeze_content(content)
+
+    @property
+    def _app_of(self) -> App:
+        if self.app is None:
+            raise RuntimeError("the app object does not exist")
+        return self.app
+
+
+class Instances:
+    """The instances behind the open windows, by page key."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[int, Instance] = {}
+
+    def put(self, window: StoredWindow, instance: Instance) -> None:
+        """Make this the instance of a window."""
+        instance.id = window.id
+        if instance.app is not None:
+            instance.app.id = window.id
+        instance.state_id = state_id(window)
+        self._by_key[window.key] = instance
+
+    def get(self, window: StoredWindow, registered: RegisteredApp, saved: Callable[[], str]) -> Instance:
+        """Return the instance of a window; a new one if the stored state is not the one that the instance saved."""
+        instance = self._by_key.get(window.key)
+        if instance is None or not instance.is_current(window, registered):
+            instance = Instance(registered, state_id(window), saved())
+            self.put(window, instance)
+        return instance
+
+    def drop(self, key: int) -> Instance | None:
+        """Remove and return the instance of a window."""
+        return self._by_key.pop(key, None)
+
+    def keep_only(self, keys: Any) -> None:
+        """Remove the instances of windows that no longer exist."""
+        for key in [key for key in self._by_key if key not in keys]:
+            del self._by_key[key]
+
+
+def state_id(window: StoredWindow) -> tuple[int, int]:
+    """Return an id of the stored state of a window."""
+    return window.page.header.born, window.page.header.body
+
+
+def save_step(instance: Instance) -> Step:
+    """Return a step that adds what the app saves to the result of the step before."""
+
+    def save(result: Any) -> Any:
+        given = instance.app.save() if instance.app is not None else None
+        return run_steps([lambda _: given, lambda saved: (result, instance.number_saved(encode_saved(saved)))])
+
+    return save
+
+
+def error_text(error: BaseException) -> str:
+    """Return the text of any error."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def run_steps(steps: Sequence[Step]) -> Any:
+    """Run steps in order, each with the result of the one before. The result is awaitable if one of them is."""
+    value: Any = None
+    for n, step in enumerate(steps):
+        value = step(value)
+        if hasattr(value, "__await__"):
+            return _await_steps(value, steps[n + 1 :])
+    return value
+
+
+async def _await_steps(value: Awaitable[Any], stop_threads: Sequence[Step]) -> Any:
+    found = await value
+    for step in stop_threads:
+        found = step(found)
+        if hasattr(found, "__await__"):
+            found = await found
+    return found
+
+
+# All of them
+
+WindowFrame = tuple[StoredWindow, Frame, Instance | None]
+
+
+class WindowManager:
+    """The apps, stored windows, instances and listeners that all `Windows` of one context share."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.registry = Registry()
-        self.lives = Lives()
+        self.registry = AppRegistry()
+        self.instances = Instances()
         self.limit = DEFAULT_LIMIT
         self.action_limit = ACTION_LIMIT
         self.listeners: list[Callable[[WindowEvent], None]] = []
-        self._roster = Roster()
+        self._stored = StoredWindows()
         self._runner = Runner()
         self.registry.add(Launcher, (self.apps,), {})
 
-    def apps(self) -> dict[str, Listed]:
-        """The apps by name, without the launcher."""
-        return {name: listed for name, listed in self.registry.listed().items() if name != LAUNCHER}
+    def apps(self) -> dict[str, AppInfo]:
+        """Return the apps by name, without the launcher."""
+        return {name: info for name, info in self.registry.describe_apps().items() if name != LAUNCHER}
 
     def state(self) -> State:
-        """The state, with everything here up to date with it. Hold the lock."""
+        """Return the current state and update to it. The caller holds the lock."""
         state = self.engine.current()
-        self._roster.update(state)
-        self.lives.keep_only(self._roster)
+        self._stored.update(state)
+        self.instances.keep_only(self._stored)
         return state
 
-    def kept(self, *, obsolete: bool = False) -> list[StoredWindow]:
-        """The open windows in the order of their places; with `obsolete` the closed ones too."""
+    def stored_windows(self, *, obsolete: bool = False) -> list[StoredWindow]:
+        """Return the open windows in the order of their places; with `obsolete` the closed ones too."""
         with self.engine.lock:
             self.state()
-            return self._roster.windows(obsolete=obsolete)
+            return self._stored.windows(obsolete=obsolete)
 
     def is_empty(self) -> bool:
-        """Whether there is no window, open or closed: the everyday case of a view."""
+        """Return whether there is no window, open or closed. Most views have none."""
         with self.engine.lock:
-            self._roster.update(self.engine.current())
-            return not self._roster
+            self._stored.update(self.engine.current())
+            return not self._stored
 
     def find(self, window_id: object) -> StoredWindow:
-        """The window of this id, closed ones too. Raises `NoSuchWindow`."""
+        """Return the window of this id, also a closed one. Raise `NoSuchWindow`."""
         with self.engine.lock:
             self.state()
-            found = self._roster.find(window_id)
+            found = self._stored.find(window_id)
             if found is None:
-                raise NoSuchWindow(window_id, [one.id for one in self._roster.windows()])
+                raise NoSuchWindow(window_id, [one.id for one in self._stored.windows()])
             return found
 
-    def is_taken(self, window_id: str) -> bool:
-        """Whether a window has or had this id."""
+    def is_used_id(self, window_id: str) -> bool:
+        """Return whether a window has or had this id."""
         with self.engine.lock:
             self.state()
-            return self._roster.find(window_id) is not None
+            return self._stored.find(window_id) is not None
 
-    def usable(self, window_id: object) -> tuple[StoredWindow, Live]:
-        """A window that something can be done in, with its object. Raises `NoSuchWindow` or `InvalidOperation`."""
+    def require_usable(self, window_id: object) -> tuple[StoredWindow, Instance]:
+        """Return an open window with its instance. Raise `NoSuchWindow` or `InvalidOperation`."""
         with self.engine.lock:
             window, state = self.find(window_id), self.engine.state
             if window.obsolete:
-                raise InvalidOperation(f"Window {window.id!r} is closed; open a new one of {window.meta.app!r}.")
+                raise InvalidOperation(f"Window {window.id!r} is closed. Open a new window of {window.meta.app!r}.")
             require_attached(state, state.index(window.key), "use the window")
-            return window, self._live(state, window, self.registry.get(window.meta.app))
+            return window, self._instance(state, window, self.registry.get(window.meta.app))
 
     def run(self, job: Job, limit: float | None = None) -> Outcome:
-        """What one call of an app gave."""
+        """Run one call of an app and return its outcome."""
         return self._runner.run([job], self.limit if limit is None else limit)[0]
 
-    def rest(self) -> None:
-        """End the threads that wait for work: nobody is expected to come."""
-        self._runner.rest()
+    def stop_threads(self) -> None:
+        """End the threads that wait for calls."""
+        self._runner.stop_threads()
 
-    def frames(self, windows: Sequence[StoredWindow]) -> list[Drawn]:
-        """What windows show now, fetched from their apps; those whose app is not registered are left out."""
-        found: list[tuple[StoredWindow, Frame | Live]] = []
+    def frames(self, windows: Sequence[StoredWindow]) -> list[WindowFrame]:
+        """Return the frames of windows, from their apps. Windows without a registered app are left out."""
+        found: list[tuple[StoredWindow, Frame | Instance]] = []
         with self.engine.lock:
             state = self.engine.current()
             for window in windows:
                 registered = self.registry.find(window.meta.app)
                 if window.obsolete:
-                    found.append((window, _what_is_left(state, window)))
+                    found.append((window, _closed_frame(state, window)))
                 elif registered is not None:
-                    found.append((window, self._live(state, window, registered)))
-        jobs = [it.looked_at(self.limit / 2) for _, it in found if isinstance(it, Live)]
+                    found.append((window, self._instance(state, window, registered)))
+        jobs = [it.content_job(self.limit / 2) for _, it in found if isinstance(it, Instance)]
         outcomes = iter(self._runner.run(jobs, self.limit))
         return [
-            (window, it.frame(window.id, next(outcomes)), it) if isinstance(it, Live) else (window, it, None)
+            (window, it.frame(window.id, next(outcomes)), it) if isinstance(it, Instance) else (window, it, None)
             for window, it in found
         ]
 
-    def _live(self, state: State, window: StoredWindow, registered: Registered) -> Live:
+    def _instance(self, state: State, window: StoredWindow, registered: RegisteredApp) -> Instance:
         body = window.page.header.body
-        return self.lives.get(window, registered, lambda: state.body(body))
+        return self.instances.get(window, registered, lambda: state.body(body))
 
 
-def result_of(live: Live, outcome: Outcome, doing: str) -> tuple[Any, Saved]:
-    """What an app returned, and what it saved. Raises what it raised, as an error of ours.
+def result_of(instance: Instance, outcome: Outcome, doing: str) -> tuple[Any, Saved]:
+    """Return what an app returned and what it saved. Raise its error as a `QuireError`.
 
-    An app that failed is made anew from what it had saved before, if it saves anything.
+    An app that failed is created again from what it saved before, if it saved anything.
     """
     error = outcome.error
     if error is None:
         result, saved = outcome.value
         if result is None or isinstance(result, str | Refresh | Close | Launch):
             return result, saved
-        error = InvalidOperation(f"it returned {short_repr(result)}; text, None, Refresh() or Close() is needed.")
-    live.late = isinstance(error, TimeLimit)
-    live.forget()
+        error = InvalidOperation(f"it returned {short_repr(result)}; a text, None, a Refresh or a Close is needed.")
+    instance.late = isinstance(error, TimeLimit)
+    instance.forget()
     if isinstance(error, InvalidValue) or (isinstance(error, QuireError) and not isinstance(error, InvalidOperation)):
         raise error
-    named = said(error) if isinstance(error, InvalidOperation | TimeLimit) else f"{type(error).__name__}: {said(error)}"
-    raise InvalidOperation(f"{doing} failed: {named[:_SAID]}") from error
+    kind = "" if isinstance(error, InvalidOperation | TimeLimit) else f"{type(error).__name__}: "
+    text = f"{kind}{error_text(error)}"
+    raise InvalidOperation(f"{doing} failed: {text[:_MAX_ERROR]}") from error
 
 
-def _what_is_left(state: State, window: StoredWindow) -> Frame:
-    """A closed window: its summary, if it left one."""
+def _closed_frame(state: State, window: StoredWindow) -> Frame:
+    """Return the frame of a closed window: its summary, if it has one."""
     header = window.page.header
     return Frame(id=window.id, description=header.description, contents=state.body(header.body), obsolete=True)
