@@ -34,7 +34,7 @@ def test_a_hint_names_the_command_if_there_is_one(hint: Hint, sentence: str) -> 
 def test_a_command_is_for_the_store_and_the_context_that_were_given() -> None:
     given = Namespace(where="postgresql://ada:secret@db/agents", context="support 42")
     command = CommandWording(given).command(Hint("hide", "usr-1"))
-    assert command == "quire hide 'postgresql://ada:…@db/agents' usr-1 --context 'support 42'"
+    assert command == "quire hide postgresql://ada@db/agents usr-1 --context 'support 42'"
     assert CommandWording(Namespace()).command(Hint("hide", "usr-1")) == "quire hide WHERE usr-1"
 
 

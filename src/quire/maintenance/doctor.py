@@ -64,7 +64,7 @@ from quire.system.check import Problem, check, find_unreadable
 
 _BATCH = 256
 _DERIVED: tuple[Family, ...] = (TALLY, PIN)
-_REPAIRS = "repair=True does it."
+_REPAIRS = "A repair does it."
 _FROM_BACKUP = "Restore the context from a backup or an exported file."
 _CHECK_STORE = "Check the disk, the server or the permissions, and run it again."
 
@@ -231,7 +231,7 @@ class _ContextExamination:
             if self._repair:
                 self._storage.drop(self._context)
             return replace(symptom, repaired=self._repair)
-        remedy = "Run the same migrate() or import_() again to finish it, or delete() it."
+        remedy = "Run the same migration or import again to finish it, or delete the context."
         return self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)
 
     def _derived(self, state: State, problems: list[Problem], is_readable: bool) -> Iterator[Symptom]:

@@ -218,7 +218,9 @@ def _rename(fresh: Path, target: Path, *, overwrite: bool) -> None:
 
 
 def _taken(target: Path) -> InvalidOperation:
-    return InvalidOperation(f"{str(target)!r} exists already. Choose another path, or pass overwrite=True.")
+    return InvalidOperation(
+        f"{str(target)!r} exists already.", Hint("export", arguments="overwrite=True", purpose="to replace it")
+    )
 
 
 def _reason(error: OSError, target: Path) -> str:

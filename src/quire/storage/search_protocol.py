@@ -168,7 +168,7 @@ def search_symptom(code: str, damage: str, context: str = "", *, repaired: bool)
         severity="warning",
         where="search index",
         text=f"{damage[0].upper()}{damage[1:]}. Searches may miss pages; the pages themselves are not affected.",
-        remedy="repair=True empties it; the next search fills it again.",
+        remedy="A repair empties it; the next search fills it again.",
         context=context,
         repaired=repaired,
     )

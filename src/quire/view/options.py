@@ -131,5 +131,5 @@ def check_config(config: CompressionConfig) -> CompressionConfig:
 
 def _count(value: object, field: str) -> int:
     if type(value) is not int or value < 0:
-        raise InvalidValue(f"{field} is {short_repr(value)}; a whole number from 0 is needed.")
+        raise InvalidValue(f"is {short_repr(value)}; a whole number from 0 is needed.", argument=field)
     return value

@@ -58,7 +58,7 @@ def _report_orphans(session: Session, orphans: list[int], repair: bool) -> list[
     count = session.read(_COUNT, (orphans,))[0][0]
     if repair:
         session.transact(lambda db: _remove(session, db, orphans))  # a number is never used again
-    text, remedy = f"{count:,} rows belong to no context.", "repair=True removes them."
+    text, remedy = f"{count:,} rows belong to no context.", "A repair removes them."
     return [
         Symptom(code="orphan_rows", severity="warning", where="table record", text=text, remedy=remedy, repaired=repair)
     ]
@@ -87,7 +87,7 @@ def examine_search(session: Session, *, repair: bool) -> list[Symptom]:
     if not session.read(MISSING)[0][0]:
         return []
     text = "A table or the index on the terms is missing. Searches fail or are slow; the pages are not affected"
-    remedy = "repair=True creates it, and the next search fills it. The role must be the owner of the schema."
+    remedy = "A repair creates it, and the next search fills it. The role must be the owner of the schema."
     repaired = False
     if repair:
         try:

@@ -390,6 +390,6 @@ def _report_leftover(key: str, repair: bool) -> Symptom:
         severity="note",
         where=key,
         text="No context needs it. An interrupted drop left it, or it was replaced.",
-        remedy="collect() removes it.",
+        remedy="A garbage collection removes it.",
         repaired=repair,
     )

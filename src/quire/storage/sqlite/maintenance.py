@@ -17,7 +17,7 @@ from quire.storage.sqlite.search import FtsIndexes
 
 _STEP = 2_000
 _MAX_LINES = 100
-_FROM_BACKUP = "Restore a backup, or copy the readable contexts into a new store with migrate()."
+_FROM_BACKUP = "Restore a backup, or copy the readable contexts into a new store."
 
 
 def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) -> list[str]:
@@ -166,7 +166,7 @@ def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Ite
         lines = left
     for line in lines:
         if "index" in line:
-            remedy = "repair=True creates the order of pages again."
+            remedy = "A repair creates the order of pages again."
             yield Symptom(code="order_damaged", severity="error", where="file", text=f"{line}.", remedy=remedy)
         else:
             yield _file_damaged(line)
@@ -201,7 +201,7 @@ def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
             severity="warning",
             where=f"table {table}",
             text=f"{count:,} rows belong to no context.",
-            remedy="repair=True removes them.",
+            remedy="A repair removes them.",
             repaired=repair,
         )
 
