@@ -1,1 +1,1 @@
-"""Values: pages, messages, tokens, text, media and time. No I/O."""
+"""Values without I/O: pages, messages, tokens, text, media and clocks."""

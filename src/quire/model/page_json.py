@@ -1,4 +1,4 @@
-"""A page as plain values, under the names that the HTTP API and the command line have for them."""
+"""A page as plain values, with the field names of the HTTP API and the command line."""
 
 from typing import Any, Literal
 
@@ -10,11 +10,11 @@ STATES: dict[Lifecycle, State] = {
     Lifecycle.HOT_ARCHIVED: "hot",
     Lifecycle.COLD_ARCHIVED: "cold",
 }
-"""A page's lifecycle in a word."""
+"""The names of lifecycles in JSON."""
 
 
 def page_to_dict(page: Page) -> dict[str, Any]:
-    """A page, without its body."""
+    """Return the fields of a page without its body."""
     folder = isinstance(page, ContentsPage)
     return {
         "index": page.index,

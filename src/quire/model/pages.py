@@ -1,6 +1,6 @@
-"""The values a user holds: pages, segments, their states, and page indices.
+"""Values: pages, segments, their states, and page indices.
 
-All are frozen and know nothing of storage; changing one changes nothing but the copy in hand.
+All of them are immutable and independent of storage.
 """
 
 import re
@@ -27,7 +27,7 @@ _EPOCH = to_datetime(0)
 
 
 class Lifecycle(IntEnum):
-    """Where a page is: in the window, beside it, or in the archive."""
+    """The place of a page: in the window, attached but not in the window, or in the archive."""
 
     ACTIVE = 0
     HOT_ARCHIVED = 1
@@ -35,14 +35,14 @@ class Lifecycle(IntEnum):
 
 
 class Visibility(IntEnum):
-    """How much of an active page is shown: children or detail, or the summary line only."""
+    """The form in which an active page is shown: its children or detail, or its summary line only."""
 
     EXPANDED = 0
     HIDDEN = 1
 
 
 class SegmentType(IntEnum):
-    """What a segment is for. The first SYSTEM, USER and TOOL segments hold prompt, conversation and windows."""
+    """The purpose of a segment. The first SYSTEM, USER and TOOL segments hold prompt, conversation and windows."""
 
     SYSTEM = 0
     USER = 1
@@ -51,7 +51,7 @@ class SegmentType(IntEnum):
 
 
 class Permission(IntEnum):
-    """What the agent may do in a segment. PRIVATE: it cannot see that the segment exists."""
+    """The rights of an agent in a segment. A PRIVATE segment does not exist for the agent."""
 
     READ_ONLY = 0
     READ_WRITE = 1
@@ -60,10 +60,10 @@ class Permission(IntEnum):
 
 
 class Form(IntEnum):
-    """What a page holds: a text, a summary of compressed messages, or an exchange, by who opens it.
+    """The content of a page: a text, a summary of compressed messages, or an exchange by the role of its first message.
 
-    `TOOL` is a result whose call is not known; it came with a broken history and is never shown. `CHAPTER` is a folder
-    that folding made. `WINDOW` is a live window: its app knows what it shows.
+    `TOOL` is a result without a known call; it was imported with a damaged history and is never shown. `CHAPTER` is a
+    folder that folding created. `WINDOW` is a live window; its app provides the content.
     """
 
     TEXT = 0
@@ -77,10 +77,10 @@ class Form(IntEnum):
 
 
 class Mark(IntEnum):
-    """Why messages are out of the conversation: an edit of the record, unlike hiding, folding and archiving.
+    """The reason why messages left the conversation. A mark edits the record; hiding, folding and archiving do not.
 
-    `ENDED`: their batch was ended. `UNSHOWABLE`: they came in with a broken history and no model could be shown them.
-    `REMOVED`: their page was removed, or the operation that brought them was undone.
+    `ENDED`: their batch was ended. `UNSHOWABLE`: they were imported with a damaged history and no provider takes them.
+    `REMOVED`: their page was removed, or the operation that added them was undone.
     """
 
     NONE = 0
@@ -96,7 +96,7 @@ class Mark(IntEnum):
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """A part of the book with its own tree, permission and share of the view."""
+    """A part of a context with its own page tree, permission and share of the view."""
 
     id: str
     name: str = ""
@@ -113,8 +113,8 @@ class PageBase(Struct, frozen=True, kw_only=True):
     """What all pages share.
 
     `lifecycle` is what is stored on the page; `effective` is derived with its ancestors when the page was handed out.
-    A root and a cold page have no `parent`; a cold page's `home` is the folder that `recall` would bring it back to.
-    `created_seq` and `changed_seq` are the journal entries that made it and that changed it last.
+    A root and a cold page have no `parent`. The `home` of a cold page is the folder to which `recall` returns it.
+    `created_seq` and `changed_seq` are the journal entries that created it and last changed it.
     """
 
     name: str
@@ -137,7 +137,7 @@ class PageBase(Struct, frozen=True, kw_only=True):
 
 
 class DetailPage(PageBase, frozen=True, kw_only=True, tag="DetailPage"):
-    """A leaf: one exchange, note or document. Its body is read with `ContextSystem.detail(index)`."""
+    """A leaf: one exchange, note or document. `ContextSystem.detail(index)` returns its body."""
 
     message_count: int = 0
     form: Form = Form.TEXT
@@ -145,7 +145,7 @@ class DetailPage(PageBase, frozen=True, kw_only=True, tag="DetailPage"):
 
 
 class ContentsPage(PageBase, frozen=True, kw_only=True, tag="ContentsPage"):
-    """A folder with ordered children, read with `ContextSystem.children(index)`."""
+    """A folder with ordered children. `ContextSystem.children(index)` returns them."""
 
     child_count: int = 0
 
@@ -154,16 +154,16 @@ Page = DetailPage | ContentsPage
 
 
 class IndexParts(NamedTuple):
-    """A canonical page index, taken apart."""
+    """The parts of a canonical page index."""
 
     segment: str
     number: int
 
 
 def parse_index(index: object) -> IndexParts | None:
-    """The parts of an index whose number is canonical, or None: `usr-01`, `usr-１` and paths are no index.
+    """Return the parts of an index with a canonical number, or None: `usr-01`, `usr-１` and paths are not indices.
 
-    Whether the segment exists is for the reader to say; no segment is called `USR` or has a look-alike in its id.
+    The segment is not checked. The id of a segment has no capitals and no look-alike letters, so `USR-1` names no page.
     """
     if not isinstance(index, str):
         return None
@@ -177,14 +177,14 @@ def parse_index(index: object) -> IndexParts | None:
 
 
 def format_index(segment: str, number: int) -> PageIndex:
-    """The one spelling of a page index."""
+    """Return the canonical spelling of a page index."""
     return f"{segment}-{number}" if segment else str(number)
 
 
 def check_segment_id(segment: object) -> str:
-    """The id if it is a legal one. Raises `InvalidValue`. The empty id is legal for a context's only segment."""
+    """Return the id if it is legal, else raise `InvalidValue`. The id "" is legal for the only segment of a context."""
     if isinstance(segment, str) and (segment == "" or _SEGMENT_ID.fullmatch(segment)):
         return segment
     raise InvalidValue(
-        f"Segment id {short_repr(segment)} is not allowed; use 1 to 32 of a-z, 0-9, _ and -, a letter or digit first."
+        f"Segment id {short_repr(segment)} is not allowed; use 1 to 32 of a-z, 0-9, _ and -, first a letter or digit."
     )

@@ -1,4 +1,4 @@
-"""A cache bounded by the size of what is in it; the least recently used goes first."""
+"""An LRU cache that is bounded by the total size of its values."""
 
 from collections import OrderedDict
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 class SizedCache(Generic[K, V]):
-    """Values with their sizes, at most so many bytes of them."""
+    """An LRU cache of values with a size. Their total size never exceeds `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -19,7 +19,7 @@ class SizedCache(Generic[K, V]):
         return key in self._items
 
     def get(self, key: K) -> V | None:
-        """The value, now the most recently used, or None."""
+        """Return the value and mark it as most recently used; None if it is missing."""
         found = self._items.get(key)
         if found is None:
             return None
@@ -27,7 +27,7 @@ class SizedCache(Generic[K, V]):
         return found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep a value, unless it alone is larger than the cache."""
+        """Add a value, unless it is larger than the whole cache."""
         self.drop(key)
         if size > self.max_bytes:
             return
@@ -37,7 +37,7 @@ class SizedCache(Generic[K, V]):
             self.size -= self._items.popitem(last=False)[1][1]
 
     def drop(self, key: K) -> None:
-        """Forget a value."""
+        """Remove a value if it is present."""
         found = self._items.pop(key, None)
         if found is not None:
             self.size -= found[1]

@@ -1,6 +1,6 @@
-"""What text may be stored: one-line fields and bodies.
+"""Text that can be stored: one-line fields, bodies and `meta`.
 
-Names and descriptions are one line, so that nothing in them can break out of the line the model reads.
+Names and descriptions are one line, so that their text cannot start a new line in a view.
 """
 
 import json
@@ -28,45 +28,43 @@ _INSIDE = _WORD | frozenset("./-@")
 
 
 def check_one_line(value: object, field: str, limit: int, *, empty: bool = True) -> str:
-    """The text as one line: line breaks become spaces. Raises `InvalidValue` on anything else that cannot stand."""
+    """Return the text as one line; line breaks become spaces. Raise `InvalidValue` if it is too long or not text."""
     text = _text(value, field)
-    if len(text) > 4 * limit:  # far too long: say so before any work on megabytes
-        raise InvalidValue(f"{field} has {len(text):,} characters; at most {limit:,} are kept on one line.")
-    if not text.isprintable():  # the common case needs no further look
+    if len(text) > 4 * limit:  # reject megabytes before any further work
+        raise InvalidValue(f"has {len(text):,} characters; at most {limit:,} are allowed.", argument=field)
+    if not text.isprintable():  # the common case needs no further checks
         found = _CONTROL.search(text)
         if found:
-            raise InvalidValue(f"{field} {short_repr(text)} holds the control character {found.group()!r}; remove it.")
+            raise InvalidValue(f"{short_repr(text)} contains the control character {found.group()!r}.", argument=field)
         text = _LINE_BREAKS.sub(" ", text)
     if len(text) > limit:
-        raise InvalidValue(
-            f"{field} {short_repr(text)} is too long; at most {limit:,} characters are kept on one line."
-        )
+        raise InvalidValue(f"{short_repr(text)} is too long; at most {limit:,} characters are allowed.", argument=field)
     if not empty and not text.strip():
-        raise InvalidValue(f"{field} {short_repr(value)} is empty; give at least one visible character.")
+        raise InvalidValue(f"{short_repr(value)} is empty; a visible character is needed.", argument=field)
     return text
 
 
 def collapse_whitespace(text: str) -> str:
-    """The text with every run of spaces, line breaks and control characters as one space."""
+    """Replace every run of spaces, line breaks and control characters by one space."""
     return _BLANKS.sub(" ", text).strip()
 
 
 def clip_at_word(text: str, most: int) -> str:
-    """The beginning of a text in at most so many characters, without the word, number or identifier it would cut.
+    """Return the start of a text in at most `most` characters, without a word, number or identifier that is cut.
 
-    Half an identifier looks like another one. Of a text that is one long word nothing is left.
+    Half an identifier looks like another identifier. Of a text that is one long word, nothing remains.
     """
     if len(text) <= most:
         return text
     end = most
-    if _is_inside(text, end) and _goes_on(text, end):
+    if _is_inside(text, end) and _continues(text, end):
         while end and _is_inside(text, end):
             end -= 1
     return text[:end].rstrip()
 
 
 def unescape_json(text: str) -> str:
-    """The text with the escapes of JSON strings resolved, as a person would read what stands in them."""
+    """Replace the escapes of JSON strings by the characters that they encode."""
     if "\\" not in text:
         return text
     plain = _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED.get(m[2], m[2]), text)
@@ -76,38 +74,41 @@ def unescape_json(text: str) -> str:
 
 
 def check_text(value: object, field: str = "detail") -> str:
-    """The text of a body, any Unicode text. Raises `InvalidValue` on another type or a lone surrogate."""
+    """Return the text of a body. Raise `InvalidValue` if it is not text or has a lone surrogate."""
     return _text(value, field)
 
 
 def encode_meta(value: object, field: str = "meta") -> bytes:
-    """A page's `meta` as stored. Raises `InvalidValue` unless it is a small dict of JSON-like values."""
+    """Encode the `meta` of a page. Raise `InvalidValue` unless it is a small dict of JSON values."""
     if value is None or value == {}:
         return b""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise InvalidValue(f"{field} is {short_repr(value)}; give a dict with text keys.")
-    if not _is_plain(value, depth=_META_DEPTH):
-        raise InvalidValue(f"{field} {short_repr(value)} cannot be stored; use plain JSON values, not nested deeply.")
+        raise InvalidValue(f"is {short_repr(value)}; a dict with text keys is needed.", argument=field)
+    if not _is_json(value, depth=_META_DEPTH):
+        raise InvalidValue(
+            f"is {short_repr(value)}; JSON values, nested at most {_META_DEPTH} levels, are needed.", argument=field
+        )
     data = msgspec.msgpack.encode(value)
     if len(data) > MAX_META_BYTES:
         raise InvalidValue(
-            f"{field} takes {len(data):,} bytes; at most {MAX_META_BYTES:,}. Long text is for the detail."
+            f"takes {len(data):,} bytes; at most {MAX_META_BYTES:,} are allowed. Put long text into the detail.",
+            argument=field,
         )
     return data
 
 
 def decode_meta(data: bytes) -> dict[str, Any]:
-    """The inverse of `encode_meta`: a fresh dict each time."""
+    """Decode the `meta` of a page as a new dict."""
     return msgspec.msgpack.decode(data, type=dict[str, Any]) if data else {}
 
 
 def format_json(value: object) -> bytes:
-    """Plain values as JSON for people: one field a line. Laying it out in Python would take four times as long."""
+    """Format plain values as JSON with one field per line. This is four times as fast as `json.dumps(indent=1)`."""
     return msgspec.json.format(json.dumps(value, ensure_ascii=False).encode(), indent=1)
 
 
 def _is_inside(text: str, place: int) -> bool:
-    """Whether a place is inside a run of letters, digits and what joins them, as in `ORD-1026` or `3,500`."""
+    """Return whether a place is inside a run of letters, digits and joining characters: `ORD-1026`, `3,500`."""
     before, after = text[place - 1 : place], text[place : place + 1]
     if before in ",:":
         return before != "" and text[place - 2 : place - 1].isdigit() and after.isdigit()
@@ -116,8 +117,8 @@ def _is_inside(text: str, place: int) -> bool:
     return before in _INSIDE and after in _INSIDE
 
 
-def _goes_on(text: str, place: int) -> bool:
-    """Whether a run has more letters or digits after a place, not just a full stop."""
+def _continues(text: str, place: int) -> bool:
+    """Return whether the run has letters or digits after the place, not only a full stop."""
     while place < len(text) and _is_inside(text, place):
         if text[place] in _WORD:
             return True
@@ -125,8 +126,8 @@ def _goes_on(text: str, place: int) -> bool:
     return False
 
 
-def _is_plain(value: object, depth: int) -> bool:
-    """Whether a value is one that JSON has, so that it comes back from every store as it was."""
+def _is_json(value: object, depth: int) -> bool:
+    """Return whether a value is a JSON value, so that every store returns it unchanged."""
     match value:
         case None | bool():
             return True
@@ -137,20 +138,20 @@ def _is_plain(value: object, depth: int) -> bool:
         case float():
             return isfinite(value)
         case list():
-            return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
+            return depth > 0 and all(_is_json(item, depth - 1) for item in value)
         case dict():
             pairs = value.items()
-            return depth > 0 and all(isinstance(key, str) and _is_plain([key, item], depth) for key, item in pairs)
+            return depth > 0 and all(isinstance(key, str) and _is_json([key, item], depth) for key, item in pairs)
         case _:
             return False
 
 
 def _text(value: object, field: str) -> str:
     if not isinstance(value, str):
-        raise InvalidValue(f"{field} is {short_repr(value)} of type {type(value).__name__}; text is needed.")
+        raise InvalidValue(f"is {short_repr(value)} of type {type(value).__name__}; text is needed.", argument=field)
     if not value.isascii():
         found = _SURROGATE.search(value)
         if found:
-            place = f"at character {found.start()}"
-            raise InvalidValue(f"{field} holds a lone surrogate {found.group()!r} {place}; it is not Unicode text.")
+            place = f"{found.group()!r} at character {found.start()}"
+            raise InvalidValue(f"contains the lone surrogate {place}; Unicode text is needed.", argument=field)
     return value

@@ -1,4 +1,4 @@
-"""Counting tokens: exact and offline for OpenAI vocabularies, pluggable, loaded when first needed."""
+"""Token counters: exact and offline for OpenAI vocabularies. A vocabulary is loaded by the first count."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,15 +8,15 @@ from typing import Protocol
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PIECE = 1 << 18
-"""So many characters are encoded at once."""
+"""The most characters that are encoded at once."""
 _SEAM = re.compile(r"(?s:.*)(?:[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])|[\u4e00-\u9fff](?=[，。、；：？！]))")
-"""Up to the last place where one token ends and another begins, whatever stands around: after a letter or digit before
-a space or punctuation (an apostrophe may go on with the word), after a Chinese character before punctuation. The
-vocabularies' patterns take letters, digits and the rest apart and never look back."""
+"""Matches up to the last place that is always a token boundary: between a letter or digit and a space or punctuation
+mark (but not an apostrophe, which can belong to the word), or between a Chinese character and a punctuation mark. The
+patterns of the vocabularies separate letters, digits and other characters and never look back."""
 
 
 class TokenCounter(Protocol):
-    """Anything that counts the tokens of a text. `name` says which vocabulary, `exact` whether it is a true count."""
+    """Counts the tokens of a text. `name` is the vocabulary; `exact` is False if counts are estimates."""
 
     @property
     def name(self) -> str: ...
@@ -26,9 +26,9 @@ class TokenCounter(Protocol):
 
 
 class VocabularyCounter:
-    """Counts with an OpenAI vocabulary: splintr when installed, else tiktoken, else a labelled estimate.
+    """Counts with an OpenAI vocabulary: with splintr if it is installed, else with tiktoken, else it estimates.
 
-    Nothing is loaded before the first count. Text that looks like a special token is plain text.
+    The vocabulary is loaded by the first count. Text that looks like a special token is plain text.
     """
 
     def __init__(self, vocabulary: str = "o200k_base") -> None:
@@ -38,20 +38,20 @@ class VocabularyCounter:
 
     @property
     def name(self) -> str:
-        """The vocabulary and the engine that counts it, such as `o200k_base/splintr`."""
+        """The vocabulary and the engine, such as `o200k_base/splintr`."""
         return f"{self.vocabulary}/{self._loaded()}"
 
     @property
     def exact(self) -> bool:
-        """False when neither engine is installed and counts are estimates."""
+        """False if no engine is installed, so that counts are estimates."""
         return self._loaded() != "estimate"
 
     def count(self, text: str) -> int:
-        """The number of tokens of the text.
+        """Return the number of tokens of the text.
 
-        A very long text is counted in pieces, cut where tokens end anyway: that is exact, and takes a piece's memory.
-        Only a run of more than 262,144 characters without such a place (no space, no punctuation) is cut anywhere,
-        which may count a token more for every cut.
+        A very long text is counted in pieces, to bound the memory. The cuts are at token boundaries, so the count stays
+        exact. Only a run of more than 262,144 characters without a boundary (no space, no punctuation) is cut inside a
+        token; each such cut can add one token.
         """
         if len(text) > _PIECE:
             return sum(map(self.count, _pieces(text)))
@@ -71,7 +71,7 @@ class VocabularyCounter:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces that are counted one by one."""
+    """Yield the pieces of a text that are counted one by one."""
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -83,18 +83,18 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 class EstimateCounter:
-    """Counts without a vocabulary: about four bytes a token, one a CJK character. Labelled as an estimate."""
+    """Estimates without a vocabulary: a token for four ASCII characters, and for every other character."""
 
     name = "estimate"
     exact = False
 
     def count(self, text: str) -> int:
-        """An estimate of the number of tokens of the text."""
+        """Return an estimate of the number of tokens."""
         return estimate_tokens(text)
 
 
 def estimate_tokens(text: str) -> int:
-    """A rough count: a token per four ASCII characters and per one other character."""
+    """Return a token for four ASCII characters and for every other character."""
     if text.isascii():
         return (len(text) + 3) // 4
     other = sum(1 for character in text if character > "\x7f")
@@ -119,6 +119,6 @@ def _load_splintr(vocabulary: str) -> Callable[[str], int]:
 def _load_tiktoken(vocabulary: str) -> Callable[[str], int]:
     try:
         encode = import_module("tiktoken").get_encoding(vocabulary).encode_ordinary
-    except OSError as error:  # tiktoken downloads its ranks; without a network it is as good as absent
+    except OSError as error:  # tiktoken downloads its vocabulary; without a network it cannot be used
         raise ImportError(str(error)) from error
     return lambda text: len(encode(text))
