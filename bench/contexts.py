@@ -1,8 +1,7 @@
-"""Many contexts: 100,000 of twenty messages on PostgreSQL and on SQLite, beside LangGraph's checkpointer on PostgreSQL.
+"""Many contexts: 100,000 with twenty messages on PostgreSQL and SQLite, and LangGraph's checkpointer on PostgreSQL.
 
-Each way stores every conversation at once; then eight processes go on writing into contexts chosen by chance, each time
-opening one, adding a user's message and an answer, while another opens contexts by chance and makes what a model is to
-see in 2,000 tokens. The server syncs as a server in earnest does.
+Each backend first stores all conversations. Then eight processes open random contexts and add a user's message and an
+answer, while another process opens random contexts and renders a view with 2,000 tokens. The server runs with fsync on.
 """
 
 import random
@@ -28,25 +27,25 @@ work(*sys.argv[1:])
 """
 
 
-class Way(NamedTuple):
-    """One way to keep many conversations: store one, go on with one, show one."""
+class Backend(NamedTuple):
+    """Three operations of a backend: store a conversation, continue one, show one."""
 
     store: Callable[[int], object]
-    go_on: Callable[[int], object]
+    continue_talk: Callable[[int], object]
     show: Callable[[int], object]
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """All figures of many contexts; those on PostgreSQL only if a server can be started."""
-    from tests.servers.postgres import Refused, Server
+    """Return all figures of many contexts; those of PostgreSQL only if a server can be started."""
+    from tests.servers.postgres import Server, StartFailed
 
     count = 100_000 if size >= 1_000_000 else 1_000
-    figures = _measured("quire-sqlite", str(folder / "many.db"), count, lambda: _file_size(folder))
+    figures = _measure("quire-sqlite", str(folder / "many.db"), count, lambda: _file_size(folder))
     try:
         (folder / "pg").mkdir()
         server = Server(folder / "pg", durable=True)
         server.start()
-    except Refused as error:
+    except StartFailed as error:
         print(f"PostgreSQL is not measured: {error}", file=sys.stderr)
         return figures
     try:
@@ -57,23 +56,23 @@ def run(folder: Path, size: int) -> list[Figure]:
 
 
 def _on_server(server: Any, count: int) -> list[Figure]:
-    figures = _measured("quire-postgres", server.url(), count, lambda: _server_size(server.url()))
+    figures = _measure("quire-postgres", server.url(), count, lambda: _server_size(server.url()))
     if find_spec("langgraph") is None or find_spec("langgraph.checkpoint.postgres") is None:
         return figures
     before = _server_size(server.url())
     langgraph_tables(server.url())
-    return figures + _measured("langgraph-postgres", server.url(), count, lambda: _server_size(server.url()) - before)
+    return figures + _measure("langgraph-postgres", server.url(), count, lambda: _server_size(server.url()) - before)
 
 
-def _measured(kind: str, where: str, count: int, size: Callable[[], int]) -> list[Figure]:
+def _measure(kind: str, where: str, count: int, size: Callable[[], int]) -> list[Figure]:
     start = time.perf_counter()
-    _all(_started("store", kind, where, count))
+    _wait_for(_start("store", kind, where, count))
     seconds = time.perf_counter() - start
     rate, stored = count / seconds, size()
-    writers = _started("go_on", kind, where, count)
-    shown = _started("show", kind, where, count, workers=1)
-    took = [float(line) for line in _all(shown)[0].split()]
-    written = sum(int(line) for line in _all(writers, stop=True))
+    writers = _start("continue_talk", kind, where, count)
+    shown = _start("show", kind, where, count, workers=1)
+    took = [float(line) for line in _wait_for(shown)[0].split()]
+    written = sum(int(line) for line in _wait_for(writers, stop=True))
     took.sort()
     return [
         Figure(f"{kind}, {count:,} contexts: milliseconds to store one of {_MESSAGES} messages", 1e3 / rate, "ms"),
@@ -88,7 +87,7 @@ def _measured(kind: str, where: str, count: int, size: Callable[[], int]) -> lis
     ]
 
 
-def _started(what: str, kind: str, where: str, count: int, workers: int = _WORKERS) -> list["subprocess.Popen[str]"]:
+def _start(what: str, kind: str, where: str, count: int, workers: int = _WORKERS) -> list["subprocess.Popen[str]"]:
     return [
         subprocess.Popen(
             [sys.executable, "-c", _WORKER, what, kind, where, str(count), str(number)],
@@ -100,8 +99,8 @@ def _started(what: str, kind: str, where: str, count: int, workers: int = _WORKE
     ]
 
 
-def _all(workers: Sequence["subprocess.Popen[str]"], *, stop: bool = False) -> list[str]:
-    """What they print when they are done, or are told to stop."""
+def _wait_for(workers: Sequence["subprocess.Popen[str]"], *, stop: bool = False) -> list[str]:
+    """Return what the workers print when they end. With `stop`, end them by closing their input."""
     if stop:
         for worker in workers:
             assert worker.stdin is not None
@@ -114,21 +113,23 @@ def _all(workers: Sequence["subprocess.Popen[str]"], *, stop: bool = False) -> l
 
 
 def work(what: str, kind: str, where: str, count: str, number: str) -> None:
-    """What one process does: store its share, go on until its input ends, or show for a while."""
-    way = {"quire-sqlite": quire_way, "quire-postgres": quire_way, "langgraph-postgres": langgraph_way}[kind](where)
+    """Run one process: store its share, continue conversations until its input ends, or show 1,000 contexts."""
+    backend = {"quire-sqlite": quire_backend, "quire-postgres": quire_backend, "langgraph-postgres": langgraph_backend}[
+        kind
+    ](where)
     chance = random.Random(int(number))
     if what == "store":
         for context in range(int(number), int(count), _WORKERS):
-            way.store(context)
-    elif what == "go_on":
-        print(_until_told(lambda: way.go_on(chance.randrange(int(count)))))
+            backend.store(context)
+    elif what == "continue_talk":
+        print(_repeat_until_input_ends(lambda: backend.continue_talk(chance.randrange(int(count)))))
     else:
         time.sleep(2)
-        print("\n".join(str(_seconds(way.show, chance.randrange(int(count)))) for _ in range(1_000)))
+        print("\n".join(str(_seconds(backend.show, chance.randrange(int(count)))) for _ in range(1_000)))
 
 
-def _until_told(turn: Callable[[], object]) -> int:
-    """How often it was done until standard input ended."""
+def _repeat_until_input_ends(turn: Callable[[], object]) -> int:
+    """Return the number of turns until standard input ends."""
     from select import select
 
     done = 0
@@ -145,20 +146,20 @@ def _seconds(call: Callable[[int], object], context: int) -> float:
 
 
 def messages(context: int) -> Iterator[dict[str, str]]:
-    """A conversation of twenty messages."""
+    """Yield a conversation of twenty messages."""
     chance = random.Random(context)
     for number in range(_MESSAGES):
         yield {"role": "assistant" if number % 2 else "user", "content": prose(chance, 200)}
 
 
-def quire_way(where: str) -> Way:
-    """A library of quire's."""
+def quire_backend(where: str) -> Backend:
+    """Return the operations on a library of quire."""
     library = quire.Library(where)
 
     def store(context: int) -> None:
         library.open(f"c{context}", budget=_BUDGET).add(list(messages(context)))
 
-    def go_on(context: int) -> None:
+    def continue_talk(context: int) -> None:
         while True:
             ctx = library.open(f"c{context}", budget=_BUDGET)
             try:
@@ -170,19 +171,19 @@ def quire_way(where: str) -> Way:
     def show(context: int) -> None:
         assert library.open(f"c{context}", budget=_BUDGET).render().tokens <= _BUDGET
 
-    return Way(store, go_on, show)
+    return Backend(store, continue_talk, show)
 
 
 def langgraph_tables(where: str) -> None:
-    """Make the tables of LangGraph's checkpointer."""
+    """Create the tables of LangGraph's checkpointer."""
     from langgraph.checkpoint.postgres import PostgresSaver
 
     with PostgresSaver.from_conn_string(where) as saver:
         saver.setup()
 
 
-def langgraph_way(where: str) -> Way:
-    """LangGraph's checkpointer: the newest checkpoint of a thread holds its list of messages; shown as trimmed."""
+def langgraph_backend(where: str) -> Backend:
+    """Return the operations on LangGraph's checkpointer. A checkpoint has the list of messages; showing trims it."""
     import psycopg
     from langchain_core.messages import convert_to_messages, trim_messages
     from langchain_core.messages.utils import count_tokens_approximately
@@ -193,30 +194,32 @@ def langgraph_way(where: str) -> Way:
     db: Any = psycopg.connect(where, autocommit=True, prepare_threshold=0, row_factory=dict_row)
     saver = PostgresSaver(db)
 
-    def put(context: int, said: Sequence[Any], parent: str | None) -> None:
+    def put(context: int, talk: Sequence[Any], parent: str | None) -> None:
         config: Any = {"configurable": {"thread_id": f"c{context}", "checkpoint_ns": "", "checkpoint_id": parent}}
         checkpoint = empty_checkpoint()
-        version = f"{len(said):032}.0"
-        checkpoint["channel_values"] = {"messages": list(said)}
+        version = f"{len(talk):032}.0"
+        checkpoint["channel_values"] = {"messages": list(talk)}
         checkpoint["channel_versions"] = {"messages": version}
-        saver.put(config, checkpoint, {"source": "loop", "step": len(said), "parents": {}}, {"messages": version})
+        saver.put(config, checkpoint, {"source": "loop", "step": len(talk), "parents": {}}, {"messages": version})
 
     def last(context: int) -> Any:
         found = saver.get_tuple({"configurable": {"thread_id": f"c{context}", "checkpoint_ns": ""}})
         assert found is not None
         return found
 
-    def go_on(context: int) -> None:
+    def continue_talk(context: int) -> None:
         found = last(context)
-        said = found.checkpoint["channel_values"]["messages"]
+        talk = found.checkpoint["channel_values"]["messages"]
         more = convert_to_messages([("user", "And then?"), ("assistant", "That was all.")])
-        put(context, [*said, *more], found.checkpoint["id"])
+        put(context, [*talk, *more], found.checkpoint["id"])
 
     def show(context: int) -> None:
-        said = last(context).checkpoint["channel_values"]["messages"]
-        assert trim_messages(said, max_tokens=_BUDGET, token_counter=count_tokens_approximately)
+        talk = last(context).checkpoint["channel_values"]["messages"]
+        assert trim_messages(talk, max_tokens=_BUDGET, token_counter=count_tokens_approximately)
 
-    return Way(lambda context: put(context, convert_to_messages(list(messages(context))), None), go_on, show)
+    return Backend(
+        lambda context: put(context, convert_to_messages(list(messages(context))), None), continue_talk, show
+    )
 
 
 def _file_size(folder: Path) -> int:

@@ -1,9 +1,8 @@
 """PostgreSQL: a durable operation against a bare round trip, and eight workers against eight bare writers.
 
-The server is one of our own, with everything synced as a server in earnest does it. What is bare writes the same bytes
-in one row and one transaction through psycopg, prepared by its driver. Where eight processes and the server share a few
-cores, that compares the work of processors: so there is a second floor, the very statements that quire sends, made
-beforehand, which shows what is the database's part of it.
+The benchmark starts a server with fsync on. A bare writer writes the same number of bytes in one row and one transaction
+through psycopg, with prepared statements. If eight processes and the server share a few cores, this compares processor
+work. A second baseline therefore sends quire's own statements, prepared in advance: it shows the part of the database.
 """
 
 import random
@@ -23,7 +22,7 @@ from quire.storage.base import Commit, Delete
 _TEXT = 300
 _WORKERS = 8
 _READY = 6_000
-"""More statements than one worker sends in its time."""
+"""More statements than one worker can send."""
 _TABLE = "CREATE TABLE floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value bytea NOT NULL)"
 _INSERT = "INSERT INTO floor (value) VALUES (%b)"
 _WORKER = """
@@ -43,45 +42,45 @@ print(count)
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """All figures of PostgreSQL; none if no server can be started."""
+    """Return all figures of PostgreSQL; none if no server can be started."""
     import psycopg
 
-    from tests.servers.postgres import Refused, Server
+    from tests.servers.postgres import Server, StartFailed
 
     try:
         server = Server(folder, durable=True)
         server.start()
-    except Refused as error:
+    except StartFailed as error:
         print(f"PostgreSQL is not measured: {error}", file=sys.stderr)
         return []
     try:
         with psycopg.connect(server.url(), autocommit=True) as db:
             db.execute(_TABLE)
-        carried = _carried()
+        size_of_commit = _size_of_commit()
         turns = 100 if size < 1_000_000 else 1_000
-        return [_operation(server.url(), carried, turns), *_workers(server.url(), carried, turns / 400)]
+        return [_operation(server.url(), size_of_commit, turns), *_workers(server.url(), size_of_commit, turns / 400)]
     finally:
         server.stop()
 
 
-def bare_writer(url: str, name: str, carried: int) -> Callable[[], object]:
-    """Writes so many bytes in one row and one transaction."""
+def bare_writer(url: str, name: str, size_of_commit: int) -> Callable[[], object]:
+    """Return a function that writes this many bytes in one row and one transaction."""
     import psycopg
 
     db = psycopg.connect(url, autocommit=True)
-    data = random.Random(name).randbytes(carried)
+    data = random.Random(name).randbytes(size_of_commit)
     return lambda: db.execute(_INSERT, (data,))
 
 
-def quire_writer(url: str, name: str, carried: int) -> Callable[[], object]:
-    """Makes a small page in a context of its own."""
+def quire_writer(url: str, name: str, size_of_commit: int) -> Callable[[], object]:
+    """Return a function that creates a small page in a context of its own."""
     ctx = quire.open(url, name, counter=NoTokens())
     chance = random.Random(name)
     return lambda: ctx.pages.create_detail_page("page", "", prose(chance, _TEXT), "mem-0")
 
 
-def ready_writer(url: str, name: str, carried: int) -> Callable[[], object]:
-    """Sends the statements of the same operations, all made beforehand."""
+def ready_writer(url: str, name: str, size_of_commit: int) -> Callable[[], object]:
+    """Return a function that sends the statements of the same operations, built in advance."""
     import psycopg
 
     from quire.storage.postgres.commit import CommitBuilder, merge_writes
@@ -103,44 +102,44 @@ WRITERS: Final = {"bare": bare_writer, "ready": ready_writer, "quire": quire_wri
 
 
 def _commits(count: int) -> list[Commit]:
-    """The commits of a context in which so many small pages are made."""
+    """Return the commits that create this many small pages."""
     storage: Any = quire.MemoryStorage()
     commits: list[Commit] = []
     write = storage.commit
 
-    def noted(context: str, commit: Commit) -> None:
+    def record(context: str, commit: Commit) -> None:
         commits.append(commit)
         write(context, commit)
 
-    storage.commit = noted
+    storage.commit = record
     ctx, chance = quire.open(storage, "ready", counter=NoTokens()), random.Random(1)
     for _ in range(count):
         ctx.pages.create_detail_page("page", "", prose(chance, _TEXT), "mem-0")
     return commits
 
 
-def _carried() -> int:
-    """The bytes that a small operation commits."""
+def _size_of_commit() -> int:
+    """Return the number of bytes that a small operation commits."""
     last = _commits(20)[-1]
     return len(last.head) + sum(len(each.value) for each in last.writes if not isinstance(each, Delete))
 
 
-def _operation(url: str, carried: int, turns: int) -> Figure:
-    bare, ours = bare_writer(url, "bare", carried), quire_writer(url, "one", carried)
+def _operation(url: str, size_of_commit: int, turns: int) -> Figure:
+    bare, ours = bare_writer(url, "bare", size_of_commit), quire_writer(url, "one", size_of_commit)
     seconds: dict[str, list[float]] = {"bare": [], "quire": []}
-    for _ in range(turns):  # turn by turn: the machine is not always equally fast
+    for _ in range(turns):  # alternate: the speed of the machine varies
         for name, write in (("bare", bare), ("quire", ours)):
             start = time.perf_counter()
             write()
             seconds[name].append(time.perf_counter() - start)
     took, least = (statistics.median(seconds[name]) * 1e3 for name in ("quire", "bare"))
-    note = f"{took:.2f} ms against {least:.2f} ms, {carried} bytes"
+    note = f"{took:.2f} ms against {least:.2f} ms, {size_of_commit} bytes"
     return Figure("a small durable operation against a bare round trip", took / least, "×", 2, note)
 
 
-def _workers(url: str, carried: int, seconds: float) -> list[Figure]:
-    """Turn by turn, and each turn is compared with itself: a disk is not always equally fast."""
-    turns = [{kind: _rate(url, kind, carried, seconds, turn) for kind in WRITERS} for turn in range(5)]
+def _workers(url: str, size_of_commit: int, seconds: float) -> list[Figure]:
+    """Compare the kinds within each turn, because the speed of a disk varies."""
+    turns = [{kind: _rate(url, kind, size_of_commit, seconds, turn) for kind in WRITERS} for turn in range(5)]
     rates = {kind: statistics.median(turn[kind] for turn in turns) for kind in WRITERS}
 
     def against(kind: str, name: str, limit: float | None) -> Figure:
@@ -154,11 +153,11 @@ def _workers(url: str, carried: int, seconds: float) -> list[Figure]:
     ]
 
 
-def _rate(url: str, kind: str, carried: int, seconds: float, turn: int) -> float:
-    """Operations a second of all workers together, each a process."""
+def _rate(url: str, kind: str, size_of_commit: int, seconds: float, turn: int) -> float:
+    """Return the operations per second of all worker processes together."""
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", _WORKER, kind, url, f"{turn}-{number}", str(carried)],
+            [sys.executable, "-c", _WORKER, kind, url, f"{turn}-{number}", str(size_of_commit)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,6 +1,6 @@
-"""S3: how many requests operations and opening take, and their times beside a bare PUT, on a server of the tests' own.
+"""S3: the requests of operations and of opening, and their times compared with a bare PUT.
 
-`QUIRE_TEST_S3_URL` names another server; without any there are no figures.
+The server is that of the tests. `QUIRE_TEST_S3_URL` names another one. Without a server there are no figures.
 """
 
 import statistics
@@ -16,13 +16,13 @@ from quire import Context, S3Storage, ToolCall
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """All figures; the large context has 10,000 commits."""
+    """Return all figures. The large context has 10,000 commits."""
     commits = 10_000 if size >= 1_000_000 else 1_500
     try:
         from tests.servers.s3 import fresh_prefix, open_s3, server
 
         server()
-    except BaseException as reason:  # no server: pytest's own way to skip
+    except BaseException as reason:  # no server: pytest.skip raises
         print(f"s3: {reason}")
         return []
     prefix = fresh_prefix()
@@ -38,7 +38,7 @@ def _book(storage: S3Storage) -> Context:
 
 
 def _operations(storage: S3Storage, commits: int) -> list[Figure]:
-    """Operation after operation; the upkeep that a handle does beside them is done between them and counted apart."""
+    """Run operations in sequence. Compaction runs between them and is counted separately."""
     ctx, chance = _book(storage), Random(7)
     bare, ours, requests, beside = [], [], [], 0
     while ctx.seq < commits:
@@ -47,31 +47,31 @@ def _operations(storage: S3Storage, commits: int) -> list[Figure]:
         ours.append(time.perf_counter() - start)
         requests.append(_sent(storage) - before)
         if requests[-1] > 1:
-            beside += _keep_up(storage)
+            beside += _compact(storage)
         if len(ours) % 10 == 0:
             bare.append(_bare(storage))
     steady = requests[10:]
     mine, floor = statistics.median(ours[10:]), statistics.median(bare)
     note = f"median; {mine * 1e3:.2f} ms against {floor * 1e3:.2f} ms, of the head's bytes"
-    seals = f"{sum(count > 1 for count in steady):,} of {len(steady):,} sealed"
+    flushes = f"{sum(count > 1 for count in steady):,} of {len(steady):,} flushed"
     return [
         Figure("requests of one operation in steady state, at most", max(steady), "", 2),
-        Figure("requests of one operation on average", statistics.mean(steady), "×", note=seals),
+        Figure("requests of one operation on average", statistics.mean(steady), "×", note=flushes),
         Figure("requests of upkeep beside 1,000 operations", beside / len(ours) * 1_000, ""),
         Figure("one operation, × a bare PUT", mine / floor, "×", note=note),
     ]
 
 
-def _keep_up(storage: S3Storage) -> int:
-    """What the thread does after a seal; how many requests it sent."""
-    before, book = _sent(storage), storage._states.get("agent")
-    if book.snapshot is not None:
-        storage._compactor.run_after_flush(book, book.snapshot)
+def _compact(storage: S3Storage) -> int:
+    """Do the work of the background thread after a flush. Return the number of requests."""
+    before, state = _sent(storage), storage._states.get("agent")
+    if state.snapshot is not None:
+        storage._compactor.run_after_flush(state, state.snapshot)
     return _sent(storage) - before
 
 
 def _bare(storage: S3Storage) -> float:
-    """The time of a PUT of as many bytes as the head has."""
+    """Return the time of a PUT with as many bytes as the head."""
     found = storage.objects.get(next(storage.objects.list("heads")).key)
     start = time.perf_counter()
     storage.objects.put("floor", found.data if found else b"")
@@ -79,7 +79,7 @@ def _bare(storage: S3Storage) -> float:
 
 
 def _speak(ctx: Context, chance: Random) -> None:
-    """A message as agents have them: a question, a call, its result, an answer."""
+    """Add a typical message of an agent: a question, a call, its result or an answer."""
     waiting = ctx.pending_calls()
     if waiting:
         ctx.tool_result(waiting[0].id, prose(chance, chance.choice([80, 800, 6_000])))
@@ -111,7 +111,7 @@ def _opening(opener: Callable[[], S3Storage], storage: S3Storage, commits: int) 
 
 
 def _open(opener: Callable[[], S3Storage]) -> tuple[int, float, int]:
-    """Requests and time to open the context, and requests until a message is added."""
+    """Return the requests and the time to open the context, and the requests until a message is added."""
     start = time.perf_counter()
     storage = opener()
     ctx = _book(storage)

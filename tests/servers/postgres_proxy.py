@@ -1,6 +1,6 @@
-"""What may stand between a client and its server: a wire that is cut at random, and a proxy that lends sessions.
+"""Proxies between a client and PostgreSQL: one cuts connections at random, one pools sessions per transaction.
 
-Both listen on a port of this machine and talk to PostgreSQL through its socket.
+Both listen on a local port and talk to PostgreSQL through its socket.
 """
 
 import socket
@@ -13,12 +13,12 @@ from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-_AT_ONCE = 1 << 16
+_READ_BYTES = 1 << 16
 _TLS = (80_877_103, 80_877_104)
 
 
-class Wire:
-    """Listens, and handles every client in a thread of its own. A context manager."""
+class TcpProxy:
+    """Handles every client in a thread of its own. A context manager."""
 
     def __init__(self, server: Path) -> None:
         self._server = server
@@ -27,7 +27,7 @@ class Wire:
         self._lock = Lock()
 
     def url(self, **options: str) -> str:
-        """What to give to the client."""
+        """Return the URL for clients."""
         port = self._listener.getsockname()[1]
         more = "".join(f"&{name}={value}" for name, value in options.items())
         return f"postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable&gssencmode=disable{more}"
@@ -46,11 +46,11 @@ class Wire:
         self._end(*open_now)
 
     def handle(self, client: socket.socket) -> None:
-        """Serve one client until it goes."""
+        """Serve one client until it disconnects."""
         raise NotImplementedError
 
-    def connected(self) -> socket.socket:
-        """A new connection to the server."""
+    def connect(self) -> socket.socket:
+        """Return a new connection to the server."""
         there = socket.socket(socket.AF_UNIX)
         there.connect(str(self._server))
         with self._lock:
@@ -81,8 +81,8 @@ class Wire:
             each.close()
 
 
-class CuttingWire(Wire):
-    """Cuts every connection at a random moment: before a message is passed on, in the middle of it, or after it."""
+class CuttingProxy(TcpProxy):
+    """Cuts every connection at a random moment: before a message is forwarded, in the middle of it, or after it."""
 
     def __init__(self, server: Path, seed: int, longest: int = 40) -> None:
         super().__init__(server)
@@ -92,16 +92,16 @@ class CuttingWire(Wire):
 
     def handle(self, client: socket.socket) -> None:
         with suppress(OSError):
-            server = self.connected()
+            server = self.connect()
         with self._lock:
             life = [self._random.randint(1, self._longest)]
             how = self._random.random()
-        self._start(self._pass_on, server, client, life, how)
-        self._pass_on(client, server, life, how)
+        self._start(self._forward, server, client, life, how)
+        self._forward(client, server, life, how)
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, life: list[int], how: float) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, life: list[int], how: float) -> None:
         with suppress(OSError):
-            while data := source.recv(_AT_ONCE):
+            while data := source.recv(_READ_BYTES):
                 life[0] -= 1
                 if life[0] <= 0:
                     self.cuts += 1
@@ -111,10 +111,10 @@ class CuttingWire(Wire):
         self._end(source, target)
 
 
-class LendingProxy(Wire):
-    """Lends one of a few sessions for the time of one transaction, as pooling proxies do.
+class PoolingProxy(TcpProxy):
+    """Lends one of a few sessions for one transaction, like PgBouncer in transaction mode.
 
-    Whoever relies on what a session remembers meets another client's.
+    A client that relies on the state of a session sees the state of another client.
     """
 
     def __init__(self, server: Path, sessions: int, seed: int = 1) -> None:
@@ -138,12 +138,12 @@ class LendingProxy(Wire):
                 self._returned.notify()
 
     def _transaction(self, client: socket.socket, session: socket.socket, message: bytes) -> None:
-        """Pass on requests and answers until the session is out of a transaction."""
+        """Forward requests and answers until the transaction of the session ends."""
         while True:
-            asked = [message]
-            while asked[-1][:1] not in (b"S", b"Q"):
-                asked.append(_message(client))
-            session.sendall(b"".join(asked))
+            requests = [message]
+            while requests[-1][:1] not in (b"S", b"Q"):
+                requests.append(_message(client))
+            session.sendall(b"".join(requests))
             answers = [_message(session)]
             while answers[-1][:1] != b"Z":
                 answers.append(_message(session))
@@ -153,7 +153,7 @@ class LendingProxy(Wire):
             message = _message(client)
 
     def _greet(self, client: socket.socket) -> None:
-        """Let a client in, with a key that names no process."""
+        """Accept a client, with a key that is not the id of a server process."""
         while True:
             (length,) = struct.unpack("!I", _exactly(client, 4))
             (code,) = struct.unpack("!I", _exactly(client, length - 4)[:4])
@@ -164,7 +164,7 @@ class LendingProxy(Wire):
         client.sendall(self._greeting + key + b"Z\0\0\0\5I")
 
     def _session(self) -> socket.socket:
-        server = self.connected()
+        server = self.connect()
         words = b"user\0postgres\0database\0postgres\0client_encoding\0utf8\0\0"
         server.sendall(struct.pack("!II", len(words) + 8, 196_608) + words)
         greeting = b""

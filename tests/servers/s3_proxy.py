@@ -1,6 +1,6 @@
-"""A proxy before an S3 server that loses, cuts and delays requests, and a server that knows no conditions.
+"""A proxy before an S3 server that loses, cuts and delays requests, and a server that ignores conditions.
 
-What is lost before the server saw it and what is lost after look the same to a client: it gets no answer.
+A client cannot distinguish a request that was lost from an answer that was lost: it gets no answer.
 """
 
 import http.client
@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 Fault = Literal["none", "lost", "silent", "cut", "error", "error after", "busy", "late", "slow"]
 FAULTS: tuple[Fault, ...] = ("lost", "silent", "cut", "error", "error after", "busy", "late")
 """lost: not forwarded, no answer. silent: forwarded, no answer. cut: half an answer. error, busy: 500 and 503 instead
-of forwarding. error after: 500 although it was done. late: no answer, and forwarded a little later.
-Not among them, slow: the answer comes after SLOW_SECONDS."""
+of forwarding. error after: forwarded, then 500. late: no answer, forwarded a little later. `FAULTS` lacks slow: the
+answer arrives after SLOW_SECONDS."""
 LATE_SECONDS = 0.15
 SLOW_SECONDS = 1.2
 
 
 class Proxy:
-    """Forwards to a server; `fault` decides what happens to each request."""
+    """Forwards to a server. `fault` decides what happens to each request."""
 
     def __init__(self, endpoint: str) -> None:
         parts = urlsplit(endpoint)
@@ -81,8 +81,8 @@ class Proxy:
             connection.close()
 
 
-class Careless:
-    """A server that keeps objects and ignores some conditions of writes."""
+class CarelessServer:
+    """An S3 server that ignores some conditions of writes."""
 
     def __init__(self, *ignored: str) -> None:
         self._ignored = ignored
@@ -131,7 +131,7 @@ def _send(handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str],
 
 
 class _Server(ThreadingHTTPServer):
-    """One whose clients may go at any moment: those here give up waiting, or are killed."""
+    """A server that ignores clients that disconnect: they time out or are killed."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):
@@ -139,8 +139,8 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(behind: Proxy | Careless) -> Iterator[str]:
-    """The address of a running server that answers so."""
+def serving(behind: Proxy | CarelessServer) -> Iterator[str]:
+    """Run a server with this behaviour and yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -148,10 +148,10 @@ def serving(behind: Proxy | Careless) -> Iterator[str]:
         def _answer(self) -> None:
             behind.answer(self)
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815 - named by their base
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815 - names of the base class
 
         def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = _Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
