@@ -114,9 +114,7 @@ def _wait_for(workers: Sequence["subprocess.Popen[str]"], *, stop: bool = False)
 
 def work(what: str, kind: str, where: str, count: str, number: str) -> None:
     """Run one process: store its share, continue conversations until its input ends, or show 1,000 contexts."""
-    backend = {"quire-sqlite": quire_backend, "quire-postgres": quire_backend, "langgraph-postgres": langgraph_backend}[
-        kind
-    ](where)
+    backend = (langgraph_backend if kind == "langgraph-postgres" else quire_backend)(where)
     chance = random.Random(int(number))
     if what == "store":
         for context in range(int(number), int(count), _WORKERS):
@@ -217,9 +215,10 @@ def langgraph_backend(where: str) -> Backend:
         talk = last(context).checkpoint["channel_values"]["messages"]
         assert trim_messages(talk, max_tokens=_BUDGET, token_counter=count_tokens_approximately)
 
-    return Backend(
-        lambda context: put(context, convert_to_messages(list(messages(context))), None), continue_talk, show
-    )
+    def store(context: int) -> None:
+        put(context, convert_to_messages(list(messages(context))), None)
+
+    return Backend(store, continue_talk, show)
 
 
 def _file_size(folder: Path) -> int:
