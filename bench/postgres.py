@@ -1,9 +1,9 @@
 """PostgreSQL: a durable operation against a bare round trip, and eight workers against eight bare writers.
 
 The benchmark starts a server with fsync on. A bare writer writes the same number of bytes in one row and in one
-transaction through psycopg, with prepared statements. If eight processes and the server share a few cores, this compares
-processor work. A second baseline therefore sends quire's own statements, built in advance: it shows the part of the
-database.
+transaction through psycopg, with prepared statements. If eight processes and the server share a few cores, this
+compares processor work. A second baseline therefore sends quire's own statements, built in advance: it shows the part
+of the database.
 """
 
 import random

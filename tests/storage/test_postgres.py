@@ -375,7 +375,10 @@ def test_one_attempt_to_connect_is_bounded(options: str, limit: object, monkeypa
 def test_a_commit_waits_for_a_context_that_another_writer_creates(db: psycopg.Connection[Any]) -> None:
     storage = PostgresStorage(postgres_url(), busy_seconds=0.15)
     with db.transaction(force_rollback=True):
-        db.execute(schema.NEW_HEAD.replace("{q}", "quire"), (storage.tenant, "c", 1, b"theirs", b"id"))
+        db.execute(
+            "INSERT INTO quire.context (tenant, name, version, head, commit_id) VALUES (%s, 'c', 1, 'theirs', 'id')",
+            (storage.tenant,),
+        )
         with pytest.raises(Busy):
             storage.commit("c", Commit(0, 1, HEAD, []))
     storage.commit("c", Commit(0, 1, HEAD, []))

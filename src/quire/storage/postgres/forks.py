@@ -10,41 +10,55 @@ origins. Without it, two forks that are dropped at once could each leave the rem
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from quire.storage.base import BODY, IMMUTABLE, MAX_KEY, MESSAGE, Family
+from quire.storage.base import BODY, FAMILIES, IMMUTABLE, JOURNAL, MAX_KEY, MESSAGE, Family
 from quire.storage.forks import ForkLineage, Lineage, make_lineage
-from quire.storage.postgres.schema import (
-    BOUNDS,
-    CLEAR,
-    CLEAR_GONE,
-    CLEAR_SEARCH,
-    CODES,
-    COPIED,
-    COPY,
-    COPY_GONE,
-    END_OF,
-    IS_NAMED,
-    LEAVE,
-    LENT,
-    LINE,
-    LOCK_LINE,
-    SHARE,
-    SWEEP,
-)
+from quire.storage.postgres.schema import CLEAR_GONE, CLEAR_SEARCH, CODES
 
 if TYPE_CHECKING:
     from quire.storage.postgres.connection import Db, Session
 
-_MAX_LINES = 50_000
-_ERASE = """INSERT INTO {q}.gone (context, family, key) SELECT %s, %s, key FROM unnest(%s::bigint[]) AS key
+_MAX_LINES: Final = 50_000
+_COPIED: Final = tuple(family for family in FAMILIES if family not in IMMUTABLE and family != JOURNAL)
+"""The families that a fork copies. It shares the immutable ones and starts its own journal."""
+
+_COPY: Final = """INSERT INTO {q}.record (context, family, key, grp, ord, value)
+    SELECT %s, record.family, record.key, grp, ord, value FROM {q}.record
+    JOIN unnest(%s::smallint[], %s::bigint[]) AS taken (family, below) ON record.family = taken.family
+    WHERE context = %s AND key < below"""
+_COPY_GONE: Final = """INSERT INTO {q}.gone (context, family, key)
+    SELECT %s, gone.family, gone.key FROM {q}.gone
+    JOIN unnest(%s::smallint[], %s::bigint[]) AS taken (family, below) ON gone.family = taken.family
+    WHERE context = %s AND key < below"""
+_SHARE: Final = "INSERT INTO {q}.shared (id, origin, body, message) VALUES (%s, %s, %s, %s)"
+_LINE: Final = """WITH RECURSIVE line AS (
+        SELECT id, origin, body, message, 1 AS step FROM {q}.shared WHERE id = %s
+        UNION ALL SELECT shared.id, shared.origin, shared.body, shared.message, step + 1
+        FROM line JOIN {q}.shared ON shared.id = line.origin)
+    SELECT origin, body, message FROM line ORDER BY step"""
+_END_OF: Final = "SELECT coalesce(max(key) + 1, 0) FROM {q}.record WHERE context = %s AND family = %s"
+_BOUNDS: Final = """SELECT greatest(
+        (SELECT max({family}) FROM {q}.shared WHERE origin = %s),
+        (SELECT {family} FROM {q}.shared WHERE id = %s), 0)"""
+"""The key below which other contexts read records of this one, or this one reads records of another."""
+_LENT: Final = "SELECT coalesce(max(body), 0), coalesce(max(message), 0), count(*) FROM {q}.shared WHERE origin = %s"
+_LOCK_LINE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('{q}', %s))"
+"""Held until the end of a transaction that removes rows which forks may share."""
+_CLEAR: Final = """DELETE FROM {q}.record WHERE context = %s
+    AND NOT (family = %s AND key < %s) AND NOT (family = %s AND key < %s)"""
+_SWEEP: Final = """WITH swept AS (DELETE FROM {q}.gone WHERE context = %s AND family = %s AND key >= %s RETURNING key)
+    DELETE FROM {q}.record WHERE context = %s AND family = %s AND key IN (SELECT key FROM swept)"""
+_LEAVE: Final = "DELETE FROM {q}.shared WHERE id = %s RETURNING origin"
+_IS_NAMED: Final = "SELECT 1 FROM {q}.context WHERE id = %s"
+_ERASE: Final = """INSERT INTO {q}.gone (context, family, key) SELECT %s, %s, key FROM unnest(%s::bigint[]) AS key
     ON CONFLICT DO NOTHING"""
-_DELETE = "DELETE FROM {q}.record WHERE context = %s AND family = %s AND key = ANY(%s::bigint[])"
-_RELATED = """WITH RECURSIVE related AS (
+_DELETE: Final = "DELETE FROM {q}.record WHERE context = %s AND family = %s AND key = ANY(%s::bigint[])"
+_RELATED: Final = """WITH RECURSIVE related AS (
         SELECT unnest(%s::bigint[]) AS id UNION SELECT shared.id FROM related JOIN {q}.shared ON origin = related.id)
     SELECT id, EXISTS (SELECT 1 FROM {q}.context WHERE context.id = related.id) FROM related"""
-_GONE = "SELECT context, family, key FROM {q}.gone WHERE context = ANY(%s::bigint[])"
-_UNERASE = "DELETE FROM {q}.gone WHERE context = ANY(%s::bigint[]) AND family = %s AND key = %s"
+_GONE: Final = "SELECT context, family, key FROM {q}.gone WHERE context = ANY(%s::bigint[])"
+_UNERASE: Final = "DELETE FROM {q}.gone WHERE context = ANY(%s::bigint[]) AND family = %s AND key = %s"
 
 
 class ForkSharing(ForkLineage):
@@ -58,7 +72,7 @@ class ForkSharing(ForkLineage):
     def lineage(self, number: int) -> Lineage:
         line = self._lines.get(number)
         if line is None:
-            line = make_lineage(self._session.read(LINE, (number,)))
+            line = make_lineage(self._session.read(_LINE, (number,)))
             if len(self._lines) > _MAX_LINES:
                 self._lines.clear()
             self._lines[number] = line
@@ -68,16 +82,16 @@ class ForkSharing(ForkLineage):
 
     def add(self, db: "Db", number: int, origin: int, below: Mapping[Family, int]) -> None:
         """Copy the mutable records of the origin to a new context, and store what the two share."""
-        limits = [min(below.get(family, MAX_KEY + 1), MAX_KEY + 1) for family in COPIED]
-        db.execute(self._sql(COPY), (number, [CODES[family] for family in COPIED], limits, origin))
+        limits = [min(below.get(family, MAX_KEY + 1), MAX_KEY + 1) for family in _COPIED]
+        db.execute(self._sql(_COPY), (number, [CODES[family] for family in _COPIED], limits, origin))
         ends = {family: min(self._end_of(db, origin, family), below.get(family, MAX_KEY + 1)) for family in IMMUTABLE}
-        db.execute(self._sql(SHARE), (number, origin, ends[BODY], ends[MESSAGE]))
+        db.execute(self._sql(_SHARE), (number, origin, ends[BODY], ends[MESSAGE]))
         families = [CODES[family] for family in ends]
-        db.execute(self._sql(COPY_GONE), (number, families, list(ends.values()), origin))
+        db.execute(self._sql(_COPY_GONE), (number, families, list(ends.values()), origin))
 
     def erase(self, db: "Db", number: int, erased: Sequence[tuple[Family, int]]) -> None:
         """Remove records of immutable families from this context. Other contexts that share them still read them."""
-        db.execute(self._sql(LOCK_LINE), (number,))
+        db.execute(self._sql(_LOCK_LINE), (number,))
         for family in sorted({family for family, _ in erased}):
             bound = self._bound(db, number, family)
             keys = [key for each, key in erased if each == family]
@@ -91,18 +105,18 @@ class ForkSharing(ForkLineage):
         for sql in CLEAR_SEARCH:
             db.execute(self._sql(sql), (number,))
         while True:
-            db.execute(self._sql(LOCK_LINE), (number,))
-            body, message, readers = _values(db.execute(self._sql(LENT), (number,)).fetchone())
-            db.execute(self._sql(CLEAR), (number, CODES[BODY], body, CODES[MESSAGE], message))
+            db.execute(self._sql(_LOCK_LINE), (number,))
+            body, message, readers = _values(db.execute(self._sql(_LENT), (number,)).fetchone())
+            db.execute(self._sql(_CLEAR), (number, CODES[BODY], body, CODES[MESSAGE], message))
             db.execute(self._sql(CLEAR_GONE), (number,))
             if readers:
                 return
-            origin = db.execute(self._sql(LEAVE), (number,)).fetchone()
+            origin = db.execute(self._sql(_LEAVE), (number,)).fetchone()
             if origin is None:
                 return
             number = origin[0]
-            db.execute(self._sql(LOCK_LINE), (number,))  # first: a concurrent drop of it has ended or waits
-            if db.execute(self._sql(IS_NAMED), (number,)).fetchone():
+            db.execute(self._sql(_LOCK_LINE), (number,))  # first: a concurrent drop of it has ended or waits
+            if db.execute(self._sql(_IS_NAMED), (number,)).fetchone():
                 self._sweep(db, number)
                 return
 
@@ -117,7 +131,7 @@ class ForkSharing(ForkLineage):
             gone.setdefault((self.owner(number, families[code], key), code, key), []).append(number)
         for (owner, code, key), erased in gone.items():
             if all(number in erased for number in named if self.owner(number, families[code], key) == owner):
-                db.execute(self._sql(LOCK_LINE), (owner,))
+                db.execute(self._sql(_LOCK_LINE), (owner,))
                 db.execute(self._sql(_DELETE), (owner, code, [key]))
                 db.execute(self._sql(_UNERASE), (erased, code, key))
 
@@ -125,16 +139,16 @@ class ForkSharing(ForkLineage):
         """Remove the records that a context has deleted and that no fork reads any more."""
         for family in sorted(IMMUTABLE):
             code, bound = CODES[family], self._bound(db, number, family)
-            db.execute(self._sql(SWEEP), (number, code, bound, number, code))
+            db.execute(self._sql(_SWEEP), (number, code, bound, number, code))
 
     def _end_of(self, db: "Db", number: int, family: Family) -> int:
         """Return the largest key of a context in an immutable family plus one, its own or shared."""
-        own = _values(db.execute(self._sql(END_OF), (number, CODES[family])).fetchone())[0]
+        own = _values(db.execute(self._sql(_END_OF), (number, CODES[family])).fetchone())[0]
         shared = [row[0] for row in db.execute(self._sql(_SHARED_END[family]), (number,)).fetchall()]
         return int(max([own, *shared]))
 
     def _bound(self, db: "Db", number: int, family: Family) -> int:
-        sql = self._sql(BOUNDS).replace("{family}", family)
+        sql = self._sql(_BOUNDS).replace("{family}", family)
         return int(_values(db.execute(sql, (number, number)).fetchone())[0])
 
 

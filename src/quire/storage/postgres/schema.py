@@ -8,7 +8,7 @@ does not need the driver.
 from typing import TYPE_CHECKING, Final
 
 from quire.errors import Corrupt, Hint, NewerFormat, QuireError, StorageFailure
-from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, Family
+from quire.storage.base import Family
 
 if TYPE_CHECKING:
     from quire.storage.postgres.connection import Db, Session
@@ -27,8 +27,6 @@ CODES: Final[dict[Family, int]] = {
     "vector": 11,
 }
 """The number of a family in the tables. New codes are appended; none is ever changed."""
-COPIED: Final = tuple(family for family in FAMILIES if family not in IMMUTABLE and family != JOURNAL)
-"""The families that a fork copies. It shares the immutable ones and starts its own journal."""
 
 _SEARCH: Final = """
     CREATE TABLE {q}.search_state (
@@ -94,79 +92,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
 )
 """Every commit updates a row of `context`. The fill factor leaves room to update it in place, without an index."""
 
-HEAD: Final = "SELECT id, version, head FROM {q}.context WHERE tenant = %s AND name = %s"
-OPENED: Final = f"""WITH found AS MATERIALIZED ({HEAD})
-    SELECT 0::smallint, id, head, version, NULL FROM found
-    UNION ALL SELECT small.* FROM found, LATERAL (
-        SELECT family, key, value, grp, ord FROM {{q}}.record
-        WHERE context = found.id AND family = ANY (%s) LIMIT %s) AS small"""
-"""The head, marked by family 0, and up to a number of small records of the context."""
-HEAD_AND_COMMIT: Final = "SELECT id, version, head, commit_id FROM {q}.context WHERE tenant = %s AND name = %s"
-CONTEXTS: Final = "SELECT name FROM {q}.context WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s"
-NEW_HEAD: Final = """INSERT INTO {q}.context (tenant, name, version, head, commit_id) VALUES (%s, %s, %s, %s, %s)
-    ON CONFLICT DO NOTHING RETURNING id"""
-
-_NOT_GONE = " AND key <> ALL (ARRAY(SELECT key FROM {q}.gone WHERE context = %s AND family = %s AND key {among}))"
-_ONE = "SELECT key, value, grp, ord FROM {q}.record WHERE context = %s AND family = %s AND key = %s"
-GET: Final[dict[Family, str]] = {
-    family: _ONE + _NOT_GONE.replace("{among}", "= %s") if family in IMMUTABLE else _ONE for family in FAMILIES
-}
-
-
-def select_range(family: Family, *, reverse: bool) -> str:
-    """Return the statement that reads records by a range of keys.
-
-    For an immutable family, this statement and `GET` take the number of the reading context and the keys a second
-    time: the rows may belong to another context, and the reading context may have deleted them.
-    """
-    left = _NOT_GONE.replace("{among}", "BETWEEN %s AND %s") if family in IMMUTABLE else ""
-    return (
-        "SELECT key, value, grp, ord FROM {q}.record WHERE context = %s AND family = %s AND key BETWEEN %s AND %s"
-        f"{left} ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT %s"
-    )
-
-
-def select_members(*, reverse: bool, after: bool) -> str:
-    """Return the statement that reads the records of a group in order."""
-    order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
-    place = f" AND (ord, key) {beyond} (%s, %s)" if after else ""
-    return (
-        "SELECT key, value, grp, ord FROM {q}.record WHERE context = %s AND grp = %s AND family = %s"
-        f"{place} ORDER BY ord {order}, key {order} LIMIT %s"
-    )
-
-
-COPY: Final = """INSERT INTO {q}.record (context, family, key, grp, ord, value)
-    SELECT %s, record.family, record.key, grp, ord, value FROM {q}.record
-    JOIN unnest(%s::smallint[], %s::bigint[]) AS taken (family, below) ON record.family = taken.family
-    WHERE context = %s AND key < below"""
-COPY_GONE: Final = """INSERT INTO {q}.gone (context, family, key)
-    SELECT %s, gone.family, gone.key FROM {q}.gone
-    JOIN unnest(%s::smallint[], %s::bigint[]) AS taken (family, below) ON gone.family = taken.family
-    WHERE context = %s AND key < below"""
-SHARE: Final = "INSERT INTO {q}.shared (id, origin, body, message) VALUES (%s, %s, %s, %s)"
-LINE: Final = """WITH RECURSIVE line AS (
-        SELECT id, origin, body, message, 1 AS step FROM {q}.shared WHERE id = %s
-        UNION ALL SELECT shared.id, shared.origin, shared.body, shared.message, step + 1
-        FROM line JOIN {q}.shared ON shared.id = line.origin)
-    SELECT origin, body, message FROM line ORDER BY step"""
-END_OF: Final = "SELECT coalesce(max(key) + 1, 0) FROM {q}.record WHERE context = %s AND family = %s"
-BOUNDS: Final = """SELECT greatest(
-        (SELECT max({family}) FROM {q}.shared WHERE origin = %s),
-        (SELECT {family} FROM {q}.shared WHERE id = %s), 0)"""
-"""The key below which other contexts read records of this one, or this one reads records of another."""
-LENT: Final = "SELECT coalesce(max(body), 0), coalesce(max(message), 0), count(*) FROM {q}.shared WHERE origin = %s"
-
-DROP: Final = "DELETE FROM {q}.context WHERE tenant = %s AND name = %s AND (%s::bigint IS NULL OR id = %s) RETURNING id"
-LOCK_LINE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('{q}', %s))"
-"""Held until the end of a transaction that removes rows which forks may share."""
-CLEAR: Final = """DELETE FROM {q}.record WHERE context = %s
-    AND NOT (family = %s AND key < %s) AND NOT (family = %s AND key < %s)"""
 CLEAR_GONE: Final = "DELETE FROM {q}.gone WHERE context = %s"
-SWEEP: Final = """WITH swept AS (DELETE FROM {q}.gone WHERE context = %s AND family = %s AND key >= %s RETURNING key)
-    DELETE FROM {q}.record WHERE context = %s AND family = %s AND key IN (SELECT key FROM swept)"""
-LEAVE: Final = "DELETE FROM {q}.shared WHERE id = %s RETURNING origin"
-IS_NAMED: Final = "SELECT 1 FROM {q}.context WHERE id = %s"
 CLEAR_SEARCH: Final = tuple(f"DELETE FROM {{q}}.{table} WHERE context = %s" for table in SEARCH_TABLES)
 
 MISSING: Final = "SELECT count(*) < 4 FROM pg_catalog.pg_class WHERE oid IN ({tables})".replace(

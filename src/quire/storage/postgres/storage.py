@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, OutcomeUnknown, short_repr
 from quire.storage.base import (
+    FAMILIES,
     IMMUTABLE,
     JOURNAL,
     MAX_KEY,
@@ -34,19 +35,7 @@ from quire.storage.memory import SMALL, MemoryStorage, PrefetchReader
 from quire.storage.postgres.address import Address, parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
 from quire.storage.postgres.forks import ForkSharing
-from quire.storage.postgres.schema import (
-    CODES,
-    CONTEXTS,
-    DROP,
-    GET,
-    HEAD,
-    HEAD_AND_COMMIT,
-    NEW_HEAD,
-    OPENED,
-    prepare_schema,
-    select_members,
-    select_range,
-)
+from quire.storage.postgres.schema import CODES, prepare_schema
 
 if TYPE_CHECKING:
     from quire.storage.base import Symptom
@@ -54,6 +43,24 @@ if TYPE_CHECKING:
     from quire.storage.postgres.maintenance import PostgresCheck
     from quire.storage.postgres.search import PostgresIndex, PostgresIndexes
 
+_HEAD: Final = "SELECT id, version, head FROM {q}.context WHERE tenant = %s AND name = %s"
+_PREFETCH: Final = f"""WITH found AS MATERIALIZED ({_HEAD})
+    SELECT 0::smallint, id, head, version, NULL FROM found
+    UNION ALL SELECT small.* FROM found, LATERAL (
+        SELECT family, key, value, grp, ord FROM {{q}}.record
+        WHERE context = found.id AND family = ANY (%s) LIMIT %s) AS small"""
+"""The head, marked by family 0, and up to a number of small records of the context."""
+_HEAD_AND_COMMIT: Final = "SELECT id, version, head, commit_id FROM {q}.context WHERE tenant = %s AND name = %s"
+_CONTEXTS: Final = "SELECT name FROM {q}.context WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s"
+_DROP: Final = """DELETE FROM {q}.context WHERE tenant = %s AND name = %s AND (%s::bigint IS NULL OR id = %s)
+    RETURNING id"""
+_NEW_HEAD: Final = """INSERT INTO {q}.context (tenant, name, version, head, commit_id) VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT DO NOTHING RETURNING id"""
+_NOT_GONE = " AND key <> ALL (ARRAY(SELECT key FROM {q}.gone WHERE context = %s AND family = %s AND key {among}))"
+_ONE = "SELECT key, value, grp, ord FROM {q}.record WHERE context = %s AND family = %s AND key = %s"
+_GET: Final[dict[Family, str]] = {
+    family: _ONE + _NOT_GONE.replace("{among}", "= %s") if family in IMMUTABLE else _ONE for family in FAMILIES
+}
 _MAX_BULK_RECORDS: Final = 2_000
 _MAX_BULK_BYTES: Final = 4 << 20
 _BULK: Final = f"""SELECT version, head, family, key, value, grp, ord FROM {{q}}.context
@@ -128,7 +135,7 @@ class PostgresStorage:
         return f"PostgresStorage({self._session.name!r}, tenant={self.tenant!r}, schema={self.schema!r})"
 
     def head(self, context: str) -> Head | None:
-        rows = self._session.read(HEAD, (self.tenant, check_context_name(context)))
+        rows = self._session.read(_HEAD, (self.tenant, check_context_name(context)))
         if not rows:
             self._numbers.pop(context, None)
             return None
@@ -138,7 +145,7 @@ class PostgresStorage:
     def prefetch(self, context: str) -> Prefetch:
         """Return the head, and all small records if they are few, in one round trip."""
         codes = [CODES[family] for family in SMALL]
-        rows = self._session.read(OPENED, (self.tenant, check_context_name(context), codes, _MAX_PREFETCH + 1))
+        rows = self._session.read(_PREFETCH, (self.tenant, check_context_name(context), codes, _MAX_PREFETCH + 1))
         if not rows:
             self._numbers.pop(context, None)
             return Prefetch(None, self)
@@ -156,15 +163,15 @@ class PostgresStorage:
             return None
         if family in IMMUTABLE:
             owner = self._sharing.owner(number, family, key)
-            rows = self._session.read(GET[family], (owner, CODES[family], key, number, CODES[family], key))
+            rows = self._session.read(_GET[family], (owner, CODES[family], key, number, CODES[family], key))
         else:
-            rows = self._session.read(GET[family], (number, CODES[family], key))
+            rows = self._session.read(_GET[family], (number, CODES[family], key))
         return Record(*rows[0]) if rows else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        sql, code = select_range(family, reverse=reverse), CODES[family]
+        sql, code = _select_range(family, reverse=reverse), CODES[family]
         number = self._number(context)
         spans = self._sharing.spans(number, family, max(start, 0), min(stop, MAX_KEY)) if number else []
         reader = (number, code) if family in IMMUTABLE else ()
@@ -188,7 +195,7 @@ class PostgresStorage:
             if not number:
                 return
             values = (number, group, CODES[family], *(after or ()), limit)
-            rows = self._session.read(select_members(reverse=reverse, after=after is not None), values)
+            rows = self._session.read(_select_members(reverse=reverse, after=after is not None), values)
             yield from (Record(*row) for row in rows)
             if len(rows) < limit:
                 return
@@ -251,7 +258,7 @@ class PostgresStorage:
 
     def contexts(self, after: str = "") -> Iterator[str]:
         while True:
-            names = [row[0] for row in self._session.read(CONTEXTS, (self.tenant, _comparable(after), _BATCH))]
+            names = [row[0] for row in self._session.read(_CONTEXTS, (self.tenant, _comparable(after), _BATCH))]
             yield from (name for name in names if name > after)
             if len(names) < _BATCH:
                 return
@@ -263,7 +270,7 @@ class PostgresStorage:
 
         def write(db: "Db") -> None:
             nonlocal number  # a second attempt must not drop a context that was created again meanwhile
-            row = db.execute(self._session.sql(DROP), (self.tenant, context, number, number)).fetchone()
+            row = db.execute(self._session.sql(_DROP), (self.tenant, context, number, number)).fetchone()
             if row:
                 number = row[0]
                 self._sharing.clear(db, row[0])
@@ -357,23 +364,23 @@ class PostgresStorage:
         On a conflict, append it to `refused` and return None.
         """
         sql = self._session.sql
-        row = db.execute(f"{sql(HEAD)} FOR SHARE", (self.tenant, context)).fetchone()
+        row = db.execute(f"{sql(_HEAD)} FOR SHARE", (self.tenant, context)).fetchone()
         head = Head(row[1], row[2]) if row else None
         if row is None or not commit.follows(head):
             refused.append(conflict(context, head, commit.expect))
             return None
         self._remember(context, row[0])
         values = (self.tenant, target, commit.version, commit.head, commit_id)
-        created = db.execute(sql(NEW_HEAD), values).fetchone()
+        created = db.execute(sql(_NEW_HEAD), values).fetchone()
         if created is None:
-            found = db.execute(sql(HEAD), (self.tenant, target)).fetchone()
+            found = db.execute(sql(_HEAD), (self.tenant, target)).fetchone()
             refused.append(conflict(target, Head(found[1], found[2]) if found else None, 0))
             return None
         return int(row[0]), int(created[0])
 
     def _find_commit(self, db: "Db", context: str, commit: Commit, commit_id: bytes) -> int | None:
         """Return the context's number if an earlier attempt of this commit succeeded and its answer was lost."""
-        row = db.execute(self._session.sql(HEAD_AND_COMMIT), (self.tenant, context)).fetchone()
+        row = db.execute(self._session.sql(_HEAD_AND_COMMIT), (self.tenant, context)).fetchone()
         if row is None or row[3] == commit_id:
             return row and row[0]
         entries = [w for w in commit.writes if isinstance(w, Put) and w.family == JOURNAL and w.key == commit.version]
@@ -383,11 +390,11 @@ class PostgresStorage:
                 " have been made before them.",
                 Hint("refresh", purpose="to find out"),
             )
-        found = db.execute(self._session.sql(GET[JOURNAL]), (row[0], CODES[JOURNAL], commit.version)).fetchone()
+        found = db.execute(self._session.sql(_GET[JOURNAL]), (row[0], CODES[JOURNAL], commit.version)).fetchone()
         return row[0] if found and found[1] == entries[-1].value else None
 
     def _conflict(self, context: str, expect: int) -> Conflict:
-        rows = self._session.read(HEAD, (self.tenant, context))
+        rows = self._session.read(_HEAD, (self.tenant, context))
         return conflict(context, Head(rows[0][1], rows[0][2]) if rows else None, expect)
 
 
@@ -411,3 +418,26 @@ def _next_limit(rows: list[tuple[Any, ...]]) -> int:
 def _comparable(name: str) -> str:
     """Return the text up to a character that PostgreSQL does not accept: no name has a NUL or a lone surrogate."""
     return "".join(takewhile(lambda char: char != "\0" and not "\ud800" <= char <= "\udfff", name))
+
+
+def _select_range(family: Family, *, reverse: bool) -> str:
+    """Return the statement that reads records by a range of keys.
+
+    For an immutable family, this statement and `_GET` take the number of the reading context and the keys a second
+    time: the rows may belong to another context, and the reading context may have deleted them.
+    """
+    left = _NOT_GONE.replace("{among}", "BETWEEN %s AND %s") if family in IMMUTABLE else ""
+    return (
+        "SELECT key, value, grp, ord FROM {q}.record WHERE context = %s AND family = %s AND key BETWEEN %s AND %s"
+        f"{left} ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT %s"
+    )
+
+
+def _select_members(*, reverse: bool, after: bool) -> str:
+    """Return the statement that reads the records of a group in order."""
+    order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
+    place = f" AND (ord, key) {beyond} (%s, %s)" if after else ""
+    return (
+        "SELECT key, value, grp, ord FROM {q}.record WHERE context = %s AND grp = %s AND family = %s"
+        f"{place} ORDER BY ord {order}, key {order} LIMIT %s"
+    )
