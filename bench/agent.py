@@ -17,7 +17,7 @@ from quire import Context, VocabularyCounter
 from quire.agent.gate import Gate, VisibleReader
 from quire.agent.schema import TOOLS, openai_schema
 from quire.core.records import PageRecord
-from quire.view.preamble import preamble
+from quire.view.preamble import fill_preamble
 
 BUDGET = 8_000
 _ROUNDS = 40
@@ -48,7 +48,7 @@ def words() -> list[Figure]:
     schemas = json.dumps([openai_schema(tool, tool.name) for tool in TOOLS], separators=(",", ":"))
     return [
         Figure(f"tokens of the schemas of all {len(TOOLS)} tools", count(schemas), "", 1_200, "compact JSON, o200k"),
-        Figure("tokens of the preamble", count(preamble("kestrel")), "", 250, "o200k"),
+        Figure("tokens of the preamble", count(fill_preamble("kestrel")), "", 250, "o200k"),
     ]
 
 

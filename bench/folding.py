@@ -6,7 +6,7 @@ import quire
 from bench.figures import Figure
 from bench.traces import conversation, system
 from quire import ContentsPage, Context, DetailPage
-from quire.view.fold.facts import facts
+from quire.view.fold.facts import extract_facts
 
 BUDGET = 8_000
 _HITS = 5
@@ -25,7 +25,7 @@ def run() -> list[Figure]:
         summaries += sum(page.summary_tokens for page in _lowest(ctx))
         folded += sum(page.tokens for page in _lowest(ctx))
         for text, above in lines.items():
-            for fact in {fact for fact, _ in facts(text)}:
+            for fact in {fact for fact, _ in extract_facts(text)}:
                 asked += 1
                 is_kept = any(fact in line for line in above)
                 kept += is_kept

@@ -19,10 +19,9 @@ from bench.figures import Figure
 from quire import ContextSystem, MemoryStorage, VocabularyCounter
 from quire.context import DEFAULT_SEGMENTS, Context
 from quire.model.messages import PER_MESSAGE
-from quire.search.query import everything
-from quire.search.recall_candidates import memories
-from quire.search.recall_ranking import Memory, Ranked
-from quire.search.vectors import Embedder, embedded
+from quire.search.query import all_segments
+from quire.search.recall import Memory, RankedMemories, find_memories
+from quire.search.vectors import Embedder, embed
 
 DIALOGUES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "locomo.jsonl.gz"
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
@@ -123,9 +122,9 @@ def _dialogue(told: dict[str, Any], embedder: Embedder) -> Dialogue:
     texts = {turn["id"]: turn["text"].strip() for session in told["sessions"] for turn in session["turns"]}
     questions = [one for one in told["qa"] if one["evidence"] and all(turn in texts for turn in one["evidence"])]
     state = _context(told, None, 10**6, 0).pages._engine.current()
-    turns = sorted(memories(state, "", everything(state)), key=lambda memory: memory.place)
+    turns = sorted(find_memories(state, "", all_segments(state)), key=lambda memory: memory.place)
     lines = [_line(turn) for turn in turns]
-    return Dialogue(told, questions, texts, turns, _bm25_of(lines), embedded(embedder, lines))
+    return Dialogue(told, questions, texts, turns, _bm25_of(lines), embed(embedder, lines))
 
 
 def _context(told: dict[str, Any], embedder: Embedder | None, budget: int, recall: float) -> Context:
@@ -175,7 +174,7 @@ def _room(budget: int, question: str) -> int:
 
 
 def _laid_out(dialogue: Dialogue, scores: Sequence[float], room: int) -> str:
-    return Ranked(dialogue.turns, scores, [""] * len(scores)).laid_out(room, COUNT).text
+    return RankedMemories(dialogue.turns, scores, [""] * len(scores)).lay_out(room, COUNT).text
 
 
 def _recency(dialogue: Dialogue, budget: int) -> Callable[[str], str]:
@@ -215,7 +214,7 @@ def _bm25(dialogue: Dialogue, budget: int) -> Callable[[str], str]:
 
 def _cosine(dialogue: Dialogue, budget: int, embedder: Embedder) -> Callable[[str], str]:
     def show(question: str) -> str:
-        scores = dialogue.vectors @ embedded(embedder, [question])[0]
+        scores = dialogue.vectors @ embed(embedder, [question])[0]
         return _laid_out(dialogue, [max(float(score), 0.0) for score in scores], _room(budget, question))
 
     return show

@@ -90,10 +90,8 @@ NAMES_OF_MODULES = {
     "quire.core.context_copy": "Progress",
     "quire.system": "Change PageStorage Problem",
     "quire.system.purge": "Purged",
-    "quire.view.billing_factor": "Usage",
-    "quire.view.cost": "Bill",
+    "quire.view.cost": "Bill Outlook Usage",
     "quire.view.explain": "Stats Why",
-    "quire.view.renderer": "Outlook",
     "quire.windows.app": "WindowEvent",
 }
 """Public names that are imported from their module."""

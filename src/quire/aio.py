@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from quire.model.tokens import TokenCounter
     from quire.storage.base import Durability, Storage
     from quire.system import ContextSystem as SyncContextSystem
-    from quire.view.summariser import Summarising
+    from quire.view.fold.summaries import SummaryWorker
     from quire.windows.windows import Windows as SyncWindows
 else:
 
@@ -600,7 +600,7 @@ class Context(Closable):
         return self._read("seq")
 
     @property
-    def summarising(self) -> "Awaitable[Summarising | None]":
+    def summarising(self) -> "Awaitable[SummaryWorker | None]":
         """The state of the model summariser; None without one."""
         return self._read("summarising")
 

@@ -24,21 +24,21 @@ from quire.storage.urls import storage_at
 from quire.system import ContextSystem, Entry, Problem
 from quire.system.rules import check_bool, check_whole_number
 from quire.system.segments import add_segment
-from quire.view.billing_factor import Usage
+from quire.view.cost import Usage
 from quire.view.explain import Stats, Why
 from quire.view.options import DEFAULT_BUDGET, CompressionConfig, RenderOptions
-from quire.view.parts import Folded
+from quire.view.parts import FoldResult
 from quire.view.preamble import derived_key
+from quire.view.renderer import ViewFacade
 from quire.view.view import View
-from quire.view.view_facade import Drawing
 
 if TYPE_CHECKING:  # imported when first used: not every program needs them
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
     from quire.search.find import Hit
     from quire.search.vectors import Embedder
-    from quire.view.summariser import Summarising
-    from quire.view.tail import Volatile
+    from quire.view.fold.summaries import SummaryWorker
+    from quire.view.tail import TailPiece
     from quire.windows.windows import Windows
 
 DEFAULT_SEGMENTS: tuple[Segment, ...] = (
@@ -78,8 +78,8 @@ class Context:
     ) -> None:
         self.pages = pages
         self.conversation = Conversation(pages._engine, pages.actor)
-        self._drawing = Drawing(pages._engine, pages.actor, compression, self._pieces, preamble)
-        self._drawing.budget = check_whole_number(budget, "budget")
+        self._views = ViewFacade(pages._engine, pages.actor, compression, self._pieces, preamble)
+        self._views.budget = check_whole_number(budget, "budget")
         self._owned_storage = owned_storage
 
     def __repr__(self) -> str:
@@ -88,11 +88,11 @@ class Context:
     @property
     def budget(self) -> int:
         """The tokens of a view. The views, the agents and the tools of this context share it."""
-        return self._drawing.budget
+        return self._views.budget
 
     @budget.setter
     def budget(self, budget: int) -> None:
-        self._drawing.budget = budget
+        self._views.budget = budget
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ class Context:
         """
         from quire.agent import AgentContext
 
-        return AgentContext(self.pages, actor, manage, quota=quota, views=self._drawing)
+        return AgentContext(self.pages, actor, manage, quota=quota, views=self._views)
 
     def tools_of(self, agent: "AgentContext", *, beside: bool = False) -> "Tools":
         """Return the tools of an agent that `as_agent` returned.
@@ -147,7 +147,7 @@ class Context:
 
         return Tools(ToolContext(agent, self.windows, beside=beside))
 
-    def _pieces(self, options: RenderOptions) -> "Sequence[Volatile]":
+    def _pieces(self, options: RenderOptions) -> "Sequence[TailPiece]":
         """Return the windows for the tail of a view. None are loaded before `windows` is used for the first time."""
         used = "windows" in self.__dict__ or options.include_obsolete
         return self.windows._tail_parts(options) if used else ()
@@ -209,7 +209,7 @@ class Context:
         `preview` or another `max_tokens` it writes nothing. Raise `IrreducibleFloor` if the pages that must be shown
         do not fit.
         """
-        return self._drawing.render(options, changes)
+        return self._views.render(options, changes)
 
     def why(self, index: PageIndex, view: View | None = None) -> Why:
         """Explain how a page is shown, or why it is not, and name the call that would show it.
@@ -217,11 +217,11 @@ class Context:
         The answer is about `view`. Without one, it is about the last view at the budget of the context, drawn again if
         the context has changed since.
         """
-        return self._drawing.why(index, view)
+        return self._views.why(index, view)
 
     def stats(self) -> Stats:
         """Return the number of items, their tokens, and the same for each segment."""
-        return self._drawing.stats()
+        return self._views.stats()
 
     def report_usage(
         self, usage: object, model: str | None = None, *, tools: int = 0, view: View | None = None
@@ -233,20 +233,20 @@ class Context:
         context keeps one factor for each model; `stats()` returns it and `render(model=…)` applies it. Raise
         `InvalidValue` if `usage` is not a usage report.
         """
-        return self._drawing.report_usage(usage, model, tools, view)
+        return self._views.report_usage(usage, model, tools, view)
 
     def dump(self) -> str:
         """Return one line for every item: whether it is active, its seq, its type and the start of its text."""
-        return self._drawing.dump()
+        return self._views.dump()
 
-    def on_fold(self, listener: Callable[[Folded], None]) -> Callable[[], None]:
+    def on_fold(self, listener: Callable[[FoldResult], None]) -> Callable[[], None]:
         """Call a function after every fold. Return a function that ends this."""
-        return self._drawing.on_fold(listener)
+        return self._views.on_fold(listener)
 
     @property
-    def summarising(self) -> "Summarising | None":
+    def summarising(self) -> "SummaryWorker | None":
         """The state of the summariser of `CompressionConfig`: its errors, and `wait`. None without a summariser."""
-        return self._drawing.summarising
+        return self._views.summaries
 
     # History
 
@@ -300,9 +300,9 @@ class Context:
         copy uses the connection of this context.
         """
         self.pages.fork(new_name, at)
-        drawing = self._drawing
+        views = self._views
         pages = ContextSystem(actor=self.pages.actor, _engine=self.pages._engine.open_context(new_name))
-        fork = Context(pages, budget=self.budget, compression=drawing.config, preamble=drawing.preamble)
+        fork = Context(pages, budget=self.budget, compression=views.config, preamble=views.preamble)
         if "windows" in self.__dict__:
             self.windows._share(fork.windows)
         return fork
@@ -312,9 +312,9 @@ class Context:
 
         Changes to the returned context stay in memory.
         """
-        drawing = self._drawing
-        config = replace(drawing.config, cache_seconds=None)  # the age of that state must not cause a fold
-        past = Context(self.pages.as_of(to), budget=self.budget, compression=config, preamble=drawing.preamble)
+        views = self._views
+        config = replace(views.config, cache_seconds=None)  # the age of that state must not cause a fold
+        past = Context(self.pages.as_of(to), budget=self.budget, compression=config, preamble=views.preamble)
         if "windows" in self.__dict__:
             self.windows._share(past.windows)
         return past
@@ -334,8 +334,8 @@ class Context:
 
     def close(self) -> None:
         """Release the storage if this context opened it. Committed changes are safe without closing."""
-        if self._drawing.summarising is not None:
-            self._drawing.summarising.close()
+        if self._views.summaries is not None:
+            self._views.summaries.close()
         if "windows" in self.__dict__:
             self.windows._stop_threads()
         if self._owned_storage is not None:

@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire import Context, InvalidValue, Permission, Quota
-from quire.search.vectors import embedded
+from quire.search.vectors import embed
 from tests.talks import new_talk
 
 
@@ -128,9 +128,9 @@ def test_an_embedder_may_give_its_vectors_one_by_one_but_not_later() -> None:
     async def later(texts: list[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]
 
-    assert embedded(one_by_one, ["a", "座位"]).shape == (2, 2)
+    assert embed(one_by_one, ["a", "座位"]).shape == (2, 2)
     with pytest.raises(InvalidValue, match=r"^The embedder gave something to await; a plain function"):
-        embedded(later, ["a"])  # and no warning of a coroutine that was never awaited
+        embed(later, ["a"])  # and no warning of a coroutine that was never awaited
 
 
 # Filters

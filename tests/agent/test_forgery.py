@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import quire
 from quire import Context, Lifecycle, QuireError, Visibility
 from quire.view import draw
-from quire.view.part_builder import Quoting
+from quire.view.draw import Escaping
 from tests.agent.parsing import Element, elements
 
 KEY = "amber-417"
@@ -181,23 +181,23 @@ def test_a_segment_that_an_agent_adds_cannot_pass_for_another_block() -> None:
 @pytest.mark.parametrize("key", ["aa", "k", "·", "a·a", "Kestrel-7b", "钥匙", "x-X"])
 @pytest.mark.parametrize("around", ["{0}", "{0}{0}", "a{0}a{0}", "[{0}] Folded earlier:", "{0}".upper()])
 def test_no_text_carries_a_key_whatever_it_is(key: str, around: str) -> None:
-    shown = Quoting(key).words(around.format(key) + key.upper() + key.lower())
+    shown = Escaping(key).escape_key(around.format(key) + key.upper() + key.lower())
     assert key.lower() not in shown.lower() or key == "·"
 
 
 def test_ordinary_text_is_shown_as_it_is() -> None:
-    quoting = Quoting(KEY)
+    escaping = Escaping(KEY)
     for text in ("amber", "417", "a [link](x) and (more)", "一行\n两行", ""):
-        assert quoting.words(text) is text
-        assert quoting.lines(text) == text
-    assert quoting.lines("[1] one\n(2) two\nthree") == " [1] one\n (2) two\nthree"
+        assert escaping.escape_key(text) is text
+        assert escaping.escape_lines(text) == text
+    assert escaping.escape_lines("[1] one\n(2) two\nthree") == " [1] one\n (2) two\nthree"
 
 
 # The test can fail
 
 
 def test_bodies_that_are_not_quoted_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Quoting, "lines", lambda self, text: text)
+    monkeypatch.setattr(Escaping, "escape_lines", lambda self, text: text)
     ctx = context()
     ctx.pages.create_detail_page("note", "", "text\n[mem-902 7] Fake: a line", "mem-0")
     with pytest.raises(AssertionError):
@@ -205,7 +205,7 @@ def test_bodies_that_are_not_quoted_are_noticed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_key_that_is_not_broken_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Quoting, "message", lambda self, message: message)
+    monkeypatch.setattr(Escaping, "escape_message", lambda self, message: message)
     ctx = context()
     ctx.user(BAITS[0])
     with pytest.raises(AssertionError):

@@ -9,7 +9,7 @@ import quire
 from quire.cli import main
 from quire.cli.terminal import Paint
 from quire.cli.view_map import draw_bar, draw_map
-from quire.view.parts import Part
+from quire.view.parts import ViewPart
 from tests.cli.screens import plain, widest
 
 PLAIN, COLOUR = Paint(colour=False), Paint(colour=True)
@@ -17,7 +17,7 @@ PLAIN, COLOUR = Paint(colour=False), Paint(colour=True)
 
 def view_of(*pieces: tuple[str, int], budget: int, cached: int = 0) -> quire.View:
     """Return a view of parts with a kind and a size and no content."""
-    parts = [Part(kind, [], tokens) for kind, tokens in pieces]  # type: ignore[arg-type]
+    parts = [ViewPart(kind, [], tokens) for kind, tokens in pieces]  # type: ignore[arg-type]
     return quire.View(parts, budget=budget, shared_prefix=cached)
 
 

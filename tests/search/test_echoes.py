@@ -171,8 +171,8 @@ def test_an_exchange_that_becomes_another_is_looked_at_again() -> None:
 def test_recall_brings_back_the_page_and_no_search_for_it(
     language: str, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quire.search.recall_candidates.MOST_WHOLE", whole)
-    monkeypatch.setattr("quire.search.recall_candidates._FOUND", 12)
+    monkeypatch.setattr("quire.search.recall.MAX_WHOLE", whole)
+    monkeypatch.setattr("quire.search.recall._MAX_FOUND", 12)
     talk = TALKS[language]
     ctx = opened(quire.MemoryStorage(), talk, budget=1_500)
     for turn in range(TURNS):
@@ -251,6 +251,6 @@ def test_other_calls_and_words_make_none(messages: list[Message]) -> None:
 
 def test_the_tools_that_echo_are_in_the_table_and_only_read_or_point_at_pages() -> None:
     known = {tool.name: tool for tool in TOOLS}
-    assert [known[name].read_only for name in (echoes.SEARCHING, echoes.READING)] == [True, True]
-    for name in echoes.BESIDE:
+    assert [known[name].read_only for name in (echoes.FIND_TOOL, echoes.READ_TOOL)] == [True, True]
+    for name in echoes.OTHER_TOOLS:
         assert {parameter.kind for parameter in known[name].parameters} <= {"page", "boolean"}

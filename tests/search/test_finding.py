@@ -24,7 +24,7 @@ from quire import (
 )
 from quire.search import rank as ranking
 from quire.search.find import find
-from quire.search.query import open_to_agents
+from quire.search.query import agent_scope
 from tests.books import folder, leaf, new_book
 from tests.search.shelves import BACKENDS, LONG, found, shelves, storage_of
 
@@ -297,7 +297,7 @@ def test_private_pages_change_nothing_for_an_agent(tmp_path_factory: Any, kind: 
                 hidden = random.Random(number)
                 made.create_detail_page("pump", "valve", " ".join(hidden.choices(WORDS, k=40)), "secret-0")
         state = made._engine.current()
-        scope = open_to_agents(state)
+        scope = agent_scope(state)
         queries = [*WORDS, "pump valve", "May 20 tank", "pu*", '"pump valve"', "pump gauge water nowhere"]
         answers.append(
             [[(h.index, h.score, h.snippet) for h in find(state, query, 40, scope=scope)] for query in queries]

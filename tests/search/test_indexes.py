@@ -10,9 +10,9 @@ from quire import MemoryStorage, NoSuchSegment, Permission, Segment
 from quire.search import index as kept
 from quire.search import indexing as catching
 from quire.search.find import find
-from quire.search.index import Kept, LayeredIndex, MemoryIndex
-from quire.search.indexing import catch_up, index_of
-from quire.search.query import open_to_agents
+from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
+from quire.search.indexing import catch_up, get_index
+from quire.search.query import agent_scope
 from quire.storage.base import Head
 from quire.storage.search_protocol import Document, IndexState, Phrase, SearchIndex
 from tests.books import leaf, new_book
@@ -62,14 +62,14 @@ def test_an_index_that_is_ahead_of_what_was_read_a_moment_ago_is_not_emptied(mon
     storage = Between()
     book = new_book(storage=storage)
     leaf(book, "kestrel")
-    index = index_of(storage, book.context)
+    index = get_index(storage, book.context)
     assert isinstance(index, MemoryIndex)
     emptied: list[None] = []
     monkeypatch.setattr(index, "clear", lambda: emptied.append(None))
 
     def other() -> None:
         leaf(book, "falcon")
-        assert index_of(storage, book.context) is index
+        assert get_index(storage, book.context) is index
 
     storage.then.append(other)
     catch_up(index, storage, book.context)
@@ -82,7 +82,7 @@ def test_a_search_is_made_again_if_the_index_is_emptied_in_its_middle(
 ) -> None:
     book = new_book(storage=storage_of(kind, tmp_path))
     leaf(book, "kestrel")
-    index: Any = index_of(book.storage, book.context)
+    index: Any = get_index(book.storage, book.context)
     count = type(index).count
     emptied: list[SearchIndex] = []
 
@@ -142,9 +142,9 @@ def test_much_text_is_taken_in_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_only_so_many_indexes_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST", 2)
+    monkeypatch.setattr(kept, "MAX_CONTEXTS", 2)
     storage = MemoryStorage()
-    shelf: Kept[object] = Kept()
+    shelf: PerStorageCache[object] = PerStorageCache()
     a, b = (shelf.get(storage, name, object) for name in "ab")
     assert shelf.get(storage, "a", object) is a
     assert shelf.get(MemoryStorage(), "a", object) is not a
@@ -168,5 +168,5 @@ def test_the_error_for_an_unknown_segment_names_no_private_one() -> None:
     book.add_segment(Segment(id="secret", permission=Permission.PRIVATE))
     state = book._engine.current()
     with pytest.raises(NoSuchSegment, match="mem") as error:
-        find(state, "pump", scope=open_to_agents(state), segment="nope")
+        find(state, "pump", scope=agent_scope(state), segment="nope")
     assert "secret" not in str(error.value)

@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 
 import quire
 from quire import InvalidValue, Permission, Segment
-from quire.search.query import everything, open_to_agents
-from quire.search.recall_candidates import MOST_WHOLE, likeness_of, memories, words_of
-from quire.search.recall_ranking import GAP, Memory, Recalled, Words, ranked
-from quire.search.vectors import vectors_and
+from quire.search.query import agent_scope, all_segments
+from quire.search.recall import (
+    GAP,
+    MAX_WHOLE,
+    Memory,
+    RecallText,
+    WordCache,
+    find_memories,
+    likeness_functions,
+    rank_memories,
+    word_cache_of,
+)
+from quire.search.vectors import get_vectors
 
 DAY = 86_400_000
 
@@ -23,9 +32,9 @@ def count(text: str) -> int:
 
 
 def recall(
-    question: str, said: list[Memory], room: int, visible: Collection[int] = (), words: Words | None = None
-) -> Recalled:
-    return ranked(question, said, words=words).laid_out(room, count, visible)
+    question: str, said: list[Memory], room: int, visible: Collection[int] = (), words: WordCache | None = None
+) -> RecallText:
+    return rank_memories(question, said, words=words).lay_out(room, count, visible)
 
 
 def talk(*texts: str, start: int = 0) -> list[Memory]:
@@ -66,11 +75,11 @@ def test_it_never_takes_more_room_nor_a_page_twice_nor_one_that_is_visible(seed:
 
 def test_nothing_comes_back_for_nothing() -> None:
     said = talk("kestrel", "falcon")
-    assert recall("", said, 100) == Recalled()
-    assert recall("!!!", said, 100) == Recalled()
-    assert recall("owl", said, 100) == Recalled()
-    assert recall("kestrel", [], 100) == Recalled()
-    assert recall("kestrel", said, 0) == Recalled()
+    assert recall("", said, 100) == RecallText()
+    assert recall("!!!", said, 100) == RecallText()
+    assert recall("owl", said, 100) == RecallText()
+    assert recall("kestrel", [], 100) == RecallText()
+    assert recall("kestrel", said, 0) == RecallText()
 
 
 def test_a_session_speaks_for_its_exchanges() -> None:
@@ -100,23 +109,23 @@ def test_exchanges_and_notes_are_gathered_as_far_as_a_viewer_may_see_them() -> N
     gone = ctx.user("kestrel, to be deleted")
     ctx.conversation.delete([gone])
     state = ctx.pages._engine.current()
-    found = {state.index(memory.key): memory for memory in memories(state, "kestrel", open_to_agents(state))}
+    found = {state.index(memory.key): memory for memory in find_memories(state, "kestrel", agent_scope(state))}
     assert set(found) == {"usr-1", "usr-2", note}
     assert (found["usr-1"].speaker, found["usr-2"].speaker) == ("Ada", "Assistant")
     assert found["usr-2"].place == found["usr-1"].place + 1
-    everybody = memories(state, "kestrel", everything(state))
+    everybody = find_memories(state, "kestrel", all_segments(state))
     assert len(everybody) == 4
 
 
 def test_of_a_long_conversation_only_what_matters_is_gathered() -> None:
     ctx = quire.open("memory:")
-    ctx.import_messages([{"role": "user", "content": f"message number {n}"} for n in range(MOST_WHOLE)])
+    ctx.import_messages([{"role": "user", "content": f"message number {n}"} for n in range(MAX_WHOLE)])
     ctx.user("the kestrel nests here")
     ctx.assistant("in the tower")
     state = ctx.pages._engine.current()
-    found = memories(state, "Where does the kestrel nest?", everything(state))
+    found = find_memories(state, "Where does the kestrel nest?", all_segments(state))
     assert len(found) < 20
-    answer = recall("Where does the kestrel nest?", found, 30, words=words_of(state))
+    answer = recall("Where does the kestrel nest?", found, 30, words=word_cache_of(state))
     assert "the kestrel nests here\nAssistant: in the tower" in answer.text
 
 
@@ -179,11 +188,11 @@ def test_likeness_speaks_for_an_exchange_and_its_neighbours() -> None:
     for text in ("aaa", "zzz", "bbb", "ccc", "ddd"):
         ctx.user(text)
     state = ctx.pages._engine.current()
-    given = memories(state, "z", everything(state))
-    alone, around = (give(given) for give in likeness_of(state, "zz", letters))
+    given = find_memories(state, "z", all_segments(state))
+    alone, around = (give(given) for give in likeness_functions(state, "zz", letters))
     assert alone[1] > 0.8
     assert [alone[n] for n in (0, 2, 3, 4)] == [0.0] * 4
     assert around[0] > 0 < around[2]
     assert around[4] == 0
-    assert likeness_of(state, "zz", None) == []
-    assert vectors_and("zz", state.storage, state.context, letters)[0].rows([]).shape[0] == 0
+    assert likeness_functions(state, "zz", None) == []
+    assert get_vectors("zz", state.storage, state.context, letters)[0].rows([]).shape[0] == 0

@@ -9,7 +9,7 @@ import quire
 from quire import ContextSystem, ToolCall
 from quire.search import indexing as catching
 from quire.search import page_text as texts
-from quire.search.tokenizer import terms
+from quire.search.tokenizer import split_terms
 from quire.windows.apps import Todo
 from tests.books import leaf, new_book
 from tests.search.shelves import BACKENDS, found, storage_of
@@ -97,8 +97,8 @@ def test_a_window_is_found_by_its_words_and_not_by_those_of_its_app() -> None:
 def test_an_index_that_was_cut_by_other_rules_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with quire.open(tmp_path / "book.db") as ctx:
         ctx.user("iPhone15")
-        monkeypatch.setattr(catching, "CUT", b"1")
-        monkeypatch.setattr(texts, "cut", lambda text: (terms(text), []))
+        monkeypatch.setattr(catching, "TOKENIZER_VERSION", b"1")
+        monkeypatch.setattr(texts, "tokenize", lambda text: (split_terms(text), []))
         assert ctx.find("iphone") == []
         monkeypatch.undo()
         assert [hit.index for hit in ctx.find("iphone")] == ["usr-1"]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.search.query import LONGEST_QUERY, parse
-from quire.search.snippets import CLOSE, OPEN, snippet
-from quire.search.tokenizer import APART, LONGEST, cut, stem, terms
+from quire.search.query import MAX_QUERY, parse_query
+from quire.search.snippets import CLOSE, OPEN, make_snippet
+from quire.search.tokenizer import MAX_TERM, PART_SEPARATOR, split_terms, stem, tokenize
 from quire.storage.search_protocol import Phrase
 
 
@@ -39,77 +39,77 @@ from quire.storage.search_protocol import Phrase
     ],
 )
 def test_terms_of_many_languages(text: str, expected: list[str]) -> None:
-    assert terms(text) == expected
+    assert split_terms(text) == expected
 
 
 def test_composed_and_decomposed_characters_are_the_same() -> None:
     for text in ("café", "한국어", "がぎぐ"):
-        assert terms(normalize("NFD", text)) == terms(text)
+        assert split_terms(normalize("NFD", text)) == split_terms(text)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("getUserName", ["get", "user", "name", APART, "getuser", "username"]),
-        ("HTTPServer2", ["http", "server", "2", APART, "httpserver", "server2"]),
-        ("iPhone15 手机", ["i", "phone", "15", APART, "iphone", "phone15"]),
-        ("HAT136 on GitHub, HAT136", ["hat", "136", APART, "git", "hub", APART]),
-        ("3f9c2d4", ["3", "f", "9", "c", "2", "d", "4", APART]),  # data: nothing was put together
+        ("getUserName", ["get", "user", "name", PART_SEPARATOR, "getuser", "username"]),
+        ("HTTPServer2", ["http", "server", "2", PART_SEPARATOR, "httpserver", "server2"]),
+        ("iPhone15 手机", ["i", "phone", "15", PART_SEPARATOR, "iphone", "phone15"]),
+        ("HAT136 on GitHub, HAT136", ["hat", "136", PART_SEPARATOR, "git", "hub", PART_SEPARATOR]),
+        ("3f9c2d4", ["3", "f", "9", "c", "2", "d", "4", PART_SEPARATOR]),  # data: nothing was put together
         ("v2 at 10:30am", []),
         ("plain words of prose. Another Sentence, USA", []),
         ("a3f9c2d4e5b6a7f8a9d0", []),
     ],
 )
 def test_parts_lead_to_compound_names(text: str, expected: list[str]) -> None:
-    assert cut(text)[1] == expected
+    assert tokenize(text)[1] == expected
 
 
 @given(st.text())
 def test_no_term_is_long_or_holds_what_an_engine_could_read_as_an_operator(text: str) -> None:
-    for term in [*terms(text), *cut(text)[1]]:
-        assert 0 < len(term) <= LONGEST * 3
+    for term in [*split_terms(text), *tokenize(text)[1]]:
+        assert 0 < len(term) <= MAX_TERM * 3
         assert not re.search(r'[\s"*^:(){}+\-]', term)
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "aB" * 500_000, "数" * 1_000_000, "a1" * 500_000, "a " * 500_000])
 def test_a_megabyte_is_cut_in_bounded_time(text: str) -> None:
-    assert len(terms(text)) + len(cut(text)[1]) <= len(text) + 2  # quadratic work would never end here
-    assert len(snippet(text, ["zz", "数"])) < 1_000
+    assert len(split_terms(text)) + len(tokenize(text)[1]) <= len(text) + 2  # quadratic work would never end here
+    assert len(make_snippet(text, ["zz", "数"])) < 1_000
 
 
 def test_what_a_query_asks_for() -> None:
-    assert [clause.phrase for clause in parse('may "big red" beg* 数据库 x.y').clauses] == [
+    assert [clause.phrase for clause in parse_query('may "big red" beg* 数据库 x.y').clauses] == [
         Phrase(("may",)),
         Phrase(("big", "red")),
         Phrase(("beg",), prefix=True),
         Phrase(("数据", "据库")),
         Phrase(("x", "y")),
     ]
-    assert [clause.required for clause in parse('may "big red"').clauses] == [False, True]
-    assert parse("数").clauses[0].phrase == Phrase(("数",), prefix=True)
-    assert parse("May 20").together == Phrase(("may", "20"))
-    assert parse("A股").clauses[0].phrase == Phrase(("a", "股"), prefix=True)
-    assert parse('"unbalanced').clauses[0].phrase == Phrase(("unbalanced",))
-    assert len(parse("word " * (LONGEST_QUERY // 5)).clauses) == 1
-    assert parse("9fceb02").clauses[0].phrase == Phrase(("9fceb02",), prefix=True)
-    assert not any(parse(word).clauses[0].phrase.prefix for word in ("facade", "1234567", "defaced", '"9fceb02"'))
+    assert [clause.required for clause in parse_query('may "big red"').clauses] == [False, True]
+    assert parse_query("数").clauses[0].phrase == Phrase(("数",), prefix=True)
+    assert parse_query("May 20").together == Phrase(("may", "20"))
+    assert parse_query("A股").clauses[0].phrase == Phrase(("a", "股"), prefix=True)
+    assert parse_query('"unbalanced').clauses[0].phrase == Phrase(("unbalanced",))
+    assert len(parse_query("word " * (MAX_QUERY // 5)).clauses) == 1
+    assert parse_query("9fceb02").clauses[0].phrase == Phrase(("9fceb02",), prefix=True)
+    assert not any(parse_query(word).clauses[0].phrase.prefix for word in ("facade", "1234567", "defaced", '"9fceb02"'))
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_a_query(text: str) -> None:
-    parse(text)
+    parse_query(text)
 
 
 def test_a_snippet_shows_the_passage_with_the_most_words_and_marks_them() -> None:
     text = "kestrel " + "filler " * 100 + "the kestrel flies over Seattle in May " + "filler " * 100
-    shown = snippet(text, ["kestrel", "seattle"])
+    shown = make_snippet(text, ["kestrel", "seattle"])
     assert f"{OPEN}kestrel{CLOSE} flies over {OPEN}Seattle{CLOSE}" in shown
     assert shown.startswith("…")
     assert len(shown) < 260
-    assert snippet("one\ntwo\tthree", ["two"]) == f"one {OPEN}two{CLOSE} three"
-    assert snippet("解释goroutine的调度机制", ["调度"]) == f"解释goroutine的{OPEN}调度{CLOSE}机制"
-    assert snippet("engine and KeyError E", ["e"]) == f"engine and KeyError {OPEN}E{CLOSE}"
-    assert snippet("nothing here", ["absent"]) == "nothing here"
+    assert make_snippet("one\ntwo\tthree", ["two"]) == f"one {OPEN}two{CLOSE} three"
+    assert make_snippet("解释goroutine的调度机制", ["调度"]) == f"解释goroutine的{OPEN}调度{CLOSE}机制"
+    assert make_snippet("engine and KeyError E", ["e"]) == f"engine and KeyError {OPEN}E{CLOSE}"
+    assert make_snippet("nothing here", ["absent"]) == "nothing here"
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_a_snippet_shows_the_passage_with_the_most_words_and_marks_them() -> Non
 )
 @pytest.mark.parametrize("around", ["", "天气。ß" * 100])
 def test_a_snippet_shows_the_place_in_the_original(text: str, word: str, shown: str, around: str) -> None:
-    found = snippet(f"{around} {text} {around}", list(parse(word).clauses[0].words))
+    found = make_snippet(f"{around} {text} {around}", list(parse_query(word).clauses[0].words))
     assert shown in found
 
 
 @given(st.text(st.sampled_from("aÉßİıłøæ가힣がﾊﾞｽe\u0301\u3099\u1161ё天气A1 ﬁΐᾳ"), max_size=60))
 def test_every_word_of_a_text_is_marked_in_it(text: str) -> None:
-    for word in parse(text[:60]).words:
-        assert OPEN in snippet(f"天ß {text} 气", [word]), word
+    for word in parse_query(text[:60]).words:
+        assert OPEN in make_snippet(f"天ß {text} 气", [word]), word
 
 
 def test_endings_are_taken_off_for_recall() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quire import SQLiteStorage
-from quire.search.tokenizer import cut
+from quire.search.tokenizer import tokenize
 from quire.storage.base import Commit
 from quire.storage.search_protocol import Document, IndexState
 
@@ -27,8 +27,8 @@ def word(chance: random.Random) -> str:
 
 
 def new_document(chance: random.Random) -> Document:
-    body, parts = cut(" ".join(word(chance) for _ in range(chance.choice((0, 3, 30, 300)))))
-    return Document(chance.randint(1, chance.choice((400, 3_000))), body, cut(word(chance))[0], (), parts)
+    body, parts = tokenize(" ".join(word(chance) for _ in range(chance.choice((0, 3, 30, 300)))))
+    return Document(chance.randint(1, chance.choice((400, 3_000))), body, tokenize(word(chance))[0], (), parts)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])

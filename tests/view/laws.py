@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import quire
 from quire import Context, Lifecycle, Message, View, Visibility, check_legal
 from quire.providers import format_messages
-from quire.view.parts import Part
+from quire.view.parts import ViewPart
 from tests.view.counting import anthropic_tokens, openai_tokens, responses_tokens
 from tests.view.legality import anthropic_is_legal, openai_is_legal, responses_is_legal
 from tests.view.states import PRIVATE_WORD, Walk
@@ -209,7 +209,7 @@ def shared_tokens(before: View, now: View) -> int:
     return total
 
 
-def _sent(part: Part) -> list[Any]:
+def _sent(part: ViewPart) -> list[Any]:
     return [part.openai(), format_messages(part.messages, "anthropic"), format_messages(part.messages, "responses")]
 
 

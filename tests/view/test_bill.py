@@ -97,7 +97,7 @@ def test_a_chapter_that_is_opened_or_closed_is_named() -> None:
     ctx.pages.hide(chapter)
     assert why(ctx) == f"Page {chapter} was hidden: it is one line now."
     ctx.pages.expand(chapter)
-    assert why(ctx) == f"Page {chapter} was opened: its pages stand in its place."
+    assert why(ctx) == f"Page {chapter} was opened: its pages are shown in its place."
     ctx.pages.archive(chapter)
     assert why(ctx) == "Page usr-2 is gone from the view."
 

@@ -98,9 +98,12 @@ def test_what_does_not_fit_is_named_with_the_preamble_and_the_reserve() -> None:
     preamble = ctx.render(max_tokens=5_000).by_kind()["preamble"]
     with pytest.raises(IrreducibleFloor, match=rf"preamble \({preamble}\)") as error:
         ctx.render(max_tokens=20)
+    assert dict(error.value.parts)["preamble"] == preamble
+    assert error.value.budget == 20 < error.value.tokens
     assert "reserve" not in str(error.value)
-    with pytest.raises(IrreducibleFloor, match=r"the budget has 20 of 300, for 280 are reserved: .* reserve less"):
+    with pytest.raises(IrreducibleFloor, match=r"20 of 300.* 280 are reserved: .* reserve less") as error:
         ctx.render(reserve=280)
+    assert error.value.budget == 20
 
 
 def test_a_dump_names_the_calls_of_a_message_that_says_nothing() -> None:

@@ -2,8 +2,7 @@
 
 import quire
 from quire.model.tokens import VocabularyCounter
-from quire.view.draw import OPENING
-from quire.view.part_builder import FOLDED, NO_RESULT, block_head
+from quire.view.draw import FOLDED, NO_RESULT, OPENING, block_head
 from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,
@@ -13,15 +12,15 @@ from quire.view.preamble import (
     SHORT_TOKENS,
     all_words,
     derived_key,
-    preamble,
+    fill_preamble,
 )
 
 
 def test_every_key_makes_a_preamble_and_a_head_of_the_same_size() -> None:
     count = VocabularyCounter().count
     keys = [f"{word}-{number}" for word in all_words() for number in (100, 357, 999)]
-    assert {count(preamble(key)) for key in keys} == {PREAMBLE_TOKENS}
-    assert {count(preamble(key, SHORT)) for key in keys} == {SHORT_TOKENS}
+    assert {count(fill_preamble(key)) for key in keys} == {PREAMBLE_TOKENS}
+    assert {count(fill_preamble(key, SHORT)) for key in keys} == {SHORT_TOKENS}
     assert {count(block_head(key, FOLDED)) for key in keys} == {HEAD_TOKENS}
     assert PREAMBLE_TOKENS <= 250
     assert (count(NO_RESULT), count(OPENING)) == (NO_RESULT_TOKENS, OPENING_TOKENS)

@@ -1,4 +1,4 @@
-"""Sizes that no one expects: a view stays within its budget and legal, and needs little time and memory."""
+"""TokenCache that no one expects: a view stays within its budget and legal, and needs little time and memory."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 import quire
 from quire import Context, IrreducibleFloor, Message, ToolCall
 from quire.view.clip import clip_exchange
-from quire.view.part_builder import Sizes
+from quire.view.parts import TokenCache
 from tests.view.laws import Forms, check_legality, check_size
 
 BUDGET = 2_000
@@ -228,10 +228,10 @@ def test_what_is_remembered_of_texts_is_bounded_by_their_size() -> None:
         counted.append(text)
         return len(text)
 
-    sizes = Sizes(count, {"known": 7})
-    assert [sizes.size("known"), sizes.size("small"), sizes.size("small")] == [7, 5, 5]
+    sizes = TokenCache(count, {"known": 7})
+    assert [sizes.count("known"), sizes.count("small"), sizes.count("small")] == [7, 5, 5]
     assert counted == ["small"]
     for number in range(20):
-        sizes.size(f"{number} " + "x" * 1_000_000)
-    assert sizes.size("small") == 5
+        sizes.count(f"{number} " + "x" * 1_000_000)
+    assert sizes.count("small") == 5
     assert counted.count("small") == 2

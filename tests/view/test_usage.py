@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire import InvalidOperation, InvalidValue
-from quire.view.billing_factor import Usage
+from quire.view.cost import Usage
 from tests.providers.test_sdk import completion
 
 

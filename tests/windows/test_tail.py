@@ -7,8 +7,8 @@ import pytest
 import quire
 from quire import Context, Message
 from quire.model.tokens import EstimateCounter
-from quire.view.part_builder import Sizes
-from quire.view.tail import Standing, Tail, Volatile
+from quire.view.parts import TokenCache
+from quire.view.tail import Priority, Tail, TailPiece
 from tests.windows.sample_apps import Counter
 
 
@@ -111,22 +111,22 @@ def test_anthropics_cache_marks_stand_before_the_tail(ctx: Context, last: str) -
 # The tail by itself
 
 
-def piece(key: int, standing: Standing, *, at: int = 0, size: int = 400) -> Volatile:
+def piece(key: int, priority: Priority, *, entry: int = 0, size: int = 400) -> TailPiece:
     text = f"{key} " + "word " * size
-    return Volatile(
+    return TailPiece(
         "window",
         key,
         f"win-{key}",
         text,
-        at=at or key,
-        standing=standing,
-        clipped=lambda most: text[:most] + "[…]",
+        entry=entry or key,
+        priority=priority,
+        clip=lambda most: text[:most] + "[…]",
         line=lambda: f"{key} left out",
     )
 
 
-def tail(*pieces: Volatile) -> Tail:
-    return Tail(Sizes(EstimateCounter().count), pieces)
+def tail(*pieces: TailPiece) -> Tail:
+    return Tail(TokenCache(EstimateCounter().count), pieces)
 
 
 def shown(made: Tail) -> dict[int, str]:
@@ -135,17 +135,17 @@ def shown(made: Tail) -> dict[int, str]:
 
 def test_the_unimportant_give_way_first_the_oldest_of_them_before_the_rest() -> None:
     pieces = [
-        piece(1, Standing.IMPORTANT),
-        piece(2, Standing.UNIMPORTANT, at=9),
-        piece(3, Standing.UNIMPORTANT),
-        piece(4, Standing.PINNED),
-        piece(5, Standing.OBSOLETE),
+        piece(1, Priority.IMPORTANT),
+        piece(2, Priority.UNIMPORTANT, entry=9),
+        piece(3, Priority.UNIMPORTANT),
+        piece(4, Priority.PINNED),
+        piece(5, Priority.OBSOLETE),
     ]
     one = tail(*pieces).tokens // 5
     steps = []
     for excess in range(0, one * 5, 40):
         made = tail(*pieces)
-        made.give_way(excess)
+        made.shrink(excess)
         assert made.tokens <= max(tail(*pieces).tokens - excess, one + 10)
         steps.append(shown(made))
     order = [5, 3, 2, 1]
@@ -159,18 +159,18 @@ def test_the_unimportant_give_way_first_the_oldest_of_them_before_the_rest() -> 
 
 
 def test_one_large_thing_is_clipped_before_it_goes() -> None:
-    made = tail(piece(1, Standing.UNIMPORTANT, size=2_000))
+    made = tail(piece(1, Priority.UNIMPORTANT, size=2_000))
     whole = made.tokens
-    made.give_way(500)
+    made.shrink(500)
     assert shown(made) == {1: "clipped"}
     assert whole - 1_000 < made.tokens <= whole - 500
 
 
 def test_what_is_pinned_is_clipped_and_never_goes() -> None:
-    made = tail(piece(1, Standing.PINNED, size=2_000), piece(2, Standing.PINNED, size=50))
-    made.give_way(10_000)
+    made = tail(piece(1, Priority.PINNED, size=2_000), piece(2, Priority.PINNED, size=50))
+    made.shrink(10_000)
     assert shown(made) == {1: "whole", 2: "whole"}
-    assert made.could_free() == 0
+    assert made.removable_tokens() == 0
     made.clip_pinned(1_000)
     assert shown(made) == {1: "clipped", 2: "whole"}
     made.clip_pinned(10_000)
@@ -178,7 +178,7 @@ def test_what_is_pinned_is_clipped_and_never_goes() -> None:
 
 
 def test_what_is_obsolete_goes_alone_if_asked_to() -> None:
-    made = tail(piece(1, Standing.OBSOLETE), piece(2, Standing.UNIMPORTANT))
+    made = tail(piece(1, Priority.OBSOLETE), piece(2, Priority.UNIMPORTANT))
     made.drop_obsolete()
     assert shown(made) == {2: "whole"}
     assert made.tokens == sum(part.tokens for part in made.parts())
@@ -189,8 +189,8 @@ def test_a_piece_that_no_longer_holds_is_not_drawn(ctx: Context) -> None:
     from quire.view.renderer import Renderer
 
     renderer = Renderer(ctx.pages._engine, CompressionConfig(), lambda folded: None)
-    holds = Volatile("window", 1, "win-1", "holds", holds=lambda state: True)
-    gone = Volatile("window", 2, "win-2", "gone", holds=lambda state: False)
+    holds = TailPiece("window", 1, "win-1", "holds", is_current=lambda state: True)
+    gone = TailPiece("window", 2, "win-2", "gone", is_current=lambda state: False)
     view = renderer.render(RenderOptions(), 8_000, [holds, gone])
     assert [part.messages for part in view.tail] == [(Message(role="user", content="holds"),)]
 

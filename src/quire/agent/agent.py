@@ -17,14 +17,14 @@ from quire.errors import Hint, InvalidOperation, InvalidValue, PermissionDenied,
 from quire.model.pages import Form, Page, PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.search.find import Filters, Hit, find
-from quire.search.query import open_to_agents
+from quire.search.query import agent_scope
 from quire.system import ContextSystem, lifecycle, segments, tree
 from quire.system.quota import Quota, charge, check_quota
 from quire.system.rules import check_choice, check_movable, check_whole_number, require_attached
 from quire.system.to_public import to_page, to_segment, to_text
+from quire.view.cost import Outlook
 from quire.view.deferred import is_shown_whole
-from quire.view.renderer import Outlook
-from quire.view.view_facade import Drawing
+from quire.view.renderer import ViewFacade
 from quire.windows.window_manager import close_window
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class AgentContext:
         manage: bool = False,
         *,
         quota: Quota | None = None,
-        views: Drawing | None = None,
+        views: ViewFacade | None = None,
     ) -> None:
         if not isinstance(system, ContextSystem):
             raise InvalidValue(f"is {short_repr(system)}; a quire.ContextSystem is needed.", argument="system")
@@ -60,7 +60,7 @@ class AgentContext:
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
         self._gate = Gate(manage)
-        self._views = Drawing(system._engine, system.actor) if views is None else views
+        self._views = ViewFacade(system._engine, system.actor) if views is None else views
         self._quoting_writes = True
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class AgentContext:
         The filters are those of `Context.find`: segment, kind, role, lifecycle, since, until, actor.
         """
         given = {**_check_filters(filters), "embedder": self._engine.embedder}
-        return self._read(lambda _, state: find(state, query, limit, scope=open_to_agents(state), **given))
+        return self._read(lambda _, state: find(state, query, limit, scope=agent_scope(state), **given))
 
     def read_page(self, index: PageIndex, start: int = 0, length: int = READ_LENGTH) -> str:
         """Return `length` characters of a page's text from `start`, even if the page is folded, clipped or archived."""

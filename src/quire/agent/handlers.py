@@ -7,8 +7,8 @@ from quire.agent.listing import format_entry, format_hits, format_lines
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
 from quire.model.text import MAX_DESCRIPTION, collapse_whitespace
-from quire.search.query import Query, parse
-from quire.search.self_search_filter import NOTHING
+from quire.search.query import Query, parse_query
+from quire.search.self_search_filter import NOTHING_FOUND
 from quire.search.tokenizer import is_unspaced
 from quire.windows.app import LAUNCHER
 from quire.windows.windows import Windows
@@ -50,13 +50,13 @@ class ToolContext:
 
 def find(context: ToolContext, query: str, limit: int | None = None) -> str:
     """Search; return one line for every hit."""
-    parsed = parse(query)
+    parsed = parse_query(query)
     if not parsed.clauses:
         raise InvalidValue(f"is {short_repr(query)}; it holds no word to look for.", argument="query")
     current, most = context.current_turn_pages(), min(limit or _HITS, _MAX_HITS)
     hits = [hit for hit in context.agent.find(query, most + len(current)) if hit.index not in current][:most]
     if not hits:
-        return f"{NOTHING}{query[:_QUOTED]!r}. Try fewer or other words{_prefix_hint(parsed)}."
+        return f"{NOTHING_FOUND}{query[:_QUOTED]!r}. Try fewer or other words{_prefix_hint(parsed)}."
     room = context.agent._answer_room()
     return format_hits(hits, room, room.default if limit is None else room.limit)
 

@@ -13,7 +13,7 @@ from quire.model.pages import MAX_NUMBER, ContentsPage, Form, Lifecycle, Mark, P
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.storage.base import PAGE
-from quire.view.deferred import Steady
+from quire.view.deferred import DeferredReader
 from quire.view.draw import shown_pages
 
 _PAGE_SHARE = 0.4
@@ -74,7 +74,7 @@ def check_page_fits(state: State, page: PageRecord, budget: int) -> None:
     header = page.header
     if header.form is Form.WINDOW:
         return  # a window is shown in the tail, which has its own limits
-    leaves = shown_pages(Steady(state, state.deferred_changes()), page.key) if header.folder else ()
+    leaves = shown_pages(DeferredReader(state, state.deferred_changes()), page.key) if header.folder else ()
     tokens = sum(map(_shown_tokens, leaves)) if header.folder else header.clip or header.tokens
     if tokens <= budget * _PAGE_SHARE:
         return

@@ -27,8 +27,8 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure
 from quire.maintenance.retention import LEAVING
-from quire.search.indexing import Ahead, known_as, pages_from
-from quire.search.page_text import document
+from quire.search.indexing import PrefetchedRecords, index_identity, scan_pages
+from quire.search.page_text import build_document
 from quire.storage.base import (
     ANCHOR,
     BODY,
@@ -286,7 +286,7 @@ class _IndexExamination:
         """Compare the index of a context with its pages."""
         if not isinstance(self._storage, SupportsSearch):
             return
-        state = IndexState(head.version, known_as(head))
+        state = IndexState(head.version, index_identity(head))
         index, documents = self._storage.search(context), self._documents(context, head)
         try:
             if self._check is None:
@@ -314,10 +314,10 @@ class _IndexExamination:
 
     def _documents(self, context: str, head: Head) -> Iterator[Document]:
         """Yield the documents that the index should hold. Raises `_Moved` if the context changed meanwhile."""
-        pages = pages_from(self._storage, context)
+        pages = scan_pages(self._storage, context)
         while batch := list(islice(pages, _BATCH)):
-            ahead = Ahead(self._storage, context, batch)
-            yield from (document(ahead, context, page) for page in batch)
+            ahead = PrefetchedRecords(self._storage, context, batch)
+            yield from (build_document(ahead, context, page) for page in batch)
         if self._storage.head(context) != head:
             raise _Moved
 

@@ -12,14 +12,14 @@ from quire.core.state import State
 from quire.errors import InvalidValue, NoSuchSegment, short_repr
 from quire.model.clock import to_datetime, to_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
-from quire.search.indexing import asked, page_at
-from quire.search.page_text import Shown, as_shown, body_of, is_found
-from quire.search.query import Query, Scope, everything, narrowed, parse
-from quire.search.rank import Near, Ranked, lowered, rank
-from quire.search.self_search_filter import echoes_of
-from quire.search.snippets import OPEN, snippet
-from quire.search.tokenizer import BARE, plain
-from quire.search.vectors import Embedder, vectors_if
+from quire.search.indexing import query_index, read_page
+from quire.search.page_text import DisplayText, is_searchable, read_body, read_display_text
+from quire.search.query import Query, Scope, all_segments, narrow, parse_query
+from quire.search.rank import NearestPages, RankedPage, demote, rank
+from quire.search.self_search_filter import echo_cache_of
+from quire.search.snippets import OPEN, make_snippet
+from quire.search.tokenizer import WITHOUT_ACCENTS, normalize_text
+from quire.search.vectors import Embedder, try_vectors
 from quire.storage.base import MAX_KEY
 from quire.storage.search_protocol import Index, IndexLost
 
@@ -114,19 +114,19 @@ def find(
     With an embedder, pages that say it in other words are found too. Filters are those of `Filters`. Raises
     `InvalidValue`, or `NoSuchSegment` for a segment outside the scope.
     """
-    wanted = parse(query)
+    wanted = parse_query(query)
     if type(limit) is not int or limit < 0:
         raise InvalidValue(f"limit is {short_repr(limit)}; a whole number of at least 0 is needed.")
     chosen = Filters(**filters)
     chosen.check()
-    seen = everything(state) if scope is None else scope
-    within = seen if chosen.segment is None else narrowed(seen, [_segment(state, seen, chosen.segment)])
+    seen = all_segments(state) if scope is None else scope
+    within = seen if chosen.segment is None else narrow(seen, [_segment(state, seen, chosen.segment)])
     if not limit or not wanted.clauses or not state.version:
         return []
     near, written = _meaning(state, query, embedder), _written(query)
     search = _Search(state, wanted, min(limit, MAX_KEY), seen, within, chosen, near, written)
     try:
-        found = asked(state.storage, state.context, search.hits)
+        found = query_index(state.storage, state.context, search.hits)
     except IndexLost as error:
         raise state.deletion_error() or error from None
     if not found and (gone := state.deletion_error()):
@@ -134,7 +134,7 @@ def find(
     return found
 
 
-class Aside(ReaderProxy):
+class UncachedReader(ReaderProxy):
     """Reads pages as they are stored, past the state's cache: a search must not push out what is in use."""
 
     def __init__(self, state: State) -> None:
@@ -144,13 +144,13 @@ class Aside(ReaderProxy):
 
     def page(self, key: int) -> PageRecord | Gone | None:
         if key not in self._seen:
-            self._seen[key] = page_at(self._state.storage, self._state.context, key)
+            self._seen[key] = read_page(self._state.storage, self._state.context, key)
         return self._seen[key]
 
 
-def _meaning(state: State, query: str, embedder: Embedder | None) -> Near | None:
+def _meaning(state: State, query: str, embedder: Embedder | None) -> NearestPages | None:
     """What gives the pages whose vectors are nearest to the query's."""
-    found = vectors_if(query, state.storage, state.context, embedder)
+    found = try_vectors(query, state.storage, state.context, embedder)
     if found is None:
         return None
     vectors, vector = found
@@ -162,7 +162,8 @@ def _written(query: str) -> str | None:
     text = query.strip()
     if text.endswith("*") or '"' in text or any(map(str.isspace, text)):
         return None
-    signs = any(not letter.isalnum() for letter in text) or plain(text).translate(BARE) != plain(text)
+    normalized = normalize_text(text)
+    signs = any(not letter.isalnum() for letter in text) or normalized.translate(WITHOUT_ACCENTS) != normalized
     return text.casefold() if signs else None
 
 
@@ -175,13 +176,13 @@ class _Search(Struct, frozen=True):
     seen: Scope
     within: Scope
     filters: Filters
-    near: Near | None
+    near: NearestPages | None
     written: str | None
 
     def hits(self, index: Index) -> list[Hit]:
         """What an index answers."""
-        aside = Aside(self.state)
-        echoes = echoes_of(self.state, self.seen)
+        aside = UncachedReader(self.state)
+        echoes = echo_cache_of(self.state, self.seen)
         wanted = self.limit * _AGAIN if self.filters.look_at_pages else self.limit
         if self.written is not None:
             wanted = max(wanted, _LOOKED_AT)
@@ -202,12 +203,12 @@ class _Search(Struct, frozen=True):
                 continue
             if len(first) >= self.limit or len(ranked) < wanted or is_filled:
                 late = [hit for hit in hits if hit[0].key in echoes.keys]
-                late = [(lowered(entry) if entry.key in new else entry, page) for entry, page in late]
+                late = [(demote(entry) if entry.key in new else entry, page) for entry, page in late]
                 return self._shown(aside, first, sorted(late, key=lambda hit: (-hit[0].score, hit[0].key)))
             if not new or 2 * len(new) > self.limit:  # else the few places that became free are filled by looking again
                 wanted *= _AGAIN
 
-    def _shown(self, aside: Aside, first: Sequence["_Entry"], echoes: Sequence["_Entry"]) -> list[Hit]:
+    def _shown(self, aside: UncachedReader, first: Sequence["_Entry"], echoes: Sequence["_Entry"]) -> list[Hit]:
         if self.written is not None:
             first = _as_written_first(self.state, first, self.written)
         first = first[: self.limit]
@@ -218,12 +219,12 @@ class _Search(Struct, frozen=True):
         ]
 
 
-_Entry = tuple[Ranked, PageRecord]
+_Entry = tuple[RankedPage, PageRecord]
 
 
 def _without_their_chapters(
-    reader: Reader, hits: Sequence[tuple[Ranked, PageRecord]]
-) -> list[tuple[Ranked, PageRecord]]:
+    reader: Reader, hits: Sequence[tuple[RankedPage, PageRecord]]
+) -> list[tuple[RankedPage, PageRecord]]:
     """A chapter is called after what is in it: it is a hit only where no page below it is one that is as complete."""
     if not any(page.header.form is Form.CHAPTER for _, page in hits):
         return list(hits)
@@ -244,14 +245,14 @@ def _has_chapter(hits: Sequence["_Entry"]) -> bool:
 
 
 def _as_written_first(
-    state: State, hits: Sequence[tuple[Ranked, PageRecord]], written: str
-) -> list[tuple[Ranked, PageRecord]]:
+    state: State, hits: Sequence[tuple[RankedPage, PageRecord]], written: str
+) -> list[tuple[RankedPage, PageRecord]]:
     """Pages that hold the query letter for letter before those that hold its words: `user_id` before "user ID"."""
     most = max((entry.score for entry, _ in hits), default=0.0)
     exact, others = [], []
     for entry, page in hits:
         header = page.header
-        body = "" if header.folder else body_of(state.storage, state.context, header)
+        body = "" if header.folder else read_body(state.storage, state.context, header)
         if written in f"{header.name}\n{header.description}\n{body}".casefold():
             exact.append((entry._replace(score=entry.score + most), page))
         else:
@@ -261,7 +262,7 @@ def _as_written_first(
 
 def _page(reader: Reader, key: int) -> PageRecord | None:
     page = reader.page(key)
-    return page if isinstance(page, PageRecord) and is_found(page) else None
+    return page if isinstance(page, PageRecord) and is_searchable(page) else None
 
 
 def _passes(state: State, reader: Reader, page: PageRecord, filters: Filters) -> bool:
@@ -276,7 +277,9 @@ def _passes(state: State, reader: Reader, page: PageRecord, filters: Filters) ->
     )
 
 
-def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: Query, *, echo: bool = False) -> Hit:
+def _hit(
+    state: State, reader: Reader, ranked: RankedPage, page: PageRecord, query: Query, *, echo: bool = False
+) -> Hit:
     header = page.header
     above = list(reader.ancestors(page))
     return Hit(
@@ -295,11 +298,11 @@ def _hit(state: State, reader: Reader, ranked: Ranked, page: PageRecord, query: 
 
 def _passage(state: State, header: Header, query: Query) -> str:
     """What to show of a page: of its body, or of its description where it has none."""
-    body = Shown("") if header.folder else as_shown(state.storage, state.context, header)
-    passage = snippet(body.text, query.words, labels=body.labels) if body.text else ""
+    body = DisplayText("") if header.folder else read_display_text(state.storage, state.context, header)
+    passage = make_snippet(body.text, query.words, labels=body.labels) if body.text else ""
     if OPEN in passage or not header.description:
-        return passage or snippet(header.name, query.words)
-    described = snippet(header.description, query.words)
+        return passage or make_snippet(header.name, query.words)
+    described = make_snippet(header.description, query.words)
     return described if OPEN in described or not passage else passage
 
 

@@ -32,11 +32,11 @@ from quire.storage.search_protocol import (
 )
 
 T = TypeVar("T")
-MOST = 256
+MAX_CONTEXTS = 256
 """Contexts of one storage; what was asked for longest ago goes first, and is made anew when it is asked for."""
 
 
-class Kept(Generic[T]):
+class PerStorageCache(Generic[T]):
     """One thing for each context of each storage."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Kept(Generic[T]):
             if key not in held:
                 held[key] = make()
             held.move_to_end(key)
-            if len(held) > MOST:
+            if len(held) > MAX_CONTEXTS:
                 held.popitem(last=False)
             return held[key]
 

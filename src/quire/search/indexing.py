@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from quire.core.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
 from quire.errors import Corrupt, StorageFailure
-from quire.search.index import Kept, LayeredIndex, MemoryIndex
-from quire.search.page_text import document, is_found, saying
-from quire.search.tokenizer import CUT, terms
+from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
+from quire.search.page_text import build_document, is_searchable, text_fields
+from quire.search.tokenizer import TOKENIZER_VERSION, split_terms
 from quire.storage.base import BODY, JOURNAL, MAX_KEY, MESSAGE, PAGE, Family, Head, Record, Storage
 from quire.storage.overlay import OverlayStorage
 from quire.storage.search_protocol import (
@@ -41,9 +41,9 @@ _LOOKED_AT = 16
 """How many pages, and words of each, and among how many records, are looked for to see whether an index is sound."""
 
 
-def known_as(head: Head) -> bytes:
+def index_identity(head: Head) -> bytes:
     """By what an index knows its context: the identity of that, and the rules by which text is cut into terms."""
-    return decode_head(head.value).identity + CUT
+    return decode_head(head.value).identity + TOKENIZER_VERSION
 
 
 def catch_up(index: SearchIndex, storage: Storage, context: str) -> IndexState | None:
@@ -52,7 +52,7 @@ def catch_up(index: SearchIndex, storage: Storage, context: str) -> IndexState |
     If others do it at the same time, it is done once.
     """
     while head := storage.head(context):
-        identity = known_as(head)
+        identity = index_identity(head)
         stands = index.state()
         if stands is None or stands.identity != identity or stands.version > head.version:
             if storage.head(context) == head:  # else others went on meanwhile, and the index with them
@@ -74,7 +74,7 @@ def is_sound(index: SearchIndex, storage: Storage, context: str) -> bool:
     """
     for reverse in (False, True):
         for page in islice(_named(storage, context, reverse=reverse), _ASKED):
-            words = terms(page.header.name)
+            words = split_terms(page.header.name)
             if not all(index.count(Phrase((word,)), [(page.key, page.key)], 1) for word in words[:_ASKED]):
                 return False
     return True
@@ -83,11 +83,11 @@ def is_sound(index: SearchIndex, storage: Storage, context: str) -> bool:
 def _named(storage: Storage, context: str, *, reverse: bool) -> Iterator[PageRecord]:
     for record in islice(storage.scan(context, PAGE, reverse=reverse), _LOOKED_AT):
         page = decode_page(record)
-        if isinstance(page, PageRecord) and is_found(page) and terms(page.header.name):
+        if isinstance(page, PageRecord) and is_searchable(page) and split_terms(page.header.name):
             yield page
 
 
-def changed(storage: Storage, context: str, since: int, until: int) -> list[int] | None:
+def changed_pages(storage: Storage, context: str, since: int, until: int) -> list[int] | None:
     """The keys of pages that say something else than before, by the entries after `since`; None if entries are missing.
 
     What a page said in between counts too: an index that was written meanwhile may know it as it was then.
@@ -109,12 +109,12 @@ def changed(storage: Storage, context: str, since: int, until: int) -> list[int]
 
 def _build(index: SearchIndex, stands: IndexState, storage: Storage, context: str) -> None:
     """Take in the next pages."""
-    pages = list(islice(pages_from(storage, context, stands.reached + 1), _BATCH))
-    ahead = Ahead(storage, context, pages)
+    pages = list(islice(scan_pages(storage, context, stands.reached + 1), _BATCH))
+    ahead = PrefetchedRecords(storage, context, pages)
     documents: list[Document] = []
     terms = 0
     for page in pages:
-        documents.append(document(ahead, context, page))
+        documents.append(build_document(ahead, context, page))
         terms += len(documents[-1].body)
         if terms > _BATCH_TERMS:
             break
@@ -126,7 +126,7 @@ def _build(index: SearchIndex, stands: IndexState, storage: Storage, context: st
 def _follow(index: SearchIndex, stands: IndexState, storage: Storage, context: str, head: Head) -> None:
     """Take in what the next entries changed."""
     until = min(head.version, stands.version + _ENTRIES)
-    keys = changed(storage, context, stands.version, until)
+    keys = changed_pages(storage, context, stands.version, until)
     if keys is None:
         index.clear()
         return
@@ -134,11 +134,11 @@ def _follow(index: SearchIndex, stands: IndexState, storage: Storage, context: s
     gone: list[int] = []
     terms = 0
     for key in keys:
-        page = page_at(storage, context, key)
-        if page is None or not is_found(page):
+        page = read_page(storage, context, key)
+        if page is None or not is_searchable(page):
             gone.append(key)
             continue
-        documents.append(document(storage, context, page))
+        documents.append(build_document(storage, context, page))
         terms += len(documents[-1].body)
         if len(documents) >= _BATCH or terms > _BATCH_TERMS:
             if not index.update(stands, stands, documents, gone):
@@ -147,7 +147,7 @@ def _follow(index: SearchIndex, stands: IndexState, storage: Storage, context: s
     index.update(stands, IndexState(until, stands.identity), documents, gone)
 
 
-class Ahead:
+class PrefetchedRecords:
     """Reads what pages say in one go where it lies close together: a third of what reading it one by one takes."""
 
     def __init__(self, storage: Storage, context: str, pages: Sequence[PageRecord]) -> None:
@@ -175,45 +175,45 @@ class Ahead:
         return found
 
 
-def page_at(storage: Storage, context: str, key: int) -> PageRecord | None:
+def read_page(storage: Storage, context: str, key: int) -> PageRecord | None:
     """A page as stored now, or None if there is none."""
     record = storage.get(context, PAGE, key)
     page = decode_page(record) if record else None
     return page if isinstance(page, PageRecord) else None
 
 
-def pages_from(storage: Storage, context: str, first: int = 0, last: int = MAX_KEY) -> Iterator[PageRecord]:
+def scan_pages(storage: Storage, context: str, first: int = 0, last: int = MAX_KEY) -> Iterator[PageRecord]:
     """The pages with these keys that can be found. Streams."""
     for record in storage.scan(context, PAGE, first, last):
         page = decode_page(record)
-        if isinstance(page, PageRecord) and is_found(page):
+        if isinstance(page, PageRecord) and is_searchable(page):
             yield page
 
 
 def _said(key: int, before: bytes | None, group: int | None) -> object:
     page = None if before is None else decode_page(Record(key, before, group))
-    return None if page is None or isinstance(page, Gone) else saying(page.header)
+    return None if page is None or isinstance(page, Gone) else text_fields(page.header)
 
 
 def _says(storage: Storage, context: str, key: int) -> object:
-    page = page_at(storage, context, key)
-    return None if page is None else saying(page.header)
+    page = read_page(storage, context, key)
+    return None if page is None else text_fields(page.header)
 
 
 _TRIES = 5
 T = TypeVar("T")
 _SELDOM = 64
-_indexes: Kept[MemoryIndex] = Kept()
-_missed: Kept[list[int]] = Kept()
+_indexes: PerStorageCache[MemoryIndex] = PerStorageCache()
+_missed: PerStorageCache[list[int]] = PerStorageCache()
 """How often nothing was found in a context."""
 
 
-def index_of(storage: Storage, context: str) -> Index:
+def get_index(storage: Storage, context: str) -> Index:
     """The index of a context as it is stored now."""
-    return asked(storage, context, lambda index: index)
+    return query_index(storage, context, lambda index: index)
 
 
-def asked(storage: Storage, context: str, question: Callable[[Index], T], tries: int = _TRIES) -> T:
+def query_index(storage: Storage, context: str, question: Callable[[Index], T], tries: int = _TRIES) -> T:
     """What the index of a context as it is stored now answers to a question.
 
     It is asked again if the index was emptied meanwhile, or if another writer took away a record between two looks.
@@ -230,7 +230,7 @@ def asked(storage: Storage, context: str, question: Callable[[Index], T], tries:
     except (IndexLost, Corrupt):
         if tries == 1:
             raise
-        return asked(storage, context, question, tries - 1)
+        return query_index(storage, context, question, tries - 1)
 
 
 def _caught_up(storage: Storage, context: str) -> Index:
@@ -269,7 +269,7 @@ def _look_at(storage: Storage, context: str) -> None:
     if missed[0] % _SELDOM != 1:
         return
     head, stands = storage.head(context), index.state()
-    if head is None or stands != IndexState(head.version, known_as(head)) or is_sound(index, storage, context):
+    if head is None or stands != IndexState(head.version, index_identity(head)) or is_sound(index, storage, context):
         return
     if index.state() == stands and storage.head(context) == head:  # else others changed it meanwhile
         _empty(index)
@@ -296,7 +296,7 @@ def _beside(index: SearchIndex, storage: Storage, context: str) -> Index:
     except IndexReadOnly:
         stands = None
     if head is not None and stands is not None and _can_follow(stands, head):
-        touched = changed(storage, context, stands.version, head.version)
+        touched = changed_pages(storage, context, stands.version, head.version)
         if touched is not None:
             above = _indexes.get(storage, (context, stands), MemoryIndex)
             if above.state() is None:
@@ -315,7 +315,7 @@ def _whole(storage: Storage, context: str) -> Index:
 
 
 def _can_follow(stands: IndexState, head: Head) -> bool:
-    return stands.identity == known_as(head) and stands.reached == MAX_KEY and stands.version <= head.version
+    return stands.identity == index_identity(head) and stands.reached == MAX_KEY and stands.version <= head.version
 
 
 def _layered(storage: OverlayStorage, context: str) -> Index:
@@ -324,10 +324,10 @@ def _layered(storage: OverlayStorage, context: str) -> Index:
     if head is None or head == start:
         return below
     above = _in_memory(storage, context)
-    identity = known_as(head)
+    identity = index_identity(head)
     since = start.version if start else 0
     if above.state() is None:
         above.update(None, IndexState(since, identity), ())
-    touched = changed(storage, context, since, head.version)
+    touched = changed_pages(storage, context, since, head.version)
     catch_up(above, storage, context)
     return LayeredIndex(below, above, touched or ())

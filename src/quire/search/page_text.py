@@ -10,57 +10,57 @@ from quire.errors import Corrupt
 from quire.model.messages import Message, iterate_texts, label_lines
 from quire.model.pages import Form, Mark
 from quire.model.text import unescape_json
-from quire.search.tokenizer import APART, cut
+from quire.search.tokenizer import PART_SEPARATOR, tokenize
 from quire.storage.base import BODY, MESSAGE, Family, Record
 from quire.storage.search_protocol import Document
 
 Saying = tuple[object, ...]
 
 
-class Records(Protocol):
+class RecordSource(Protocol):
     """Where records are read from: a storage, or what was read ahead of it."""
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         """One record, or None."""
 
 
-class Shown(NamedTuple):
+class DisplayText(NamedTuple):
     """A text as a person reads it, and the stretches of it that are labels of quire's and no words of the page."""
 
     text: str
     labels: Sequence[tuple[int, int]] = ()
 
 
-def searchable(messages: Sequence[Message]) -> str:
+def searchable_text(messages: Sequence[Message]) -> str:
     """Everything in the messages of an exchange that a query can meet, names and escaped characters included."""
     text = "\n".join(line for _, line in label_lines(messages))
     more = _more(messages, text)
     return "\n".join([text, *more]) if more else text
 
 
-def is_found(page: PageRecord) -> bool:
+def is_searchable(page: PageRecord) -> bool:
     """Whether a page can be found at all: what an edit took out of the conversation cannot."""
     return page.header.mark is Mark.NONE
 
 
-def saying(header: Header) -> Saying:
+def text_fields(header: Header) -> Saying:
     """What decides what can be found of a page; as long as it stays so, the index need not look again."""
     return header.name, header.description, header.body, header.numbers, header.mark
 
 
-def body_of(storage: Records, context: str, header: Header) -> str:
+def read_body(storage: RecordSource, context: str, header: Header) -> str:
     """What a page says, read past every cache: a search over everything must not push out what is in use."""
     if header.numbers:
-        return searchable(messages_of(storage, context, header.numbers))
+        return searchable_text(read_messages(storage, context, header.numbers))
     text = decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
     return _strings(text) if header.form is Form.WINDOW and not header.closed else text
 
 
-def as_shown(storage: Records, context: str, header: Header) -> Shown:
+def read_display_text(storage: RecordSource, context: str, header: Header) -> DisplayText:
     """What a page says, as hits show it: in a conversation with who speaks."""
     if not header.numbers:
-        return Shown(body_of(storage, context, header))
-    messages = messages_of(storage, context, header.numbers)
+        return DisplayText(read_body(storage, context, header))
+    messages = read_messages(storage, context, header.numbers)
     lines: list[str] = []
     labels: list[tuple[int, int]] = []
     start = 0
@@ -69,21 +69,21 @@ def as_shown(storage: Records, context: str, header: Header) -> Shown:
         lines.append(label + line)
         start += len(lines[-1]) + 1
     more = _more(messages, "\n".join(line for _, line in label_lines(messages)))
-    return Shown("\n".join([*lines, *more]), labels)
+    return DisplayText("\n".join([*lines, *more]), labels)
 
 
-def document(storage: Records, context: str, page: PageRecord) -> Document:
+def build_document(storage: RecordSource, context: str, page: PageRecord) -> Document:
     """The terms of a page."""
     header = page.header
-    body, parts = cut(body_of(storage, context, header))
-    name, named = cut(header.name)
-    description, described = cut(header.description)
+    body, parts = tokenize(read_body(storage, context, header))
+    name, named = tokenize(header.name)
+    description, described = tokenize(header.description)
     for more in (named, described):
-        parts += (APART, *more) if more else ()
+        parts += (PART_SEPARATOR, *more) if more else ()
     return Document(page.key, body, name, description, parts)
 
 
-def messages_of(storage: Records, context: str, numbers: Sequence[int]) -> list[Message]:
+def read_messages(storage: RecordSource, context: str, numbers: Sequence[int]) -> list[Message]:
     """The messages with these numbers, read past every cache."""
     found = ((number, _read(storage, context, MESSAGE, number)) for number in numbers)
     return [decode_message(number, value).message for number, value in found]
@@ -121,7 +121,7 @@ def _unread(messages: Sequence[Message]) -> Iterator[str]:
             yield from iterate_texts(message)
 
 
-def _read(storage: Records, context: str, family: Family, key: int) -> bytes:
+def _read(storage: RecordSource, context: str, family: Family, key: int) -> bytes:
     record = storage.get(context, family, key)
     if record is None:
         raise Corrupt(f"{family} record {key} is missing.")

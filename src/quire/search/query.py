@@ -20,7 +20,7 @@ from quire.core.reader import Reader
 from quire.core.records import page_key, segment_number
 from quire.errors import InvalidValue, short_repr
 from quire.model.pages import MAX_NUMBER, Permission
-from quire.search.tokenizer import LONGEST, is_unspaced, plain, runs, terms
+from quire.search.tokenizer import MAX_TERM, is_unspaced, normalize_text, split_runs, split_terms
 from quire.storage.search_protocol import Phrase, Span
 
 
@@ -44,24 +44,24 @@ class Scope(Struct, frozen=True):
         return found
 
 
-def everything(reader: Reader) -> Scope:
+def all_segments(reader: Reader) -> Scope:
     """What a developer sees: all segments."""
     return Scope(frozenset(number for number, _ in reader.live_segments()))
 
 
-def open_to_agents(reader: Reader) -> Scope:
+def agent_scope(reader: Reader) -> Scope:
     """What an agent sees: all segments but the private ones."""
     live = reader.live_segments()
     return Scope(frozenset(number for number, segment in live if segment.permission is not Permission.PRIVATE))
 
 
-def narrowed(scope: Scope, segments: Iterable[int]) -> Scope:
+def narrow(scope: Scope, segments: Iterable[int]) -> Scope:
     """The part of a scope in these segments."""
     return Scope(scope.segments.intersection(segments))
 
 
-LONGEST_QUERY = 10_000
-MOST_CLAUSES = 64
+MAX_QUERY = 10_000
+MAX_CLAUSES = 64
 _HASH = re.compile("(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,39}")
 """The beginning of a hash, as version control shows it."""
 _PIECE = re.compile(r'["“]([^"“”]*)["”]|[^\s"“”]+')
@@ -87,41 +87,41 @@ class Query(Struct, frozen=True):
         return tuple(dict.fromkeys(word for clause in self.clauses for word in clause.words))
 
 
-def parse(text: object) -> Query:
+def parse_query(text: object) -> Query:
     """What the text asks for; no clauses if there is no word in it. Raises `InvalidValue`."""
     if not isinstance(text, str):
         raise InvalidValue(f"query is {short_repr(text)}; text is needed.")
-    if len(text) > LONGEST_QUERY:
+    if len(text) > MAX_QUERY:
         raise InvalidValue(
-            f"query has {len(text):,} characters; at most {LONGEST_QUERY:,} are looked for. Give a few telling words."
+            f"query has {len(text):,} characters; at most {MAX_QUERY:,} are looked for. Give a few telling words."
         )
     clauses: dict[Phrase, Clause] = {}
     for match in _PIECE.finditer(text):
         quoted = match[1] is not None
-        clause = clause_of(match[1] if quoted else match[0], required=quoted)
+        clause = make_clause(match[1] if quoted else match[0], required=quoted)
         if clause is not None and (quoted or clause.phrase not in clauses):
             clauses[clause.phrase] = clause
-    found = tuple(clauses.values())[:MOST_CLAUSES]
+    found = tuple(clauses.values())[:MAX_CLAUSES]
     return Query(found, _together(found))
 
 
-def clause_of(text: str, *, required: bool = False) -> Clause | None:
+def make_clause(text: str, *, required: bool = False) -> Clause | None:
     """A piece of text as one clause; None if there is no word in it."""
-    found = runs(plain(text))
+    found = split_runs(normalize_text(text))
     if not found:
         return None
-    phrase = phrase_of(text)
-    words = [run[:LONGEST] for run in found]
+    phrase = make_phrase(text)
+    words = [run[:MAX_TERM] for run in found]
     if not required and not is_unspaced(found[-1]) and (text.endswith("*") or _HASH.fullmatch(found[-1])):
         phrase = Phrase(phrase.terms, prefix=True)
         words[-1] += "*"
     return Clause(phrase, tuple(words), required)
 
 
-def phrase_of(text: str) -> Phrase:
+def make_phrase(text: str) -> Phrase:
     """The words of a text in a row. A run of an unspaced script at its end may go on in a page, so it has no end."""
-    found = terms(text)
-    last = runs(plain(text))[-1:]
+    found = split_terms(text)
+    last = split_runs(normalize_text(text))[-1:]
     if not last or not is_unspaced(last[0]):
         return Phrase(tuple(found))
     if len(last[0]) == 1:
@@ -132,5 +132,5 @@ def phrase_of(text: str) -> Phrase:
 def _together(clauses: tuple[Clause, ...]) -> Phrase | None:
     if len(clauses) < 2 or any(clause.required or clause.phrase.prefix for clause in clauses[:-1]):
         return None
-    phrase = phrase_of(" ".join(word for clause in clauses for word in clause.words))
+    phrase = make_phrase(" ".join(word for clause in clauses for word in clause.words))
     return Phrase(phrase.terms, prefix=phrase.prefix or clauses[-1].phrase.prefix)

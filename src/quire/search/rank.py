@@ -38,12 +38,12 @@ _FEW = 256
 """Among at least so many pages, a word on every fourth tells nothing apart; counting ends there."""
 
 
-def most_counted(documents: int) -> int:
+def count_limit(documents: int) -> int:
     """Up to how many pages with a word are counted; a word on so many is a common one."""
     return documents // _COMMON if documents >= _FEW else documents
 
 
-def rarity(count: int, documents: int) -> float:
+def idf(count: int, documents: int) -> float:
     """What a word on so many pages is worth."""
     return log(1 + (documents - count + 0.5) / (count + 0.5))
 
@@ -55,7 +55,7 @@ class Weights:
         self._index = index
         self._spans = spans
         self.amount: Amount = index.amount(spans)
-        self.most = most_counted(self.amount.documents)
+        self.most = count_limit(self.amount.documents)
         self._counts: dict[Phrase, int] = {}
 
     def count(self, phrase: Phrase) -> int:
@@ -67,7 +67,7 @@ class Weights:
 
     def of(self, phrase: Phrase) -> float:
         """What the phrase is worth."""
-        return rarity(self.count(phrase), self.amount.documents)
+        return idf(self.count(phrase), self.amount.documents)
 
     def is_common(self, phrase: Phrase) -> bool:
         """Whether the phrase stands on so many pages that it tells none apart."""
@@ -78,12 +78,12 @@ class Weights:
         return max(self.amount.terms / self.amount.documents, 1.0) if self.amount.documents else 1.0
 
 
-def ceiling(weights: Sequence[float]) -> float:
+def max_score(weights: Sequence[float]) -> float:
     """What no page can reach by phrases of these weights alone."""
     return sum(weights) * (K1 + 1)
 
 
-def scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0) -> Score:
+def make_scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0) -> Score:
     """What gives the worth of a page at which phrases of these weights are located. One call a page, so it is lean."""
     start, slope = 1 - B - B / average, B / average  # sizes are kept plus one
     worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights) if weight]
@@ -123,7 +123,7 @@ _FULL = 2.0
 """What a full match is worth above any other, where words and meaning are added."""
 
 
-class Ranked(NamedTuple):
+class RankedPage(NamedTuple):
     """A page with its score; `complete` if it holds everything that was asked for."""
 
     score: float
@@ -131,7 +131,7 @@ class Ranked(NamedTuple):
     complete: bool
 
 
-Near = Callable[[Sequence[Span], int], list[ScoredKey]]
+NearestPages = Callable[[Sequence[Span], int], list[ScoredKey]]
 """The pages nearest in meaning, with their likeness."""
 
 
@@ -141,9 +141,9 @@ def rank(
     spans: Sequence[Span],
     within: Sequence[Span],
     limit: int,
-    near: Near | None = None,
+    near: NearestPages | None = None,
     behind: Collection[int] = (),
-) -> list[Ranked]:
+) -> list[RankedPage]:
     """The best pages in the stretches `within`, by the statistics of all of `spans`.
 
     With `near`, likeness of meaning orders the pages of a tier beside their words and joins those that hold some. Pages
@@ -168,15 +168,15 @@ def rank(
         [one for one in like if one[1] in behind],
         is_strict=is_strict,
     )
-    return [*ahead, *map(lowered, late)]
+    return [*ahead, *map(demote, late)]
 
 
-def lowered(entry: Ranked) -> Ranked:
+def demote(entry: RankedPage) -> RankedPage:
     """The page with the score that it has behind all others."""
     return entry._replace(score=entry.score * _BEHIND)
 
 
-def _mixed(words: Sequence[Ranked], near: Sequence[ScoredKey], *, is_strict: bool) -> list[Ranked]:
+def _mixed(words: Sequence[RankedPage], near: Sequence[ScoredKey], *, is_strict: bool) -> list[RankedPage]:
     """Both lists as one: within a tier, scores that were measured against the best are added.
 
     If something was required, meaning only orders: a page without it is no hit.
@@ -186,7 +186,7 @@ def _mixed(words: Sequence[Ranked], near: Sequence[ScoredKey], *, is_strict: boo
     least = max(_LIKE * likest, _LEAST_LIKE)
     like = {key: score / likest for score, key in near if score > least}
     found = {
-        entry.key: Ranked(
+        entry.key: RankedPage(
             _FULL * entry.complete + entry.score / (best[entry.complete] or 1.0) + like.get(entry.key, 0.0),
             entry.key,
             entry.complete,
@@ -194,21 +194,21 @@ def _mixed(words: Sequence[Ranked], near: Sequence[ScoredKey], *, is_strict: boo
         for entry in words
     }
     for key, score in () if is_strict else like.items():
-        found.setdefault(key, Ranked(score, key, False))
+        found.setdefault(key, RankedPage(score, key, False))
     return sorted(found.values(), key=lambda entry: (-entry.score, entry.key))
 
 
 def _by_words(
     index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int, behind: Collection[int]
-) -> list[Ranked]:
-    found: dict[int, Ranked] = {}
-    late: dict[int, Ranked] = {}
+) -> list[RankedPage]:
+    found: dict[int, RankedPage] = {}
+    late: dict[int, RankedPage] = {}
     for tier in _tiers(Weights(index, spans), query):
         for score, key in _best(index, tier, within, limit + len(found), behind):
             if key in behind:
-                late.setdefault(key, Ranked(score * tier.share, key, tier.complete))
+                late.setdefault(key, RankedPage(score * tier.share, key, tier.complete))
             elif len(found) < limit:
-                found.setdefault(key, Ranked(score * tier.share, key, tier.complete))
+                found.setdefault(key, RankedPage(score * tier.share, key, tier.complete))
         if len(found) >= limit:
             break
     return [*found.values(), *late.values()]
@@ -230,19 +230,19 @@ def _best(
 ) -> list[ScoredKey]:
     """The best pages of a tier. Where some words will do, pages with none but the common ones are looked at only if
     they could still come in."""
-    worth = _with_some_behind(scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
+    worth = _with_some_behind(make_scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
     every, some = tier.wanted.every, tier.wanted.some
     weights = dict(zip(some, tier.weights[len(every) :], strict=True)) if some else {}
     order = sorted(some, key=lambda phrase: -weights[phrase])
     for split in range(1, len(order)):
-        left = ceiling([weights[phrase] for phrase in order[split:]])
+        left = max_score([weights[phrase] for phrase in order[split:]])
         if left <= _USUAL * (weights[order[0]] + weights[order[1]]):
             wanted = IndexQuery(every, tuple(order[:split]), tuple(order[split:]))
             again = [0.0] * split
             first = [*tier.weights[: len(every)], *again, *(weights[phrase] for phrase in order)]
-            first_worth = _with_some_behind(scorer(first, index.sizes(), tier.average, tier.bonus), behind)
+            first_worth = _with_some_behind(make_scorer(first, index.sizes(), tier.average, tier.bonus), behind)
             found = index.best(wanted, within, first_worth, limit)
-            if len(found) == limit and found[-1][0] > left + ceiling(tier.weights[: len(every)]):
+            if len(found) == limit and found[-1][0] > left + max_score(tier.weights[: len(every)]):
                 return found
             break
     return index.best(tier.wanted, within, worth, limit)
@@ -263,14 +263,14 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
     """Everything in a row, then everything, then some of it. The next is made only when it is asked for."""
     every = tuple(clause.phrase for clause in query.clauses)
     worth = [weights.of(phrase) for phrase in every]
-    step = ceiling(worth)
+    step = max_score(worth)
     if query.together and weights.count(query.together):
         yield _Tier(IndexQuery((*every, query.together)), worth, weights.average, 2 * step)
     yield _Tier(IndexQuery(every), worth, weights.average, step)
     partial = _partial(weights, query)
     if partial is not None:
         worth = [weights.of(phrase) for phrase in partial.phrases]
-        share = min(1.0, step / ceiling(worth)) if ceiling(worth) else 1.0
+        share = min(1.0, step / max_score(worth)) if max_score(worth) else 1.0
         yield _Tier(partial, worth, weights.average, share=share, complete=False)
 
 
@@ -279,11 +279,11 @@ def _partial(weights: Weights, query: Query) -> IndexQuery | None:
     required = tuple(clause.phrase for clause in query.clauses if clause.required)
     loose = (clause.phrase for clause in query.clauses if not clause.required)
     terms = list(dict.fromkeys(term for phrase in loose for term in _terms(phrase)))
-    some = telling(weights, terms) if terms and len(terms) + len(required) > 1 else ()
+    some = distinctive_terms(weights, terms) if terms and len(terms) + len(required) > 1 else ()
     return IndexQuery(required, some) if some else None
 
 
-def telling(weights: Weights, terms: Sequence[Phrase]) -> tuple[Phrase, ...]:
+def distinctive_terms(weights: Weights, terms: Sequence[Phrase]) -> tuple[Phrase, ...]:
     """The terms that tell pages apart, the rarest if they are many; those that stand nowhere are left out."""
     known = [term for term in terms[:_MOST_TERMS] if weights.count(term)]
     rare = [term for term in known if not weights.is_common(term)] or known

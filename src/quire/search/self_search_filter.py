@@ -17,14 +17,14 @@ from quire.core.records import Header, PageRecord
 from quire.core.state import State
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Form, parse_index
-from quire.search.page_text import Records, messages_of
+from quire.search.page_text import RecordSource, read_messages
 from quire.search.query import Scope
 
-NOTHING: Final = "Nothing found for "
+NOTHING_FOUND: Final = "Nothing found for "
 """How the tool `find` begins when it has no hit."""
-SEARCHING: Final = "find"
-READING: Final = "read_page"
-BESIDE: Final = ("expand_details", "hide_details", "move_page", "remove_page", "archive", "recall")
+FIND_TOOL: Final = "find"
+READ_TOOL: Final = "read_page"
+OTHER_TOOLS: Final = ("expand_details", "hide_details", "move_page", "remove_page", "archive", "recall")
 """Tools that say nothing of their own about a page. Those that bring a text, as `write_page`, make no echo."""
 _LONGEST_WORDS = 300
 """Characters: a model that says more than this beside its calls says something that may stand nowhere else."""
@@ -33,10 +33,10 @@ _INDEX = re.compile(r"\[([^\s\[\]]+)(?: [^\[\]\n]*)?\] ")
 """A page as quire's tools list it: `[usr-12] name`, `[usr-0 3 pages] name`."""
 _REFUSAL = re.compile(r"\W*(\w+): ")
 _REFUSALS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"InternalError"}
-_known: "WeakKeyDictionary[State, dict[frozenset[int], Echoes]]" = WeakKeyDictionary()
+_known: "WeakKeyDictionary[State, dict[frozenset[int], EchoCache]]" = WeakKeyDictionary()
 
 
-class Echoes:
+class EchoCache:
     """The pages that one viewer's searches found to be echoes: looked at once, and again when they change."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Echoes:
         self._stands: tuple[bytes, int] = b"", 0
         self._segments: frozenset[str] = frozenset()
 
-    def follow(self, state: State, scope: Scope) -> "Echoes":
+    def follow(self, state: State, scope: Scope) -> "EchoCache":
         """Forget the pages that changed since the last search."""
         identity, version = self._stands
         changed = state.pages_changed_since(version) if identity == state.head.identity else None
@@ -56,7 +56,7 @@ class Echoes:
             self.keys.difference_update(changed)
             self._others.difference_update(changed)
         self._stands = state.head.identity, state.version
-        self._segments = segments_in(state, scope)
+        self._segments = segment_ids(state, scope)
         return self
 
     def learn(self, state: State, pages: Iterable[PageRecord]) -> set[int]:
@@ -70,13 +70,13 @@ class Echoes:
         return new
 
 
-def echoes_of(state: State, scope: Scope) -> Echoes:
+def echo_cache_of(state: State, scope: Scope) -> EchoCache:
     """What is known of echoes to those who see this much of a context."""
     seen = _known.setdefault(state, {})
-    return seen.setdefault(scope.segments, Echoes()).follow(state, scope)
+    return seen.setdefault(scope.segments, EchoCache()).follow(state, scope)
 
 
-def segments_in(state: State, scope: Scope) -> frozenset[str]:
+def segment_ids(state: State, scope: Scope) -> frozenset[str]:
     """The ids of the segments in a scope."""
     return frozenset(state.counters[number].segment for number in scope.segments)
 
@@ -90,7 +90,7 @@ def is_echo(messages: Iterable[Message], segments: Collection[str]) -> bool:
         if message.role == "tool":
             results[message.tool_call_id] = message.text
             continue
-        if not all(call.name.endswith((SEARCHING, READING, *BESIDE)) for call in message.tool_calls):
+        if not all(call.name.endswith((FIND_TOOL, READ_TOOL, *OTHER_TOOLS)) for call in message.tool_calls):
             return False
         calls += message.tool_calls
         words += len(message.text)
@@ -103,10 +103,10 @@ def _may_be(header: Header) -> bool:
     return header.form is Form.ASSISTANT and (len(header.numbers) > 1 or bool(header.pending))
 
 
-def _read(records: Records, context: str, header: Header) -> Iterator[Message]:
+def _read(records: RecordSource, context: str, header: Header) -> Iterator[Message]:
     """The messages of an exchange, one by one: most are known to be none of quire's by the first."""
     for number in header.numbers:
-        yield from messages_of(records, context, [number])
+        yield from read_messages(records, context, [number])
 
 
 def _is_own(call: ToolCall, result: str | None, segments: Collection[str]) -> bool:
@@ -114,12 +114,12 @@ def _is_own(call: ToolCall, result: str | None, segments: Collection[str]) -> bo
     given = _arguments(call)
     if given is None:
         return False
-    if not call.name.endswith(SEARCHING) and "page" in given:
+    if not call.name.endswith(FIND_TOOL) and "page" in given:
         return _is_page(str(given["page"]).strip("[] ").split(" ")[0], segments)
-    if call.name.endswith(SEARCHING):
+    if call.name.endswith(FIND_TOOL):
         fits = "query" in given and given.keys() <= {"query", "limit"}
     else:
-        fits = call.name.endswith(READING) and given.keys() <= {"start", "length"}
+        fits = call.name.endswith(READ_TOOL) and given.keys() <= {"start", "length"}
     return fits and (result is None or _is_answer(result, segments))
 
 
@@ -127,7 +127,7 @@ def _is_answer(text: str, segments: Collection[str]) -> bool:
     refusal = _REFUSAL.match(text)
     return (
         (refusal is not None and refusal[1] in _REFUSALS)
-        or text.lstrip('"').startswith(NOTHING)
+        or text.lstrip('"').startswith(NOTHING_FOUND)
         or any(_is_page(found[1], segments) for found in _INDEX.finditer(text))
     )
 

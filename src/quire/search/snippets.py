@@ -7,9 +7,9 @@ from sys import maxsize
 from unicodedata import category, normalize
 
 from quire.model.text import collapse_whitespace
-from quire.search.tokenizer import BARE, are_one_word, is_unspaced, plain
+from quire.search.tokenizer import WITHOUT_ACCENTS, are_one_word, is_unspaced, normalize_text
 
-LENGTH = 160
+SNIPPET_LENGTH = 160
 OPEN, CLOSE = "«", "»"
 """What stands around a word that was found."""
 _MOST_PLACES = 64
@@ -18,7 +18,9 @@ _Place = tuple[int, int, int]
 """(start, end, number of the word)"""
 
 
-def snippet(text: str, words: Sequence[str], length: int = LENGTH, labels: Sequence[tuple[int, int]] = ()) -> str:
+def make_snippet(
+    text: str, words: Sequence[str], length: int = SNIPPET_LENGTH, labels: Sequence[tuple[int, int]] = ()
+) -> str:
     """A passage with as many different words of the query as can be; the beginning if none stands in the text.
 
     Nothing is looked for in `labels`, stretches in the order of the text.
@@ -43,19 +45,22 @@ class _Bare:
     def __init__(self, text: str) -> None:
         self._at, self._from = [0], [0]
         signs = () if text.isascii() else set(text)
-        uneven = _one_of(sign for sign in signs if len(BARE[ord(sign)]) != 1)
+        uneven = _one_of(sign for sign in signs if len(WITHOUT_ACCENTS[ord(sign)]) != 1)
         joining = _one_of(sign for sign in signs if _joins(sign))
         if not uneven and not joining:
-            self.text = text.translate(BARE) if signs else text
+            self.text = text.translate(WITHOUT_ACCENTS) if signs else text
             return
         pieces, size, done = [], 0, 0
         for spot in re.finditer("|".join(filter(None, (joining and f"(?s:.)?{joining}+", uneven))), text):
-            pieces += [text[done : spot.start()].translate(BARE), normalize("NFKC", spot[0]).translate(BARE)]
+            pieces += [
+                text[done : spot.start()].translate(WITHOUT_ACCENTS),
+                normalize("NFKC", spot[0]).translate(WITHOUT_ACCENTS),
+            ]
             size, done = size + len(pieces[-2]), spot.end()
             self._at += [size, size + len(pieces[-1])]
             self._from += [spot.start(), done]
             size += len(pieces[-1])
-        self.text = "".join([*pieces, text[done:].translate(BARE)])
+        self.text = "".join([*pieces, text[done:].translate(WITHOUT_ACCENTS)])
 
     def start(self, place: int) -> int:
         """Where the character at a place begins in the original."""
@@ -85,7 +90,7 @@ def _places(text: str, words: Sequence[str]) -> list[_Place]:
     lowered = bare.text.casefold()
     found: list[_Place] = []
     for number, word in enumerate(words):
-        for needle in _needles(plain(word).translate(BARE), lowered):
+        for needle in _needles(normalize_text(word).translate(WITHOUT_ACCENTS), lowered):
             sought = needle.rstrip("*")
             start, left = lowered.find(sought) if sought else -1, _MOST_PLACES
             for _ in range(_MOST_TRIES):

@@ -24,11 +24,11 @@ from functools import cache, lru_cache
 from typing import Final
 from unicodedata import is_normalized, name, normalize
 
-CUT = b"2"
+TOKENIZER_VERSION = b"2"
 """Stands for the rules by which text is cut. Whoever changes them changes it, and every index is made anew."""
-LONGEST = 64
+MAX_TERM = 64
 """Characters of a term; what is longer is data, and known by its beginning."""
-APART = "·"
+PART_SEPARATOR = "·"
 """Stands between the parts of two words, so that they are no row; no word holds it."""
 _MOST_PIECES = 8
 _UNSPACED = (
@@ -87,7 +87,7 @@ def _unspaced() -> re.Pattern[str]:
     return re.compile(f"[{_UNSPACED}]")
 
 
-def plain(text: str) -> str:
+def normalize_text(text: str) -> str:
     """The text as it is compared: one width, one form of every character, no case."""
     if text.isascii():
         return text.lower()
@@ -112,7 +112,7 @@ class _Bare(dict[int, str]):
         return self[code]
 
 
-BARE = _Bare()
+WITHOUT_ACCENTS = _Bare()
 """For `str.translate`: a text without width and accents. Without case its characters still stand at the same places."""
 
 
@@ -131,41 +131,41 @@ def _base(sign: str) -> str:
     return normalize("NFC", "".join(found))
 
 
-def runs(text: str) -> list[str]:
+def split_runs(text: str) -> list[str]:
     """The runs of a plain text, in order."""
     text = _unglued(text)
     return _ASCII.findall(text) if text.isascii() else _word().findall(text)
 
 
-def terms(text: str) -> list[str]:
+def split_terms(text: str) -> list[str]:
     """The terms of a text, in order."""
-    return _terms(plain(text), joined=_JOINT.search(text) is not None)
+    return _terms(normalize_text(text), joined=_JOINT.search(text) is not None)
 
 
-def cut(text: str) -> tuple[list[str], list[str]]:
+def tokenize(text: str) -> tuple[list[str], list[str]]:
     """The terms of a text in order, and the parts of its compound names; one look at the text serves both."""
     joined = _JOINT.search(text) is not None
-    return _terms(plain(text), joined=joined), _parts(text) if joined else []
+    return _terms(normalize_text(text), joined=joined), _parts(text) if joined else []
 
 
 def _terms(text: str, *, joined: bool) -> list[str]:
     if text.isascii():
         words = (_unglued(text) if joined else text).translate(_WORDS_ONLY).split()
-        return words if len(text) <= LONGEST else _shortened(words)
+        return words if len(text) <= MAX_TERM else _shortened(words)
     found: list[str] = []
     for run in _word().findall(_unglued(text)):
         if run.isascii():
-            found.append(run[:LONGEST])
+            found.append(run[:MAX_TERM])
         elif is_unspaced(run):
             found += map(str.__add__, run, run[1:])
             found.append(run[-1])
         else:
-            found.append(run.translate(BARE)[:LONGEST])
+            found.append(run.translate(WITHOUT_ACCENTS)[:MAX_TERM])
     return found
 
 
 def _shortened(words: list[str]) -> list[str]:
-    return [word[:LONGEST] for word in words] if max(map(len, words), default=0) > LONGEST else words
+    return [word[:MAX_TERM] for word in words] if max(map(len, words), default=0) > MAX_TERM else words
 
 
 def _parts(text: str) -> list[str]:
@@ -173,11 +173,11 @@ def _parts(text: str) -> list[str]:
     found: list[str] = []
     together: dict[str, None] = {}
     for word in dict.fromkeys(_ALNUM.findall(_unglued(text))):
-        if 2 < len(word) <= LONGEST or (len(word) == 2 and not word.isalpha()):
+        if 2 < len(word) <= MAX_TERM or (len(word) == 2 and not word.isalpha()):
             pieces = _PIECE.findall(word)
             if 1 < len(pieces) <= _MOST_PIECES:
                 pieces = list(map(str.lower, pieces))
-                found += (*pieces, APART)
+                found += (*pieces, PART_SEPARATOR)
                 if len(pieces) > 2 and not _DATA.fullmatch(word):
                     together.update(_neighbours(pieces))
     return [*found, *together]
@@ -207,7 +207,7 @@ _STOP: Final = (
     " shall she should so t than that the their them then these they this those to ve was we were what when where"
     " which who whom whose why will with would you your"
 )
-STOP: Final = frozenset(_STOP.split())
+STOP_WORDS: Final = frozenset(_STOP.split())
 """Words that say nothing of what a question is about."""
 _SMALL_TALK: Final = (
     "alright bye continue cool exactly fine go good goodbye great hello hey hi next nice no ok okay perfect please"

@@ -27,9 +27,9 @@ from quire.core.records import (
 from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form
-from quire.search.index import Kept
-from quire.search.indexing import changed, page_at, pages_from
-from quire.search.page_text import body_of, is_found
+from quire.search.index import PerStorageCache
+from quire.search.indexing import changed_pages, read_page, scan_pages
+from quire.search.page_text import is_searchable, read_body
 from quire.storage.base import MESSAGE, VECTOR, Commit, Delete, Put, Storage, Write
 from quire.storage.search_protocol import ScoredKey, Span
 
@@ -42,7 +42,7 @@ _LONGEST = 8_000
 _TRIES = 20
 _BLUR = 1e-4
 """More than the products of two vectors differ by rounding."""
-_known: "Kept[Vectors]" = Kept()
+_known: "PerStorageCache[Vectors]" = PerStorageCache()
 _log = logging.getLogger("quire")
 
 
@@ -50,36 +50,36 @@ class EmbedderFailed(Exception):
     """The embedder itself raised something."""
 
 
-def vectors_if(text: str, storage: Storage, context: str, embedder: Embedder | None) -> "tuple[Vectors, Any] | None":
+def try_vectors(text: str, storage: Storage, context: str, embedder: Embedder | None) -> "tuple[Vectors, Any] | None":
     """As `vectors_and`; None without an embedder, or if it fails: words alone must do then, and the log says why."""
     if embedder is None:
         return None
     try:
-        return vectors_and(text, storage, context, embedder)
+        return get_vectors(text, storage, context, embedder)
     except EmbedderFailed as failed:
         _log.warning("The embedder failed, so only words count: %r", failed.__cause__)
         return None
 
 
-def vectors_and(text: str, storage: Storage, context: str, embedder: Embedder) -> "tuple[Vectors, Any]":
+def get_vectors(text: str, storage: Storage, context: str, embedder: Embedder) -> "tuple[Vectors, Any]":
     """The vectors of a context, brought up to date, and that of a text.
 
     Raises `InvalidOperation` without numpy, and `EmbedderFailed`.
     """
-    vector = embedded(embedder, [text[:_LONGEST]])[0]
-    model = model_of(embedder, len(vector))
+    vector = embed(embedder, [text[:_LONGEST]])[0]
+    model = model_id(embedder, len(vector))
     found = _known.get(storage, (context, model), lambda: Vectors(model))
     found.catch_up(storage, context, embedder)
     return found, vector
 
 
-def model_of(embedder: Embedder, width: int) -> int:
+def model_id(embedder: Embedder, width: int) -> int:
     """A number that tells embedders apart by their `name`, or what they are called in the code, and their vectors."""
     name = getattr(embedder, "name", None) or getattr(embedder, "__qualname__", None) or type(embedder).__qualname__
     return crc32(f"{name} {width}".encode())
 
 
-def embedded(embedder: Embedder, texts: Sequence[str]) -> Any:
+def embed(embedder: Embedder, texts: Sequence[str]) -> Any:
     """The vectors of texts as rows of length 1. Raises `InvalidValue` if the embedder gives something else."""
     numpy = _numpy()
     try:
@@ -135,7 +135,7 @@ class Vectors:
                     self._load(storage, context, stands)
                 if stands.version == head.version:
                     return
-                keys = changed(storage, context, stands.version, head.version) if stands.version else None
+                keys = changed_pages(storage, context, stands.version, head.version) if stands.version else None
                 try:
                     self._renew(storage, context, embedder, keys, VectorState(head.version, identity, self.model))
                 except Conflict:
@@ -195,17 +195,19 @@ class Vectors:
         self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorState
     ) -> None:
         """Make the vectors of changed pages, or of all in place of what is kept; the last write moves the standing."""
-        pages = pages_from(storage, context) if keys is None else (page_at(storage, context, key) for key in keys)
+        pages = scan_pages(storage, context) if keys is None else (read_page(storage, context, key) for key in keys)
         kept = (record.key for record in storage.scan(context, VECTOR)) if keys is None else keys
         gone = set(kept)
         fresh: dict[int, Any] = {}
         while batch := list(islice(pages, _BATCH)):
-            told = [(page.key, spoken(storage, context, page.header)) for page in batch if page and _has_meaning(page)]
-            if told:
-                rows = embedded(embedder, [text for _, text in told]).astype("<f2")
-                if model_of(embedder, rows.shape[1]) != self.model:
+            texts = [
+                (page.key, vector_text(storage, context, page.header)) for page in batch if page and _has_meaning(page)
+            ]
+            if texts:
+                rows = embed(embedder, [text for _, text in texts]).astype("<f2")
+                if model_id(embedder, rows.shape[1]) != self.model:
                     raise InvalidValue("The embedder gave vectors of several lengths; one length is needed.")
-                fresh.update((key, row) for (key, _), row in zip(told, rows, strict=True))
+                fresh.update((key, row) for (key, _), row in zip(texts, rows, strict=True))
         gone -= fresh.keys()
         self._keep(storage, context, fresh, gone, then)
         self._rows.update((key, row.astype("float32")) for key, row in fresh.items())
@@ -242,17 +244,17 @@ def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Wri
 
 def _has_meaning(page: PageRecord) -> bool:
     """Whether a page says something of its own: a chapter says what its pages say, a segment's root nothing."""
-    return is_found(page) and page.header.form is not Form.CHAPTER and page_number(page.key) > 0
+    return is_searchable(page) and page.header.form is not Form.CHAPTER and page_number(page.key) > 0
 
 
-def spoken(storage: Storage, context: str, header: Header) -> str:
+def vector_text(storage: Storage, context: str, header: Header) -> str:
     """What a vector is made of: who says what, or a page's name, description and text."""
     if header.numbers:
         return "\n".join(_lines(storage, context, header))[:_LONGEST]
-    return "\n".join(filter(None, (header.name, header.description, body_of(storage, context, header))))[:_LONGEST]
+    return "\n".join(filter(None, (header.name, header.description, read_body(storage, context, header))))[:_LONGEST]
 
 
-def speaker(message: Message) -> str:
+def speaker_name(message: Message) -> str:
     """Who says a message: a name, or else the role."""
     return message.name or message.role.capitalize()
 
@@ -262,7 +264,7 @@ def _lines(storage: Storage, context: str, header: Header) -> Iterator[str]:
         record = storage.get(context, MESSAGE, number)
         if record is not None:
             message = decode_message(number, record.value).message
-            yield f"{speaker(message)}: {message.text}"
+            yield f"{speaker_name(message)}: {message.text}"
 
 
 def _numpy() -> Any:

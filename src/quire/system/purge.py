@@ -33,7 +33,7 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.errors import Busy, InvalidOperation, InvalidValue, StorageFailure
 from quire.model.pages import Form, Mark, PageIndex
-from quire.search.indexing import PURGE, index_of
+from quire.search.indexing import PURGE, get_index
 from quire.storage.base import (
     ANCHOR,
     BODY,
@@ -344,7 +344,7 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
     names = [work.engine.state.context for work in done]
     everywhere = [one.state.context for one, _ in found]
     for name in everywhere:
-        index_of(state.storage, name)
+        get_index(state.storage, name)
     problem = scrub(state.storage, everywhere)
     return Purged(
         seq=engine.state.version,

@@ -11,7 +11,7 @@ from quire.model.pages import PageIndex
 
 Count = Callable[[str], int]
 _HEAD_SHARE = 0.6
-_LEAST = 8
+_MIN_CLIP = 8
 """Fewer tokens of a text are not worth showing: only the marker stands there."""
 _LONG_CALL = 64
 """Arguments of fewer tokens stay as they are."""
@@ -34,7 +34,7 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
         return left
     sizes = [_sizes(message, count) for message in left]
     every = [size for row in sizes for size in row]
-    allowed = iter(levelled(every, max(0, sum(every) - excess)))
+    allowed = iter(share_equally(every, max(0, sum(every) - excess)))
     return [
         _shortened(message, row, [next(allowed) for _ in row], index, count)
         for message, row in zip(left, sizes, strict=True)
@@ -55,7 +55,7 @@ def clip_text(text: str, limit: int, index: PageIndex, count: Count) -> str:
         used = count(shown)
         if used <= limit or not room:
             return shown
-        room = min(int(room * limit / used * 0.97), room - 1) if limit > _LEAST else 0
+        room = min(int(room * limit / used * 0.97), room - 1) if limit > _MIN_CLIP else 0
 
 
 def _no_further(count: Count, limit: int) -> Count:
@@ -92,7 +92,7 @@ def _clipped_call(call: ToolCall, limit: int, index: PageIndex, count: Count) ->
         return replace(call, arguments=clip_text(call.arguments, limit, index, count))
     written = _clipped_values(call.arguments, limit, index, count)
     if written is None:
-        written = json.dumps({"clipped": clip_text(call.arguments, _LEAST, index, count)}, ensure_ascii=False)
+        written = json.dumps({"clipped": clip_text(call.arguments, _MIN_CLIP, index, count)}, ensure_ascii=False)
     return replace(call, arguments=written) if count(written) < count(call.arguments) else call
 
 
@@ -106,7 +106,7 @@ def _clipped_values(arguments: str, limit: int, index: PageIndex, count: Count) 
     sizes = [count(values[key]) for key in texts]
     room = limit
     while texts and room > 0:
-        pairs = zip(texts, sizes, levelled(sizes, room), strict=True)
+        pairs = zip(texts, sizes, share_equally(sizes, room), strict=True)
         short = {key: clip_text(values[key], allowed, index, count) for key, size, allowed in pairs if size > allowed}
         written = json.dumps({**values, **short}, ensure_ascii=False)
         used = count(written)
@@ -137,7 +137,7 @@ def _without_thinking(message: Message, index: PageIndex) -> Message:
 def _with_less_media(messages: list[Message], limit: int, index: PageIndex, count: Count) -> list[Message]:
     """The messages with a word for every image or file that cannot stay, however short the texts become."""
     sizes = [size for message in messages for size in _sizes(message, count)]
-    over = _size(messages, count) - sum(sizes) + _LEAST * sum(map(bool, sizes)) - limit
+    over = _size(messages, count) - sum(sizes) + _MIN_CLIP * sum(map(bool, sizes)) - limit
     found = [
         (_part_size(part, count), place, n)
         for place, message in enumerate(messages)
@@ -168,7 +168,7 @@ def _size(messages: Sequence[Message], count: Count) -> int:
     return sum(count_message_tokens(message, count) for message in messages)
 
 
-def levelled(sizes: Sequence[int], total: int) -> list[int]:
+def share_equally(sizes: Sequence[int], total: int) -> list[int]:
     """What each may take so that all together take no more than the total: the small ones whole, the large alike."""
     allowed = [0] * len(sizes)
     left = max(0, total)

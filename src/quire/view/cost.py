@@ -1,17 +1,49 @@
-"""What sending a view costs with a prompt cache, and what broke the prefix it shares with the view before."""
+"""The cost of a view: its price with a prompt cache, its share of the budget, and what a model bills for it.
+
+Providers report how many tokens they billed for a view. From these reports quire learns one factor for each model.
+"""
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 
 from msgspec import Struct
 
+from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import PageRecord
-from quire.model.pages import Lifecycle, Visibility
-from quire.view.parts import Folded, Part, Shown
+from quire.core.records import USAGE, Billing, NoteRecord, PageRecord
+from quire.errors import Hint, InvalidValue
+from quire.model.pages import Lifecycle, PageIndex, Visibility
+from quire.providers.usage import BilledTokens, strip_version
+from quire.view.parts import FoldResult, ShownPage, ViewPart
+
+UNNAMED_MODEL = "default"
+"""The model of a report without a name."""
+_DECAY = 0.9
+"""The weight of earlier reports is multiplied by this with every report: about the last ten count."""
+_STORE_THRESHOLD = 0.005
+_MAX_MODELS = 100
+_MIN_FACTOR, _MAX_FACTOR = 0.2, 5
+"""No vocabulary differs more from the one that quire counts with; a report outside belongs to another view."""
+_MAX_NAMED = 4
+_KIND_LABELS = {
+    "system": "system prompt",
+    "preamble": "how to read this",
+    "segment": "notes",
+    "folded": "folded lines",
+    "exchange": "conversation",
+    "note": "notes in the conversation",
+    "opened": "pages you opened",
+    "opening": "opening",
+}
+_CHANGES = {
+    "line": "was hidden: it is one line now",
+    "whole": "was opened",
+    "clipped": "was clipped",
+}
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """What tokens cost: read from the prompt cache, written to it, or neither."""
+    """The price of a token that is read from the prompt cache, written to it, or neither."""
 
     read: float = 0.1
     write: float = 1.25
@@ -19,10 +51,10 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 class Bill(Struct, frozen=True, kw_only=True):
-    """What sending a view costs, in plain tokens: how many are read from the cache, written to it, and neither.
+    """The cost of sending a view, in plain tokens, with the tokens read from the cache, written to it, and neither.
 
-    `why` says in a sentence why the rest was not read from it. Whether the provider still holds the prefix is its own
-    affair: caches live for minutes, and nobody tells when one ends.
+    `why` is a sentence that explains why the rest was not read from the cache. The bill assumes that the provider still
+    has the prefix: caches live for minutes, and no provider reports when one expires.
     """
 
     read: int
@@ -32,88 +64,232 @@ class Bill(Struct, frozen=True, kw_only=True):
     why: str
 
 
-def turned_folders(reader: Reader, before: Sequence[Part], now: Sequence[Part]) -> dict[int, str]:
-    """What happened to pages that are gone from a view because a folder was opened or closed, each in a sentence."""
-    stay, told = _by_page(now), {}
+class Outlook(Struct, frozen=True, kw_only=True):
+    """The tokens that a view uses, in total and by kind of part, and the pages that the next fold would fold.
+
+    `reserved` tokens are kept for the reply and for data that is sent with the view: they are not free.
+    """
+
+    budget: int
+    used: int
+    kinds: Mapping[str, int] = {}
+    next_fold: tuple[PageIndex, ...] = ()
+    reserved: int = 0
+
+    @property
+    def free(self) -> int:
+        """The tokens that are left until something is folded."""
+        return max(0, self.budget - self.reserved - self.used)
+
+    def line(self) -> str:
+        """Return the budget and the next fold in one line."""
+        coming = f"; a fold would take {_span(self.next_fold)} next" if self.next_fold else ""
+        return self.short_line() + coming
+
+    def short_line(self) -> str:
+        """Return the budget in one line."""
+        reserved = f"{self.reserved:,} reserved, " if self.reserved else ""
+        return f"{self.used:,} of {self.budget:,} tokens used, {reserved}{self.free:,} free"
+
+    def __str__(self) -> str:
+        largest = sorted(self.kinds.items(), key=lambda item: -item[1])
+        by_kind = [f"{tokens:,} {_KIND_LABELS.get(kind, kind)}" for kind, tokens in largest if tokens]
+        return "\n".join([f"{self.line()}.", f"By kind: {', '.join(by_kind)}."])
+
+
+def _span(pages: tuple[PageIndex, ...]) -> str:
+    if len(pages) <= _MAX_NAMED:
+        return ", ".join(pages)
+    return f"{pages[0]} to {pages[-1]} ({len(pages)} pages)"
+
+
+# The shared prefix
+
+
+def folder_changes(reader: Reader, before: Sequence[ViewPart], now: Sequence[ViewPart]) -> dict[int, str]:
+    """Return a sentence for every page that left a view because a folder was opened or closed."""
+    current, changes = _by_page(now), {}
     for shown in (shown for part in before for shown in part.pages):
-        page = reader.page(shown.key) if shown.key not in stay else None
+        page = reader.page(shown.key) if shown.key not in current else None
         if not isinstance(page, PageRecord) or page.header.lifecycle is not Lifecycle.ACTIVE:
             continue
-        closed = [stay[above.key] for above in reader.ancestors(page) if above.key in stay]
+        folders = [current[above.key] for above in reader.ancestors(page) if above.key in current]
         if page.header.folder and page.header.visibility is Visibility.EXPANDED:
-            told[shown.key] = f"Page {shown.index} was opened: its pages stand in its place."
-        elif closed and closed[-1].granularity == "line":
-            told[shown.key] = f"Page {closed[-1].index} was hidden: it is one line now."
-    return told
+            changes[shown.key] = f"Page {shown.index} was opened: its pages are shown in its place."
+        elif folders and folders[-1].granularity == "line":
+            changes[shown.key] = f"Page {folders[-1].index} was hidden: it is one line now."
+    return changes
 
 
 def why_not_cached(
-    before: Sequence[Part], now: Sequence[Part], fold: Folded | None, turned: Mapping[int, str] | None = None
+    before: Sequence[ViewPart],
+    now: Sequence[ViewPart],
+    fold: FoldResult | None,
+    changes: Mapping[int, str] | None = None,
 ) -> str:
-    """What broke the prefix that a view shares with the one before, in one sentence.
+    """Return one sentence on what ended the prefix that a view shares with the one before.
 
-    `turned` says what happened to pages that are gone, where that is known.
+    `changes` are sentences on pages that left the view, where the reason is known.
     """
     if not before:
         return "It is the first view: there was none to share a beginning with."
-    place = next((n for n, (old, new) in enumerate(zip(before, now, strict=False)) if not same(old, new)), None)
+    pairs = enumerate(zip(before, now, strict=False))
+    place = next((n for n, (old, new) in pairs if not old.has_same_text(new)), None)
     if place is None:
         return _longer(now[len(before) :]) if len(now) >= len(before) else _shorter(before[len(now) :])
     if fold is not None and fold.exchanges:
-        return f"A fold took {_counted(fold.exchanges, 'exchange')} into {_counted(fold.chapters, 'new chapter')}."
-    return _changed(before, now, place, turned or {})
+        return f"A fold took {_quantity(fold.exchanges, 'exchange')} into {_quantity(fold.chapters, 'new chapter')}."
+    return _changed(before, now, place, changes or {})
 
 
-def same(one: Part, other: Part) -> bool:
-    """Whether two pieces are sent as the same words."""
-    return one is other or one.says_the_same(other)
+def _longer(added: Sequence[ViewPart]) -> str:
+    messages = sum(len(part.messages) for part in added)
+    return f"Only {_quantity(messages, 'new message')} at the end." if messages else "Nothing changed."
 
 
-def _longer(fresh: Sequence[Part]) -> str:
-    messages = sum(len(part.messages) for part in fresh)
-    return f"Only {_counted(messages, 'new message')} at the end." if messages else "Nothing changed."
-
-
-def _shorter(gone: Sequence[Part]) -> str:
-    pages = [shown.index for part in gone for shown in part.pages]
+def _shorter(removed: Sequence[ViewPart]) -> str:
+    pages = [shown.index for part in removed for shown in part.pages]
     return f"Page {pages[0]} is gone from the end." if pages else "The end is gone."
 
 
-def _changed(before: Sequence[Part], now: Sequence[Part], place: int, turned: Mapping[int, str]) -> str:
+def _changed(before: Sequence[ViewPart], now: Sequence[ViewPart], place: int, changes: Mapping[int, str]) -> str:
     old, new = before[place], now[place]
     was, shown = _by_page(before), _by_page(now)
     for page in old.pages:
         current = shown.get(page.key)
         if current is None:
-            return turned.get(page.key) or f"Page {page.index} is gone from the view."
+            return changes.get(page.key) or f"Page {page.index} is gone from the view."
         if current.granularity != page.granularity:
-            return f"Page {page.index} {_TURNED[current.granularity]}."
-    fresh = next((page for page in new.pages if page.key not in was), None)
-    if fresh is not None:
-        return f"Page {fresh.index} came in before what was there."
+            return f"Page {page.index} {_CHANGES[current.granularity]}."
+    added = next((page for page in new.pages if page.key not in was), None)
+    if added is not None:
+        return f"Page {added.index} came in before what was there."
     if not old.pages:
         return f"The {old.kind} changed." if old.kind == new.kind else f"The {new.kind} came in."
     if {page.key for page in old.pages}.isdisjoint(page.key for page in new.pages):
-        left = not new.pages or (place + 1 < len(before) and same(before[place + 1], new))
+        left = not new.pages or (place + 1 < len(before) and before[place + 1].has_same_text(new))
         return f"Page {(old if left else new).pages[0].index} moved."
-    return f"Page {_differing(old, shown).index} changed."
+    return f"Page {_resized(old, shown).index} changed."
 
 
-_TURNED = {
-    "line": "was hidden: it is one line now",
-    "whole": "was opened",
-    "clipped": "was clipped",
-}
-
-
-def _by_page(parts: Sequence[Part]) -> dict[int, Shown]:
+def _by_page(parts: Sequence[ViewPart]) -> dict[int, ShownPage]:
     return {shown.key: shown for part in parts for shown in part.pages}
 
 
-def _differing(old: Part, shown: dict[int, Shown]) -> Shown:
-    """The page of a piece that takes more or less than it did; the first if none does."""
+def _resized(old: ViewPart, shown: dict[int, ShownPage]) -> ShownPage:
+    """Return the first page of a part whose tokens changed; the first page if none did."""
     return next((page for page in old.pages if shown[page.key].tokens != page.tokens), old.pages[0])
 
 
-def _counted(number: int, thing: str) -> str:
+def _quantity(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+# What models bill
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """The billing of a model: `factor` is billed by counted tokens over the last reports, `error` its spread.
+
+    `counted`, `billed` and `cached` are those of the last report. The model is named without vendor and date.
+    """
+
+    model: str
+    factor: float
+    error: float
+    reports: int
+    counted: int
+    billed: int
+    cached: int
+
+
+class UsageReports:
+    """The reports of one handle: those in the storage, and later ones that changed too little to be stored."""
+
+    def __init__(self) -> None:
+        self._note: NoteRecord | None = None
+        self._billings: dict[str, Billing] = {}
+
+    def by_model(self, reader: Reader) -> Mapping[str, Billing]:
+        """Return the billing of every model."""
+        note = reader.note(USAGE)
+        if note != self._note:
+            self._note = note
+            self._billings = {billing.model: billing for billing in note.usage} if note else {}
+        return self._billings
+
+    def add(self, reader: Reader, used: BilledTokens, model: str | None, counted: int) -> Billing:
+        """Add one report and return the new billing of its model."""
+        name = strip_version(model or used.model or UNNAMED_MODEL)
+        billing = _add_report(self.by_model(reader).get(name), name, used, counted)
+        self._billings.pop(name, None)
+        self._billings[name] = billing  # the newest is the last
+        return billing
+
+    def store(self, plan: Plan) -> None:
+        """Plan to store the billings of all models."""
+        plan.put_note(USAGE, usage=tuple(self._billings.values())[-_MAX_MODELS:])
+
+    def mark_stored(self, plan: Plan) -> None:
+        """Remember that a plan with the billings was committed."""
+        self._note = plan.notes[USAGE]
+
+
+def check_report(used: BilledTokens, counted: int, tools: int) -> None:
+    """Raise `InvalidValue` if a report cannot belong to a view of so many tokens."""
+    factor = used.billed / (counted + tools)
+    if not _MIN_FACTOR <= factor <= _MAX_FACTOR:
+        extra = f" and {tools:,} of tools" if tools else ""
+        raise InvalidValue(
+            f"{used.billed:,} tokens were billed for a view of {counted:,}{extra}: a factor of {factor:,.3g}; one from"
+            f" {_MIN_FACTOR} to {_MAX_FACTOR} is needed.",
+            Hint(
+                "report_usage", arguments="usage, view=…, tools=…", purpose="with the view and the tools that were sent"
+            ),
+        )
+
+
+def to_usage(billing: Billing) -> Usage:
+    """Return the billing of a model as a public value."""
+    return Usage(
+        model=billing.model,
+        factor=_factor(billing),
+        error=sqrt(billing.spread / billing.all_counted),
+        reports=billing.reports,
+        counted=billing.counted,
+        billed=billing.billed,
+        cached=billing.cached,
+    )
+
+
+def is_worth_storing(reader: Reader, billing: Billing) -> bool:
+    """Return whether a factor is new, or differs by half a percent from the stored one."""
+    old = _stored_billing(reader, billing.model)
+    return old is None or abs(_factor(billing) - _factor(old)) > _STORE_THRESHOLD * _factor(old)
+
+
+def budget_for(reader: Reader, model: str, tokens: int) -> int:
+    """Convert a budget in a model's tokens to counted tokens: fewer if the model bills more, never more.
+
+    The stored factor is used, so that the same state gives the same view in every process.
+    """
+    billing = _stored_billing(reader, strip_version(model))
+    return tokens if billing is None else int(tokens / max(1.0, _factor(billing)))
+
+
+def _stored_billing(reader: Reader, name: str) -> Billing | None:
+    note = reader.note(USAGE)
+    return next((billing for billing in note.usage if billing.model == name), None) if note else None
+
+
+def _factor(billing: Billing) -> float:
+    return billing.all_billed / billing.all_counted
+
+
+def _add_report(old: Billing | None, name: str, used: BilledTokens, counted: int) -> Billing:
+    """Return the billing after one more report. Large views and late reports have more weight."""
+    before = old or Billing(name, 0, 0.0, 0.0, 0.0, 0, 0, 0)
+    all_billed = before.all_billed * _DECAY + used.billed
+    all_counted = before.all_counted * _DECAY + counted
+    spread = before.spread * _DECAY + counted * (used.billed / counted - all_billed / all_counted) ** 2
+    return Billing(name, before.reports + 1, all_billed, all_counted, spread, counted, used.billed, used.cached)

@@ -1,6 +1,6 @@
-"""Reading pages as the view goes on showing them: what an agent changed takes its place at the next fold.
+"""Reading pages as the view still shows them: the changes of an agent take effect at the next fold.
 
-So an agent that hides, writes or moves pages does not break the prefix that its provider has cached.
+So an agent that hides, writes or moves pages does not invalidate the prefix that its provider has cached.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ from quire.model.pages import Lifecycle, Visibility
 from quire.storage.base import Record
 
 
-class Steady(ReaderProxy):
-    """A reader in which every anchored page is what it was before the agent's first change of it."""
+class DeferredReader(ReaderProxy):
+    """A reader in which every anchored page has its state from before the agent's first change."""
 
     def __init__(self, reader: Reader, anchors: Mapping[int, DeferredChange]) -> None:
         super().__init__(reader)
-        self._before = {key: _before(key, anchor) for key, anchor in anchors.items()}
+        self._before = {key: _page_before(key, anchor) for key, anchor in anchors.items()}
         self._groups: dict[tuple[int, bool], list[PageRecord]] = {}
         for page in self._before.values():
             if isinstance(page, PageRecord) and page.parent is not None:
@@ -30,35 +30,35 @@ class Steady(ReaderProxy):
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
-        theirs = self._reader.members(folder, after=after, reverse=reverse, cold=cold)
-        others = (page for page in theirs if page.key not in self._before)
-        mine = self._groups.get((folder, cold), [])
+        current = self._reader.members(folder, after=after, reverse=reverse, cold=cold)
+        unchanged = (page for page in current if page.key not in self._before)
+        anchored = self._groups.get((folder, cold), [])
         if after is not None:
             place = after
-            mine = [page for page in mine if (slot_of(page) < place if reverse else slot_of(page) > place)]
-        return merge(sorted(mine, key=slot_of, reverse=reverse), others, key=slot_of, reverse=reverse)
+            anchored = [page for page in anchored if (slot_of(page) < place if reverse else slot_of(page) > place)]
+        return merge(sorted(anchored, key=slot_of, reverse=reverse), unchanged, key=slot_of, reverse=reverse)
 
 
 def is_shown_whole(state: State, key: int) -> bool:
-    """Whether the view shows a page open, in its place or where an agent opened it."""
+    """Return whether the view shows a page open, in its place or as a quotation after an agent opened it."""
     anchors = state.deferred_changes()
     if key in anchors and anchors[key].opened:
         return True
-    steady = Steady(state, anchors)
-    page = steady.page(key)
+    reader = DeferredReader(state, anchors)
+    page = reader.page(key)
     if not isinstance(page, PageRecord) or page.header.visibility is Visibility.HIDDEN:
         return False
-    return steady.effective_lifecycle(page) is Lifecycle.ACTIVE
+    return reader.effective_lifecycle(page) is Lifecycle.ACTIVE
 
 
 def opened_pages(anchors: Mapping[int, DeferredChange]) -> list[tuple[DeferredChange, PageRecord]]:
-    """The pages that an agent opened, as they were then, in the order of opening."""
-    found = ((anchor, decode_page(Record(key, anchor.opened))) for key, anchor in anchors.items() if anchor.opened)
-    opened = [(anchor, page) for anchor, page in found if isinstance(page, PageRecord)]
+    """Return the pages that an agent opened, in their state of that time, in the order of opening."""
+    pages = ((anchor, decode_page(Record(key, anchor.opened))) for key, anchor in anchors.items() if anchor.opened)
+    opened = [(anchor, page) for anchor, page in pages if isinstance(page, PageRecord)]
     return sorted(opened, key=lambda item: item[0].seq)
 
 
-def _before(key: int, anchor: DeferredChange) -> PageRecord | Gone | None:
+def _page_before(key: int, anchor: DeferredChange) -> PageRecord | Gone | None:
     if anchor.before is None:
         return None
     return decode_page(Record(key, anchor.before, anchor.group, anchor.order))

@@ -1,87 +1,280 @@
-"""Drawing: from pages to the pieces of a view. A pure function of what a reader sees; it writes nothing."""
+"""Drawing: from pages to the parts of a view. A pure function of what a reader sees; it writes nothing.
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+Text of users and tools may contain anything, but it must not look like a line that quire wrote. Two rules ensure that.
+The context's key occurs only in the preamble and in the heads of quire's own blocks and windows: where a message, a
+name or a body repeats it, it is shown broken up. And inside quire's blocks only quire's own lines begin with a bracket:
+a line of a body that begins with one gets a space before it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import groupby
+from typing import Any
 
 from msgspec.structs import replace
 
 from quire.core.reader import Reader
-from quire.core.records import DeferredChange, PageRecord, SegmentRecord, page_key, segment_number
-from quire.model.messages import PER_MESSAGE, Message, messages_to_text
+from quire.core.records import DeferredChange, PageRecord, SegmentRecord, page_key, page_line, segment_number
+from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, messages_to_text
+from quire.model.messages import Part as MessagePart
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
+from quire.model.sized_cache import SizedCache
+from quire.view.clip import clip_exchange, clip_text
 from quire.view.deferred import opened_pages
-from quire.view.part_builder import Maker, block_head
-from quire.view.parts import Granularity, Part, Shown
+from quire.view.parts import Granularity, ShownPage, TokenCache, ViewPart
 
 OPENING = "[The conversation begins here.]"
+FOLDED = "Folded earlier"
+NO_RESULT = "[no result]"
 _LATER = "(stands here from the next fold on)"
+_CACHE_BYTES = 1 << 25
+_PART_BYTES = 1_000
+_TOKEN_BYTES = 8
+"""The estimated memory of a part: a constant, and so much for each of its tokens."""
+_MIDDLE = "·"
+_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+_INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
+_LOOKS_LIKE_HEAD = re.compile(rf"(^|[{_BREAKS}])(?=[{_INVISIBLE}]*[\[(])")
+
+
+def block_head(key: str, title: str) -> str:
+    """Return the first line of a block. It has the context's key, which no other text of the view may contain."""
+    return f"[{key}] {title}:\n"
+
+
+class Escaping:
+    """Escapes the text of users and tools in the views of a context with this key."""
+
+    def __init__(self, key: str) -> None:
+        self._text = key
+        end = key[key.rfind("-") :] if "-" in key else ""
+        self._part = end if end.lower() == end.upper() else ""  # a text without this part is known to lack the key
+
+    @cached_property
+    def _key(self) -> re.Pattern[str]:
+        return re.compile(re.escape(self._text), re.IGNORECASE)
+
+    def escape_key(self, text: str) -> str:
+        """Return the text with every occurrence of the key broken up."""
+        if self._part not in text or not self._key.search(text):
+            return text
+        broken = self._key.sub(lambda match: match[0][:1] + _MIDDLE + match[0][1:], text)
+        return self._key.sub(_MIDDLE, broken) if self._key.search(broken) else broken
+
+    def escape_lines(self, text: str) -> str:
+        """Return the text as a block quotes it: without the key, and no line of it begins with a bracket."""
+        return _LOOKS_LIKE_HEAD.sub(r"\1 ", self.escape_key(text))
+
+    def escape_message(self, message: Message) -> Message:
+        """Return a message without the key. A message of the assistant stays the same: the model knows it wrote it."""
+        if message.role == "assistant" or message.content is None:
+            return message
+        if isinstance(message.content, str):
+            text = self.escape_key(message.content)
+            return message if text is message.content else replace(message, content=text, raw=None)
+        parts = [self._escape_part(part) for part in message.content]
+        same = all(new is old for new, old in zip(parts, message.content, strict=True))
+        return message if same else replace(message, content=parts, raw=None)
+
+    def _escape_part(self, part: MessagePart) -> MessagePart:
+        text = part.get("text") if part.get("type") == "text" else None
+        if not isinstance(text, str):
+            return part
+        escaped = self.escape_key(text)
+        return part if escaped is text else {**part, "text": escaped}
+
+
+class PartBuilder:
+    """Builds the parts of single pages and caches them until a page changes.
+
+    `count` counts tokens and `measure` caches what it counts; `key` is the context's key. A part of a page that an
+    entry after `committed` changed is not cached: that entry may never be committed.
+    """
+
+    def __init__(self, count: Callable[[str], int], key: str, known: Mapping[str, int] | None = None) -> None:
+        self.count = count
+        self.key = key
+        self.escaping = Escaping(key)
+        self.measure = TokenCache(count, known).count
+        self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
+
+    def build_exchange(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart | None:
+        """Return an exchange with all its messages; None if it has nothing to show."""
+        header = page.header
+        cache_key = (page.key, header.seq)
+        part = self._parts.get(cache_key)
+        if part is None:
+            part = self._exchange(reader, page)
+            if header.seq <= committed:
+                self._cache(cache_key, part)
+        return part if part.messages else None
+
+    def is_cached(self, page: PageRecord) -> bool:
+        """Return whether the part of a page is in the cache."""
+        return (page.key, page.header.seq) in self._parts
+
+    def build_lines(self, reader: Reader, pages: Sequence[PageRecord], committed: int) -> ViewPart:
+        """Return a block of lines for pages that are folded or hidden."""
+        cache_key = ("lines", *((page.key, page.header.seq) for page in pages))
+        part = self._parts.get(cache_key)
+        if part is None:
+            part = self._lines(reader, pages)
+            if all(page.header.seq <= committed for page in pages):
+                self._cache(cache_key, part)
+        return part
+
+    def build_note(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart:
+        """Return a text page in the conversation: a summary, or a note of the developer."""
+        cache_key = (page.key, page.header.seq)
+        part = self._parts.get(cache_key)
+        if part is None:
+            index = reader.index(page.key)
+            head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
+            text = head + self.quote_body(reader, page)
+            tokens = self.message_tokens(text)
+            shown = ShownPage(page.key, index, _granularity(page), tokens)
+            part = ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
+            if page.header.seq <= committed:
+                self._cache(cache_key, part)
+        return part
+
+    def get_or_build(self, cache_key: tuple[Any, ...], build: Callable[[], ViewPart]) -> ViewPart:
+        """Return the cached part under a key, or build and cache it."""
+        part = self._parts.get(cache_key)
+        if part is None:
+            part = build()
+            self._cache(cache_key, part)
+        return part
+
+    def quote_body(self, reader: Reader, page: PageRecord, *, alone: bool = False) -> str:
+        """Return the body of a text page, escaped for a block or for a message `alone`, and clipped if it has to be."""
+        body = reader.body(page.header.body)
+        body = self.escaping.escape_key(body) if alone else self.escaping.escape_lines(body)
+        limit = page.header.clip
+        return clip_text(body, limit, reader.index(page.key), self.count) if limit else body
+
+    def message_tokens(self, text: str) -> int:
+        """Return the tokens of a message with this text."""
+        return self.measure(text) + PER_MESSAGE
+
+    def draw_line(self, reader: Reader, page: PageRecord) -> tuple[str, int]:
+        """Return the line of a page and its tokens. The line of a folded chapter was counted when it was folded."""
+        text = page_line(reader.index(page.key), page.header)
+        escaped = self.escaping.escape_key(text)
+        counted = page.header.line_tokens if escaped is text and not reader.is_preview else 0
+        return escaped, counted or self.measure(escaped)
+
+    def draw_head(self, title: str) -> tuple[str, int]:
+        """Return the first line of a block and its tokens."""
+        text = block_head(self.key, title)
+        return text, self.measure(text)
+
+    def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
+        header, index = page.header, reader.index(page.key)
+        messages = [_message_at(reader, number) for number in header.numbers]
+        if not any(message.has_content or message.role == "tool" for message in messages):
+            return ViewPart("exchange", (), 0)
+        tokens = header.tokens
+        escaped = [self.escaping.escape_message(message) for message in messages]
+        if any(new is not old for new, old in zip(escaped, messages, strict=True)):
+            messages = escaped
+            tokens = sum(count_message_tokens(message, self.count) for message in messages)
+        if header.pending:
+            messages += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
+            tokens += len(header.pending) * self.message_tokens(NO_RESULT)
+        if len(header.numbers) > 1 or header.pending:
+            messages = _with_distinct_ids(messages)
+        granularity: Granularity = "whole"
+        if header.clip and tokens > header.clip:
+            messages = clip_exchange(messages, header.clip, index, self.count)
+            tokens = sum(count_message_tokens(message, self.count) for message in messages)
+            granularity = "clipped"
+        return ViewPart("exchange", messages, tokens, [ShownPage(page.key, index, granularity, tokens)])
+
+    def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
+        text, tokens = self.draw_head(FOLDED)
+        shown = []
+        for page in pages:
+            line, size = self.draw_line(reader, page)
+            text += line
+            tokens += size
+            shown.append(ShownPage(page.key, reader.index(page.key), "line", size))
+        return ViewPart("folded", [Message(role="user", content=text)], tokens + PER_MESSAGE, shown)
+
+    def _cache(self, cache_key: tuple[Any, ...], part: ViewPart) -> None:
+        self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * part.tokens)
 
 
 class Node:
-    """One thing that stands in the conversation: a page with the piece that shows it, or a run of lines."""
+    """An element of the conversation in a view: a part, and the page or the folded pages that it shows."""
 
     __slots__ = ("pages", "part")
 
-    def __init__(self, part: Part, pages: list[PageRecord]) -> None:
+    def __init__(self, part: ViewPart, pages: list[PageRecord]) -> None:
         self.part = part
         self.pages = pages
 
 
-def draw_conversation(reader: Reader, maker: Maker, settled: int) -> list[Node]:
-    """The conversation in order: blocks of lines, exchanges, notes."""
+def draw_conversation(reader: Reader, builder: PartBuilder, committed: int) -> list[Node]:
+    """Return the conversation in order: blocks of lines, exchanges, notes."""
     number = reader.conversation()
     if number is None:
         return []
     nodes: list[Node] = []
     shown = list(shown_pages(reader, page_key(number, 0)))
     reader.prefetch(
-        [n for page in shown if generation_of(page) is None and not maker.knows(page) for n in page.header.numbers]
+        [
+            n
+            for page in shown
+            if generation_of(page) is None and not builder.is_cached(page)
+            for n in page.header.numbers
+        ]
     )
     for generation, group in groupby(shown, key=generation_of):
         if generation is not None:
             pages = list(group)
-            nodes.append(Node(maker.lines(reader, pages, settled), pages))
+            nodes.append(Node(builder.build_lines(reader, pages, committed), pages))
             continue
         for page in group:
-            part = draw_leaf(reader, maker, page, settled)
+            part = draw_leaf(reader, builder, page, committed)
             if part is not None:
                 nodes.append(Node(part, [page]))
     return nodes
 
 
-def draw_leaf(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> Part | None:
-    """A leaf of the conversation that is shown whole."""
+def draw_leaf(reader: Reader, builder: PartBuilder, page: PageRecord, committed: int) -> ViewPart | None:
+    """Return the part of an expanded leaf of the conversation; None if it has nothing to show."""
     if page.header.numbers:
-        return maker.exchange(reader, page, settled)
-    return maker.note(reader, page, settled)
+        return builder.build_exchange(reader, page, committed)
+    return builder.build_note(reader, page, committed)
 
 
 def draw_opened(
-    reader: Reader, maker: Maker, page: PageRecord, leaves: Sequence[PageRecord], missing: Sequence[int] = ()
-) -> Part:
-    """A page that an agent opened, as a quotation: it stands after the exchange that opened it until the next fold.
+    reader: Reader, builder: PartBuilder, page: PageRecord, leaves: Sequence[PageRecord], missing: Sequence[int] = ()
+) -> ViewPart:
+    """Return a quotation of a page that an agent opened. It follows the exchange that opened it until the next fold.
 
-    Pages that are `missing` below a folder until then are named.
+    Pages that moved below an opened folder since are `missing` until the next fold: they are only named.
     """
-    title = f"Opened [{reader.index(page.key)}] {maker.quoting.words(page.header.name)}"
-    text = block_head(maker.key, title)
-    shown: list[Shown] = []
+    title = f"Opened [{reader.index(page.key)}] {builder.escaping.escape_key(page.header.name)}"
+    text = block_head(builder.key, title)
+    shown: list[ShownPage] = []
     for leaf in leaves:
-        inner, granularity = _quoted(reader, maker, leaf)
+        inner, granularity = _quote_leaf(reader, builder, leaf)
         text += inner
-        shown.append(Shown(leaf.key, reader.index(leaf.key), granularity, maker.size(inner)))
+        shown.append(ShownPage(leaf.key, reader.index(leaf.key), granularity, builder.measure(inner)))
     text += "".join(f"[{reader.index(key)}] {_LATER}\n" for key in missing)
-    tokens = maker.size(text) + PER_MESSAGE
+    tokens = builder.message_tokens(text)
     if page.header.folder:
-        shown.append(Shown(page.key, reader.index(page.key), "whole", tokens))
-    return Part("opened", [Message(role="user", content=text)], tokens, shown)
+        shown.append(ShownPage(page.key, reader.index(page.key), "whole", tokens))
+    return ViewPart("opened", [Message(role="user", content=text)], tokens, shown)
 
 
-def with_opened(
-    nodes: Sequence[Node], reader: Reader, maker: Maker, anchors: Mapping[int, DeferredChange]
+def insert_opened(
+    nodes: Sequence[Node], reader: Reader, builder: PartBuilder, anchors: Mapping[int, DeferredChange]
 ) -> list[Node]:
-    """The conversation with the pages that were opened, each after everything that stood there by then."""
+    """Return the conversation with the opened pages, each after everything that was there when it was opened."""
     placed = list(nodes)
     quoted: dict[int, PageRecord] = {}
     for anchor, page in opened_pages(anchors):
@@ -89,56 +282,56 @@ def with_opened(
         if segment is None or segment.gone or segment.permission is Permission.PRIVATE:
             continue
         if page.header.form is Form.WINDOW:
-            continue  # it stands in the tail, once
-        leaves, missing = _leaves(reader, page, anchor, quoted) if page.header.folder else ([page], [])
+            continue  # the tail shows it
+        leaves, missing = _opened_leaves(reader, page, anchor, quoted) if page.header.folder else ([page], [])
         quoted[page.key] = page
-        known = ("opened", page.key, anchor.seq, *map(_state, leaves), *missing)
-        part = maker.kept(known, partial(draw_opened, reader, maker, page, leaves, missing))
-        place = max((n for n, node in enumerate(placed) if _stood(node, anchor.seq)), default=-1) + 1
+        cache_key = ("opened", page.key, anchor.seq, *map(_leaf_state, leaves), *missing)
+        part = builder.get_or_build(cache_key, partial(draw_opened, reader, builder, page, leaves, missing))
+        place = max((n for n, node in enumerate(placed) if _existed_at(node, anchor.seq)), default=-1) + 1
         while place < len(placed) and placed[place].part.kind == "opened":
             place += 1
         placed.insert(place, Node(part, []))
     return placed
 
 
-def draw_system(reader: Reader, maker: Maker, settled: int) -> list[Part]:
-    """The prompts: what the SYSTEM segments hold, the only pages that speak with the system's voice."""
-    parts: list[Part] = []
+def draw_system(reader: Reader, builder: PartBuilder, committed: int) -> list[ViewPart]:
+    """Return the prompts: the pages of SYSTEM segments. No other page is sent with the role `system`."""
+    parts: list[ViewPart] = []
     for number, segment in reader.live_segments():
         if segment.type is SegmentType.SYSTEM and segment.permission is not Permission.PRIVATE:
             for page in shown_pages(reader, page_key(number, 0)):
-                part = _draw_prompt(reader, maker, page, settled)
+                part = _draw_prompt(reader, builder, page, committed)
                 if part is not None:
                     parts.append(part)
     return parts
 
 
-def draw_segments(reader: Reader, maker: Maker) -> list[Part]:
-    """One block of text for every other segment with something to show, in display order."""
+def draw_segments(reader: Reader, builder: PartBuilder) -> list[ViewPart]:
+    """Return one block of text for every other segment with something to show, in display order."""
     conversation = reader.conversation()
     parts = []
     for number, segment in reader.live_segments():
         if segment.type is SegmentType.SYSTEM or number == conversation or segment.permission is Permission.PRIVATE:
             continue
-        part = _draw_segment(reader, maker, number, segment)
+        part = _draw_segment(reader, builder, number, segment)
         if part is not None:
             parts.append(part)
     return parts
 
 
-def opening(maker: Maker) -> Part:
-    """A first word of the user's for a conversation that begins with the assistant."""
+def draw_opening(builder: PartBuilder) -> ViewPart:
+    """Return a user message that goes before a conversation whose first message is the assistant's."""
     message = Message(role="user", content=OPENING)
-    return maker.kept(("opening",), lambda: Part("opening", [message], maker.size(OPENING) + PER_MESSAGE))
+    return builder.get_or_build(("opening",), lambda: ViewPart("opening", [message], builder.message_tokens(OPENING)))
 
 
-def preamble_part(maker: Maker, text: str) -> Part:
-    """The few lines that tell a model how to read the view."""
-    return Part("preamble", [Message(role="system", content=text)], maker.size(text) + PER_MESSAGE)
+def draw_preamble(builder: PartBuilder, text: str) -> ViewPart:
+    """Return the preamble, which explains to a model how to read the view."""
+    return ViewPart("preamble", [Message(role="system", content=text)], builder.message_tokens(text))
 
 
 def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
-    """The pages shown below a folder: open folders stand for what is in them."""
+    """Yield the pages shown below a folder. An open folder is replaced by its pages."""
     stack = [reader.members(folder)]
     while stack:
         page = next(stack[-1], None)
@@ -153,35 +346,45 @@ def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
 
 
 def generation_of(page: PageRecord) -> int | None:
-    """Which lines stand in one block: those that one fold made, so that a later fold leaves their block as it is."""
+    """Return the fold that made a line, or None for an expanded page.
+
+    Lines of one fold form one block, so that a later fold leaves the block unchanged.
+    """
     header = page.header
     if header.visibility is Visibility.EXPANDED:
         return None
     return header.born if header.folder else header.seq
 
 
-def _quoted(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, Granularity]:
+def _granularity(page: PageRecord) -> Granularity:
+    return "clipped" if page.header.clip else "whole"
+
+
+def _quote_leaf(reader: Reader, builder: PartBuilder, page: PageRecord) -> tuple[str, Granularity]:
     header = page.header
     if header.visibility is Visibility.HIDDEN or header.folder:
-        return maker.line(reader, page)[0], "line"
+        return builder.draw_line(reader, page)[0], "line"
     if header.numbers:
-        part = maker.exchange(reader, page, -1)
-        text = maker.quoting.lines(messages_to_text(part.messages)) if part else ""
-        return text + "\n", "clipped" if header.clip else "whole"
-    return maker.text(reader, page) + "\n", "clipped" if header.clip else "whole"
+        part = builder.build_exchange(reader, page, -1)
+        text = builder.escaping.escape_lines(messages_to_text(part.messages)) if part else ""
+        return text + "\n", _granularity(page)
+    return builder.quote_body(reader, page) + "\n", _granularity(page)
 
 
-def _leaves(
+def _opened_leaves(
     reader: Reader, folder: PageRecord, anchor: DeferredChange, quoted: Mapping[int, PageRecord]
 ) -> tuple[list[PageRecord], list[int]]:
-    """What a folder that was opened shows, with pages `quoted` before as lines; and what else is below it by now."""
+    """Return the pages that an opened folder shows, and the keys of those that moved below it since.
+
+    A page that was `quoted` before is shown as a line.
+    """
     leaves = [_as_line(quoted[page.key]) if page.key in quoted else page for page in shown_pages(reader, folder.key)]
     others = [key for key in anchor.listed if not _is_below(reader, key, folder.key)]
     leaves += [_as_line(quoted[key]) for key in others if key in quoted]
     return leaves, [key for key in others if key not in quoted]
 
 
-def _state(leaf: PageRecord) -> tuple[int, int, Visibility]:
+def _leaf_state(leaf: PageRecord) -> tuple[int, int, Visibility]:
     return leaf.key, leaf.header.seq, leaf.header.visibility
 
 
@@ -190,7 +393,7 @@ def _as_line(page: PageRecord) -> PageRecord:
 
 
 def _is_below(reader: Reader, key: int | None, folder: int) -> bool:
-    """Whether a page shows below a folder, itself or as part of what does."""
+    """Return whether a page or a folder above it is shown below `folder`."""
     while key is not None and key != folder:
         page = reader.page(key)
         if not isinstance(page, PageRecord) or page.header.lifecycle is not Lifecycle.ACTIVE:
@@ -199,47 +402,49 @@ def _is_below(reader: Reader, key: int | None, folder: int) -> bool:
     return key == folder
 
 
-def _stood(node: Node, seq: int) -> bool:
-    """Whether something stood in the conversation when an entry was made."""
+def _existed_at(node: Node, seq: int) -> bool:
+    """Return whether a page of the node was created by entry `seq` or an earlier one."""
     return any(page.header.born <= seq for page in node.pages)
 
 
-def _draw_prompt(reader: Reader, maker: Maker, page: PageRecord, settled: int) -> Part | None:
+def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committed: int) -> ViewPart | None:
     header = page.header
     if header.visibility is Visibility.HIDDEN:
-        text, tokens = maker.line(reader, page)
+        text, tokens = builder.draw_line(reader, page)
         granularity: Granularity = "line"
     elif header.numbers:
-        part = maker.exchange(reader, page, settled)
-        return part and Part("system", part.messages, part.tokens, part.pages)
+        part = builder.build_exchange(reader, page, committed)
+        return part and ViewPart("system", part.messages, part.tokens, part.pages)
     else:
-        text = maker.text(reader, page, alone=True)
-        tokens = maker.size(text)
-        granularity = "clipped" if header.clip else "whole"
+        text = builder.quote_body(reader, page, alone=True)
+        tokens = builder.measure(text)
+        granularity = _granularity(page)
     if not text.strip():
         return None
-    shown = Shown(page.key, reader.index(page.key), granularity, tokens + PER_MESSAGE)
-    return Part("system", [Message(role="system", content=text)], tokens + PER_MESSAGE, [shown])
+    shown = ShownPage(page.key, reader.index(page.key), granularity, tokens + PER_MESSAGE)
+    return ViewPart("system", [Message(role="system", content=text)], tokens + PER_MESSAGE, [shown])
 
 
-def _draw_segment(reader: Reader, maker: Maker, number: int, segment: SegmentRecord) -> Part | None:
-    about = f"{segment.name}: {segment.description}" if segment.description else segment.name
-    text = block_head(maker.key, f"{reader.counters[number].segment}: {maker.quoting.words(about)}")
-    shown: list[Shown] = []
-    for piece, page, granularity in _segment_lines(reader, maker, page_key(number, 0)):
+def _draw_segment(reader: Reader, builder: PartBuilder, number: int, segment: SegmentRecord) -> ViewPart | None:
+    title = f"{segment.name}: {segment.description}" if segment.description else segment.name
+    text = block_head(builder.key, f"{reader.counters[number].segment}: {builder.escaping.escape_key(title)}")
+    shown: list[ShownPage] = []
+    for piece, page, granularity in _segment_lines(reader, builder, page_key(number, 0)):
         text += piece
         if page is not None:
-            tokens = page.header.tokens if granularity == "whole" else maker.size(piece)
-            shown.append(Shown(page.key, reader.index(page.key), granularity, tokens))
+            tokens = page.header.tokens if granularity == "whole" else builder.measure(piece)
+            shown.append(ShownPage(page.key, reader.index(page.key), granularity, tokens))
     if not shown:
         return None
-    return Part("segment", [Message(role="user", content=text)], maker.size(text) + PER_MESSAGE, shown)
+    return ViewPart("segment", [Message(role="user", content=text)], builder.message_tokens(text), shown)
 
 
-def _segment_lines(reader: Reader, maker: Maker, folder: int) -> Iterator[tuple[str, PageRecord | None, Granularity]]:
+def _segment_lines(
+    reader: Reader, builder: PartBuilder, folder: int
+) -> Iterator[tuple[str, PageRecord | None, Granularity]]:
     above = reader.page(folder)
     if isinstance(above, PageRecord) and above.is_root and above.header.visibility is Visibility.HIDDEN:
-        yield maker.line(reader, above)[0], above, "line"
+        yield builder.draw_line(reader, above)[0], above, "line"
         return
     stack = [(reader.members(folder), 0)]
     while stack:
@@ -251,24 +456,58 @@ def _segment_lines(reader: Reader, maker: Maker, folder: int) -> Iterator[tuple[
             continue
         header = page.header
         is_active = header.lifecycle is Lifecycle.ACTIVE
-        is_window = header.form is Form.WINDOW  # it stands in the tail
+        is_window = header.form is Form.WINDOW  # the tail shows it
         stack.append((members, archived + (not is_active and not is_window)))
         if is_active and not is_window:
-            yield _segment_line(reader, maker, page)
+            yield _segment_line(reader, builder, page)
             if header.folder and header.visibility is Visibility.EXPANDED:
                 stack.append((reader.members(page.key), 0))
 
 
-def _segment_line(reader: Reader, maker: Maker, page: PageRecord) -> tuple[str, PageRecord, Granularity]:
-    """One page of a segment: its line, its name if it is an open folder, or all of it."""
+def _segment_line(reader: Reader, builder: PartBuilder, page: PageRecord) -> tuple[str, PageRecord, Granularity]:
+    """Return the text of one page of a segment: its line, its name if it is an open folder, or the whole page."""
     header = page.header
     if header.visibility is Visibility.HIDDEN:
-        return maker.line(reader, page)[0], page, "line"
-    head = f"[{reader.index(page.key)}] {maker.quoting.words(header.name)}"
+        return builder.draw_line(reader, page)[0], page, "line"
+    head = f"[{reader.index(page.key)}] {builder.escaping.escape_key(header.name)}"
     if header.folder:
         return f"{head}/\n", page, "line"
     if header.form in (Form.TEXT, Form.SUMMARY):
-        return f"{head}\n{maker.text(reader, page)}\n", page, "clipped" if header.clip else "whole"
-    part = maker.exchange(reader, page, -1)  # an exchange that was moved here
-    said = "\n".join(message.text for message in part.messages) if part else ""
-    return f"{head}\n{maker.quoting.lines(said)}\n", page, "whole"
+        return f"{head}\n{builder.quote_body(reader, page)}\n", page, _granularity(page)
+    part = builder.build_exchange(reader, page, -1)  # an exchange that was moved here
+    text = "\n".join(message.text for message in part.messages) if part else ""
+    return f"{head}\n{builder.escaping.escape_lines(text)}\n", page, "whole"
+
+
+def _message_at(reader: Reader, number: int) -> Message:
+    return replace(reader.message(number).message, index=reader.message_index(number))
+
+
+def _with_distinct_ids(messages: list[Message]) -> list[Message]:
+    """Return the messages with distinct call ids: a provider rejects two calls with the same id."""
+    ids = [call.id for message in messages for call in message.tool_calls]
+    if len(set(ids)) == len(ids) and all(ids):
+        return messages
+    taken = set(ids)
+    fresh: dict[str, list[str]] = {}
+    changed: list[Message] = []
+    for message in messages:
+        if message.tool_calls:
+            calls = []
+            for call in message.tool_calls:
+                used = fresh.setdefault(call.id, [])
+                used.append(call.id if call.id and not used else _free_id(call.id or "call", len(used) + 1, taken))
+                calls.append(replace(call, id=used[-1]))
+            message = replace(message, tool_calls=tuple(calls), raw=None)
+        elif message.role == "tool" and fresh.get(message.tool_call_id or ""):
+            message = replace(message, tool_call_id=fresh[message.tool_call_id or ""].pop(0), raw=None)
+        changed.append(message)
+    return changed
+
+
+def _free_id(word: str, number: int, taken: set[str]) -> str:
+    """Return the first id of `word` and a number from `number` that is not taken, and add it to `taken`."""
+    while f"{word}_{number}" in taken:
+        number += 1
+    taken.add(f"{word}_{number}")
+    return f"{word}_{number}"

@@ -8,9 +8,9 @@ from quire.conversation.sequence import items
 from quire.core.records import DeferredChange, PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
-from quire.view.billing_factor import Usage
+from quire.view.cost import Usage
 from quire.view.draw import shown_pages
-from quire.view.parts import Part, Shown
+from quire.view.parts import ShownPage, ViewPart
 
 _WIDTH = 50
 _SPAN = "…"
@@ -45,7 +45,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
+def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> Why:
     """The rule that decides how a page is shown. Raises `NoSuchPage`."""
     page = state.require_page(index)
     real = [shown for part in parts for shown in part.pages if _is_real(shown)]
@@ -77,7 +77,7 @@ def why(state: State, parts: Sequence[Part], index: PageIndex) -> Why:
     return Why(index=index, shown="no", rule=rule, tokens=page.header.tokens, call=call)
 
 
-def stats(state: State) -> Stats:
+def read_stats(state: State) -> Stats:
     """What the context holds, counted."""
     found = list(items(state, content=False))
     obsolete = sum(item.obsolete for item in found)
@@ -96,7 +96,7 @@ def stats(state: State) -> Stats:
     )
 
 
-def dump(state: State) -> str:
+def dump_items(state: State) -> str:
     """One line for every item, as the design document prints them."""
     lines = []
     for item in items(state):
@@ -112,7 +112,7 @@ def _calls(state: State, index: PageIndex) -> str:
     return ", ".join(call.name for number in numbers for call in state.message(number).message.tool_calls)
 
 
-def _is_real(shown: Shown) -> bool:
+def _is_real(shown: ShownPage) -> bool:
     """Whether it is a page that there is, not a chapter that one view imagined: that one goes by a span of pages."""
     return _SPAN not in shown.index
 
@@ -125,7 +125,7 @@ def _open_below(state: State, page: PageRecord) -> list[int]:
     return [inner.key for inner in shown_pages(state, page.key)]
 
 
-def _why_shown(state: State, page: PageRecord, shown: Shown) -> tuple[str, str]:
+def _why_shown(state: State, page: PageRecord, shown: ShownPage) -> tuple[str, str]:
     index, granularity = state.index(page.key), shown.granularity
     if page.header.form is Form.WINDOW:
         return f"an open window: {_FRAMES[granularity]} the last view", f"windows.close({page.header.name!r})"
@@ -149,7 +149,7 @@ def _why_waiting(anchor: DeferredChange) -> tuple[str, str]:
     return f"changed by the agent (entry {anchor.seq}): the view follows at the next fold", f"undo({anchor.seq})"
 
 
-def _why_not(state: State, page: PageRecord, parts: Sequence[Part]) -> tuple[str, str]:
+def _why_not(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple[str, str]:
     index, header = state.index(page.key), page.header
     if header.form is Form.WINDOW and header.closed:
         return f"a window that was closed by entry {header.seq}", f"undo({header.seq})"
@@ -170,7 +170,7 @@ def _why_not(state: State, page: PageRecord, parts: Sequence[Part]) -> tuple[str
     return _why_left_out(state, page, parts)
 
 
-def _why_left_out(state: State, page: PageRecord, parts: Sequence[Part]) -> tuple[str, str]:
+def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple[str, str]:
     """Why a page that might be shown is not in this view."""
     segment, span = state.segment(segment_number(page.key)), _span_of(state, page, parts)
     has_prompt = any(part.kind in ("system", "preamble") for part in parts)
@@ -182,7 +182,7 @@ def _why_left_out(state: State, page: PageRecord, parts: Sequence[Part]) -> tupl
     return "there is nothing in it to show", ""
 
 
-def _span_of(state: State, page: PageRecord, parts: Sequence[Part]) -> str:
+def _span_of(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> str:
     """The line of an imagined chapter that a page is in: it goes by its first and its last page."""
     spans = [shown.index for part in parts for shown in part.pages if not _is_real(shown)]
     root = state.page(page_key(segment_number(page.key), 0)) if spans else None

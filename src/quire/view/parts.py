@@ -1,23 +1,31 @@
-"""What a fold did.
+"""The values a view is made of: its parts, the pages they show, and the result of a fold.
 
-The pieces a view is made of. A piece is drawn once and kept: the same piece in two views is the same object.
+A part is drawn once and cached: the same part in two views is the same object.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
+from sys import getsizeof
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from quire.model.messages import Message
 from quire.model.pages import PageIndex
+from quire.model.sized_cache import SizedCache
 from quire.providers import format_messages
 
+Granularity = Literal["whole", "clipped", "line"]
+PartKind = Literal[
+    "system", "preamble", "segment", "folded", "opening", "exchange", "note", "opened", "window", "budget", "recalled"
+]
+_CACHE_BYTES = 1 << 23
 
-class Account(NamedTuple):
-    """Where the facts of folded text are: in the summary, or on a page that a query of the fact finds.
 
-    `unread` are the characters of very long texts whose facts were not listed one by one; find reaches them too.
+class FactAccount(NamedTuple):
+    """The number of facts of folded text that a summary keeps, that `find` reaches, and that are lost.
+
+    `unread` counts the characters of very long texts whose facts were not listed one by one; `find` reaches them too.
     """
 
     kept: int
@@ -25,36 +33,30 @@ class Account(NamedTuple):
     lost: int = 0
     unread: int = 0
 
-    def __add__(self, other: object) -> "Account":
-        if not isinstance(other, Account):
+    def __add__(self, other: object) -> "FactAccount":
+        if not isinstance(other, FactAccount):
             return NotImplemented
-        return Account(*(one + more for one, more in zip(self, other, strict=True)))
+        return FactAccount(*(one + more for one, more in zip(self, other, strict=True)))
 
 
-class Folded(NamedTuple):
-    """What a fold did: how many exchanges it folded into how many new chapters, what that saved, and the facts."""
+class FoldResult(NamedTuple):
+    """The result of a fold: the exchanges it folded, the chapters it made, the tokens it saved, and the facts."""
 
     exchanges: int = 0
     chapters: int = 0
     saved: int = 0
-    account: Account = Account(0, 0)
+    account: FactAccount = FactAccount(0, 0)
 
-    def __add__(self, other: object) -> "Folded":
-        if not isinstance(other, Folded):
+    def __add__(self, other: object) -> "FoldResult":
+        if not isinstance(other, FoldResult):
             return NotImplemented
         pairs = zip(self[:3], other[:3], strict=True)
         exchanges, chapters, saved = (one + more for one, more in pairs)
-        return Folded(exchanges, chapters, saved, self.account + other.account)
+        return FoldResult(exchanges, chapters, saved, self.account + other.account)
 
 
-Granularity = Literal["whole", "clipped", "line"]
-Kind = Literal[
-    "system", "preamble", "segment", "folded", "opening", "exchange", "note", "opened", "window", "budget", "recalled"
-]
-
-
-class Shown:
-    """One page that a piece shows: which, how much of it, the tokens that takes, and why if that is not plain."""
+class ShownPage:
+    """A page that a part shows: how much of it, the tokens it takes, and the reason if a rule put it there."""
 
     __slots__ = ("granularity", "index", "key", "reason", "tokens")
 
@@ -68,47 +70,70 @@ class Shown:
     def __repr__(self) -> str:
         return f"<{self.index} {self.granularity}, {self.tokens} tokens>"
 
-    def is_same(self, other: "Shown") -> bool:
-        """Whether the same page is shown as much."""
+    def is_same(self, other: "ShownPage") -> bool:
+        """Return whether both show the same page at the same granularity and size."""
         return (self.key, self.granularity, self.tokens) == (other.key, other.granularity, other.tokens)
 
 
-class Part:
-    """Some messages of a view: where they come from, what they cost, and the pages they show."""
+class ViewPart:
+    """Some messages of a view: their kind, their tokens, and the pages they show."""
 
     __slots__ = ("_openai", "kind", "messages", "pages", "tokens")
 
-    def __init__(self, kind: Kind, messages: Sequence[Message], tokens: int, pages: Sequence[Shown] = ()) -> None:
+    def __init__(
+        self, kind: PartKind, messages: Sequence[Message], tokens: int, pages: Sequence[ShownPage] = ()
+    ) -> None:
         self.kind = kind
         self.messages = tuple(messages)
         self.tokens = tokens
         self.pages = tuple(pages)
         self._openai: list[dict[str, Any]] | None = None
 
-    def is_same(self, other: "Part") -> bool:
-        """Whether both show the same pages in the same words."""
+    def is_same(self, other: "ViewPart") -> bool:
+        """Return whether both show the same pages in the same words."""
         if self.messages != other.messages or len(self.pages) != len(other.pages):
             return False
         return all(one.is_same(two) for one, two in zip(self.pages, other.pages, strict=True))
 
-    def says_the_same(self, other: "Part") -> bool:
-        """Whether both are sent as the same words, whatever indices the messages have."""
-        mine, theirs = ([replace(message, index=-1) for message in part.messages] for part in (self, other))
-        return mine == theirs
+    def has_same_text(self, other: "ViewPart") -> bool:
+        """Return whether both are sent as the same words, whatever the indices of their messages."""
+        if self is other:
+            return True
+        one, two = ([replace(message, index=-1) for message in part.messages] for part in (self, other))
+        return one == two
 
     def __repr__(self) -> str:
         return f"<{self.kind}, {len(self.messages)} messages, {self.tokens} tokens>"
 
     def openai(self) -> list[dict[str, Any]]:
-        """The messages in OpenAI's shape, made once: whoever hands them out copies them."""
+        """Return the messages in OpenAI's form. The list is cached: a caller must copy it before handing it out."""
         if self._openai is None:
             self._openai = format_messages(self.messages, "openai")
         return self._openai
 
 
-def total_tokens(parts: Iterable[Part]) -> int:
-    """What pieces cost together."""
+_TOKENS: Callable[[ViewPart], int] = attrgetter("tokens")
+
+
+def total_tokens(parts: Iterable[ViewPart]) -> int:
+    """Return the sum of the tokens of `parts`."""
     return sum(map(_TOKENS, parts))
 
 
-_TOKENS: Callable[[Part], int] = attrgetter("tokens")
+class TokenCache:
+    """Counts the tokens of texts and caches the latest counts. Texts in `known` are never counted."""
+
+    def __init__(self, count: Callable[[str], int], known: Mapping[str, int] | None = None) -> None:
+        self._count = count
+        self._known = dict(known or {})
+        self._counted: SizedCache[str, int] = SizedCache(_CACHE_BYTES)
+
+    def count(self, text: str) -> int:
+        """Return the tokens of `text`."""
+        tokens = self._known.get(text)
+        if tokens is None:
+            tokens = self._counted.get(text)
+        if tokens is None:
+            tokens = self._count(text)
+            self._counted.put(text, tokens, getsizeof(text))
+        return tokens

@@ -52,10 +52,10 @@ SHORT = (
     "Context key: {key}. In a block headed [{key}] each line is a folded page: [index tokens] name: summary. Nothing is"
     " lost: a page opens by its index. Such lines anywhere else are quotations."
 )
-SMALL = 6_000
+SMALL_BUDGET = 6_000
 """A window of fewer tokens gets the short form: there every hundred tokens count."""
 
 
-def preamble(key: str, text: str = PREAMBLE) -> str:
+def fill_preamble(key: str, text: str = PREAMBLE) -> str:
     """What a model needs to know to read its view: a text in which `{key}` stands for the context's key."""
     return text.replace("{key}", key)

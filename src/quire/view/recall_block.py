@@ -1,4 +1,4 @@
-"""Bringing back what matters for the last user message: a block in the tail of a view that changes no state."""
+"""The block in the tail of a view with pages that matter for the last user message. It changes no state."""
 
 from collections.abc import Collection
 from functools import cached_property
@@ -7,76 +7,81 @@ from quire.core.engine import Engine
 from quire.core.records import PageRecord, page_key
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import Form
-from quire.search.query import open_to_agents
-from quire.search.recall_candidates import likeness_of, memories, words_of
-from quire.search.recall_ranking import Chosen, Ranked, Recalled, ranked
-from quire.view.part_builder import Maker, block_head
-from quire.view.parts import Part, Shown
-from quire.view.tail import Standing, Volatile
+from quire.search.query import agent_scope
+from quire.search.recall import (
+    RankedMemories,
+    RecalledPage,
+    RecallText,
+    find_memories,
+    likeness_functions,
+    rank_memories,
+    word_cache_of,
+)
+from quire.view.draw import PartBuilder, block_head
+from quire.view.parts import ShownPage, ViewPart
+from quire.view.tail import Priority, TailPiece
 
 TITLE = "Recalled from earlier"
 
 
-class Recollection:
-    """What one view brings back, within so many tokens in all."""
+class RecallBlock:
+    """The recalled pages of one view, in at most `limit` tokens."""
 
-    def __init__(self, engine: Engine, maker: Maker, most: int) -> None:
+    def __init__(self, engine: Engine, builder: PartBuilder, limit: int) -> None:
         self._engine = engine
-        self._maker = maker
-        self._most = most
-        self._asked, self._question = _last_question(engine)
+        self._builder = builder
+        self._limit = limit
+        self._question_page, self._question = _last_question(engine)
 
-    def piece(self, visible: Collection[int]) -> list[Volatile]:
-        """Something of the size it would have now, so that room is made for it."""
-        part = self.part(self._most, visible)
-        said = "".join(str(message.content) for message in part.messages) if part else ""
-        return [Volatile("recalled", 0, "", said, standing=Standing.UNIMPORTANT)] if part else []
+    def reserve(self, visible: Collection[int]) -> list[TailPiece]:
+        """Return a piece of the size that the block would have now, so that a fold makes room for it."""
+        part = self.build(self._limit, visible)
+        text = "".join(str(message.content) for message in part.messages) if part else ""
+        return [TailPiece("recalled", 0, "", text, priority=Priority.UNIMPORTANT)] if part else []
 
-    def part(self, room: int, visible: Collection[int]) -> Part | None:
-        """The block in at most so many tokens, without what is visible already; None if nothing matters or fits."""
-        head = block_head(self._maker.key, TITLE)
-        left = min(room, self._most) - self._maker.block(head)
-        found = self._recalled(left, visible)
-        text = head + self._maker.quoting.lines(found.text)
-        tokens = self._maker.count(text) + PER_MESSAGE
-        while found.pages and tokens > room:  # quoting may have made it longer
+    def build(self, room: int, visible: Collection[int]) -> ViewPart | None:
+        """Return the block in at most `room` tokens, without `visible` pages; None if no page matters or fits."""
+        head = block_head(self._builder.key, TITLE)
+        left = min(room, self._limit) - self._builder.message_tokens(head)
+        recalled, text, tokens = self._lay_out(head, left, visible)
+        while recalled.pages and tokens > room:  # escaping may have made it longer
             left -= tokens - room
-            found = self._recalled(left, visible)
-            text = head + self._maker.quoting.lines(found.text)
-            tokens = self._maker.count(text) + PER_MESSAGE
-        if not found.pages:
+            recalled, text, tokens = self._lay_out(head, left, visible)
+        if not recalled.pages:
             return None
-        return Part("recalled", [Message(role="user", content=text)], tokens, self._shown(found.pages))
+        return ViewPart("recalled", [Message(role="user", content=text)], tokens, self._shown_pages(recalled.pages))
 
-    def _recalled(self, room: int, visible: Collection[int]) -> Recalled:
-        if room <= 0 or not self._question.strip():
-            return Recalled()
-        return self._ranked.laid_out(room, self._maker.count, visible)
+    def _lay_out(self, head: str, room: int, visible: Collection[int]) -> tuple[RecallText, str, int]:
+        recalled = RecallText()
+        if room > 0 and self._question.strip():
+            recalled = self._memories.lay_out(room, self._builder.count, visible)
+        text = head + self._builder.escaping.escape_lines(recalled.text)
+        return recalled, text, self._builder.count(text) + PER_MESSAGE
 
     @cached_property
-    def _ranked(self) -> Ranked:
-        """What could be brought back, and what it is worth: no fold changes that."""
+    def _memories(self) -> RankedMemories:
+        """The pages that could be recalled, ranked. A fold does not change them."""
         state, question = self._engine.state, self._question
-        known = memories(state, question, open_to_agents(state))
-        return ranked(
+        memories = find_memories(state, question, agent_scope(state))
+        return rank_memories(
             question,
-            [memory for memory in known if memory.key != self._asked],  # nothing is as like a question as itself
-            words=words_of(state),
-            likeness=likeness_of(state, question, self._engine.embedder),
+            [memory for memory in memories if memory.key != self._question_page],  # it would match itself best
+            words=word_cache_of(state),
+            likeness=likeness_functions(state, question, self._engine.embedder),
         )
 
-    def _shown(self, pages: Collection[Chosen]) -> list[Shown]:
+    def _shown_pages(self, pages: Collection[RecalledPage]) -> list[ShownPage]:
         state = self._engine.state
-        found = ((chosen, state.page(chosen.key)) for chosen in pages)
+        pairs = ((recalled, state.page(recalled.key)) for recalled in pages)
         return [
-            Shown(chosen.key, state.index(chosen.key), "whole", page.header.tokens, chosen.reason)
-            for chosen, page in found
+            ShownPage(recalled.key, state.index(recalled.key), "whole", page.header.tokens, recalled.reason)
+            for recalled, page in pairs
             if isinstance(page, PageRecord)
         ]
 
 
 def _last_question(engine: Engine) -> tuple[int, str]:
-    """What the user said last, and the page it stands on."""
+    """Return the page of the last user message, and its text."""
     state = engine.state
     conversation = state.conversation()
     stack = [] if conversation is None else [state.members(page_key(conversation, 0), reverse=True)]

@@ -1,30 +1,48 @@
-"""How long ago the last view was sent: after a long pause the provider has forgotten it.
+"""Rendering: fold if that is needed, then draw. The only part of the view that writes.
 
-How full a view is, by what, and what a fold would take next.
-
-Rendering: fold if that is needed, then draw. The only part of the view that writes.
+`Renderer` draws the views of one handle. `ViewFacade` is the interface of a context to it: it checks options, holds the
+budget, and explains views.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import GAPS, KEY, UNDONE_FOLD, NoteRecord, PageRecord
 from quire.core.state import State
-from quire.errors import Conflict, Hint, IrreducibleFloor
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import PageIndex, SegmentType
+from quire.model.text import check_text
 from quire.model.tokens import VocabularyCounter
-from quire.view.billing_factor import budget_for
-from quire.view.cost import turned_folders
-from quire.view.draw import OPENING, preamble_part
-from quire.view.options import COLD_SHARE, RECALL_SHARE, TARGET_SHARE, CompressionConfig, RenderOptions
-from quire.view.part_builder import FOLDED, NO_RESULT, Maker, Sizes, block_head
-from quire.view.parts import Folded, Part, Shown, total_tokens
+from quire.providers.usage import read_usage
+from quire.system.rules import check_whole_number
+from quire.view.cost import (
+    Outlook,
+    Usage,
+    UsageReports,
+    budget_for,
+    check_report,
+    folder_changes,
+    is_worth_storing,
+    to_usage,
+)
+from quire.view.draw import FOLDED, NO_RESULT, OPENING, PartBuilder, block_head, draw_preamble
+from quire.view.explain import Stats, Why, dump_items, explain_page, read_stats
+from quire.view.options import (
+    COLD_SHARE,
+    DEFAULT_BUDGET,
+    RECALL_SHARE,
+    TARGET_SHARE,
+    CompressionConfig,
+    RenderOptions,
+    check_config,
+    check_options,
+)
+from quire.view.parts import FoldResult, TokenCache, ViewPart, total_tokens
 from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,
@@ -33,165 +51,112 @@ from quire.view.preamble import (
     PREAMBLE_TOKENS,
     SHORT,
     SHORT_TOKENS,
-    SMALL,
+    SMALL_BUDGET,
     derived_key,
+    fill_preamble,
     is_derived,
-    preamble,
 )
-from quire.view.tail import Tail, Volatile
+from quire.view.tail import Tail, TailPiece
 from quire.view.view import View
-from quire.view.view_cache import Scene, shared_tokens
+from quire.view.view_cache import ViewCache, shared_tokens
 
 if TYPE_CHECKING:
-    from quire.view.fold.fit_budget import Fitting
-    from quire.view.fold.summaries import Better, Job
-    from quire.view.recall_block import Recollection
-    from quire.view.summariser import Summarising
+    from quire.view.fold.fit_budget import BudgetFitter
+    from quire.view.fold.summaries import SummaryWorker
+    from quire.view.recall_block import RecallBlock
+
+ACTOR = "renderer"
+LINE_TOKENS = 72
+"""The most tokens of the budget line in the tail of a view."""
+_REPLY_SEARCH = 64
+"""The number of newest messages among which the last reply is looked for."""
+_DEFAULT_OPTIONS = RenderOptions()
+
+Pieces = Callable[[RenderOptions], Sequence[TailPiece]]
+"""Returns the pieces of a view's tail. It is called without the lock, because it may run code of an app."""
 
 
-_LOOKED_AT = 64
-"""How many of the newest messages are looked at: a reply is among the last few, or there was none for long."""
-
-
-def answered_at(state: State) -> int:
-    """When the newest message of the assistant's came, in milliseconds since 1970; 0 if none is near the end."""
+def last_reply_at(state: State) -> int:
+    """Return the time of the assistant's newest message in milliseconds since 1970; 0 if none is near the end."""
     newest = state.next_message - 1
-    for number in range(newest, max(-1, newest - _LOOKED_AT), -1):
-        found = state.message(number)
-        page = state.page(found.page) if found.message.role == "assistant" else None
-        if isinstance(page, PageRecord):  # one that was removed or moved tells no time
+    for number in range(newest, max(-1, newest - _REPLY_SEARCH), -1):
+        record = state.message(number)
+        page = state.page(record.page) if record.message.role == "assistant" else None
+        if isinstance(page, PageRecord):  # a message that was removed or moved has no time
             return page.header.created
     return 0
 
 
-_NAMED = 4
-LINE_TOKENS = 72
-"""What the line in a view's tail may take."""
-_WORDS = {
-    "system": "system prompt",
-    "preamble": "how to read this",
-    "segment": "notes",
-    "folded": "folded lines",
-    "exchange": "conversation",
-    "note": "notes in the conversation",
-    "opened": "pages you opened",
-    "opening": "opening",
-}
-
-
-class Outlook(Struct, frozen=True, kw_only=True):
-    """What a view takes of its budget, in all and by kind of piece, and the pages that the next fold would fold.
-
-    `reserved` is kept for the reply and for what is sent beside the view: it is not free.
-    """
-
-    budget: int
-    used: int
-    kinds: Mapping[str, int] = {}
-    next_fold: tuple[PageIndex, ...] = ()
-    reserved: int = 0
-
-    @property
-    def free(self) -> int:
-        """The tokens that are left before something is folded."""
-        return max(0, self.budget - self.reserved - self.used)
-
-    def line(self) -> str:
-        """All of it in one line."""
-        coming = f"; a fold would take {_span(self.next_fold)} next" if self.next_fold else ""
-        return self.short_line() + coming
-
-    def short_line(self) -> str:
-        """How full it is, and no more."""
-        reserved = f"{self.reserved:,} reserved, " if self.reserved else ""
-        return f"{self.used:,} of {self.budget:,} tokens used, {reserved}{self.free:,} free"
-
-    def __str__(self) -> str:
-        largest = sorted(self.kinds.items(), key=lambda item: -item[1])
-        by_kind = [f"{tokens:,} {_WORDS.get(kind, kind)}" for kind, tokens in largest if tokens]
-        return "\n".join([f"{self.line()}.", f"By kind: {', '.join(by_kind)}."])
-
-
-def _span(pages: tuple[PageIndex, ...]) -> str:
-    if len(pages) <= _NAMED:
-        return ", ".join(pages)
-    return f"{pages[0]} to {pages[-1]} ({len(pages)} pages)"
-
-
-ACTOR = "renderer"
-_WORTHWHILE = 0.05
-_NAMED_PAGES = 6
-"""Pages that an error names; more lines of one segment are named together."""
-
-
 class Renderer:
-    """Draws the views of one handle, each from what the last one left."""
+    """Draws the views of one handle. It updates the parts of the last view instead of drawing all of them again."""
 
     def __init__(
-        self, engine: Engine, config: CompressionConfig, on_fold: Callable[[Folded], None], words: str | None = None
+        self, engine: Engine, config: CompressionConfig, on_fold: Callable[[FoldResult], None], words: str | None = None
     ) -> None:
         self.config = config
-        self._words = words
+        self._preamble = words
         self._is_small = False
         self._engine = engine
         self._on_fold = on_fold
-        self._maker: Maker | None = None
-        self._scene: Scene | None = None
+        self._builder: PartBuilder | None = None
+        self._cache: ViewCache | None = None
         self._gaps: NoteRecord | None = None
-        self._turned = 0
-        self._previous: list[Part] = []
-        self._sent = 0
-        self._sent_at = -1
-        self._sent_on = 0  # the moment, where it matters
-        self._steady = 0  # the tokens of the last view before its tail
+        self._epoch = 0
+        self._previous: list[ViewPart] = []
+        self._tail: list[ViewPart] = []
+        self._stable_tokens = 0  # of the last view, without its tail
+        self.sent_tokens = 0
+        """The tokens of the last view at the context's own budget; 0 if there was none."""
+        self._sent_version = -1
+        self._sent_at = 0  # set only if `cache_seconds` is
         self.reserved = 0
-        """What the last view at the context's own budget kept free."""
-        self._sizes = Sizes(engine.counter.count)
-        self.after: list[Part] = []
-        """The tail of the last view at the context's own budget."""
-        self.summarising = _summarising(config)
+        """The tokens that the last view at the context's own budget kept free."""
+        self._tokens = TokenCache(engine.counter.count)
+        self.summaries = _start_summaries(config)
 
-    def render(self, options: RenderOptions, budget: int, pieces: Sequence[Volatile] = ()) -> View:
-        """A view within the budget; at the context's own budget it may commit one fold first.
+    def render(self, options: RenderOptions, budget: int, pieces: Sequence[TailPiece] = ()) -> View:
+        """Return a view within the budget. At the context's own budget it may commit one fold first.
 
-        The pieces stand in its tail, as far as they still hold and there is room for them.
+        The tail has the pieces that are still current, as far as there is room for them.
         """
         with self._engine.lock:
-            self._heed(budget)
+            self._choose_preamble(budget)
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
             room = max(0, limit - options.reserve)
-            told = options.budget_line and room >= 10 * LINE_TOKENS  # it must not crowd out what it tells of
-            room -= LINE_TOKENS if told else 0
+            has_line = options.budget_line and room >= 10 * LINE_TOKENS  # the line must not crowd out other parts
+            room -= LINE_TOKENS if has_line else 0
             own = wanted == budget and not options.preview
-            scene, folded = self._current(), None
-            recollection = self._recollection(options, room) if options.recall else None
-            if recollection is not None:
-                pieces = [*pieces, *recollection.piece(scene.visible())]
-            tail = self._tail(pieces, self._threshold(room) - scene.total())
+            cache, folded = self._update_cache(), None
+            recall = self._recall_block(options, room) if options.recall else None
+            if recall is not None:
+                pieces = [*pieces, *recall.reserve(cache.visible_pages())]
+            tail = self._new_tail(pieces, self._threshold(room) - cache.total_tokens())
             cold = own and self._is_cold()
-            if own and self.config.enabled and self._is_due(self._engine.state, scene, room, tail, cold=cold):
+            may_fold = own and self.config.enabled
+            if may_fold and self._needs_fold(self._engine.state, cache, room, tail, cold=cold):
                 folded = self._fold(room, tail, cold=cold)
-                scene = self._current()
-            acts = own and self.config.enabled
-            if scene.total() + tail.tokens > room or (not acts and scene.ends_folded() is not None):
-                scene = self._shortened(room, tail, limit)
+                cache = self._update_cache()
+            if cache.total_tokens() + tail.tokens > room or (not may_fold and cache.last_folded_line() is not None):
+                cache = self._shortened(room, tail, limit)
             inline = options.windows == "inline"
-            parts = scene.parts(system=options.include_system_prompt, among=tail.placed() if inline else ())
-            tokens = scene.total() if options.include_system_prompt and not inline else total_tokens(parts)
+            parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
+            tokens = cache.total_tokens() if options.include_system_prompt and not inline else total_tokens(parts)
             before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
-            is_broken = shared < self._steady and folded is None
-            turned = turned_folders(self._engine.state, before, parts) if is_broken else None
+            is_broken = shared < self._stable_tokens and folded is None
+            changes = folder_changes(self._engine.state, before, parts) if is_broken else None
             after = [] if inline else [part for part in tail.parts() if part.kind != "recalled"]
-            if recollection is not None:
-                after += self._recalled(recollection, scene, room - tokens - total_tokens(after))
-            if told:
+            if recall is not None:
+                block = recall.build(room - tokens - total_tokens(after), cache.visible_pages())
+                after += [block] if block is not None else []
+            if has_line:
                 line = self._budget_line(limit, tokens + total_tokens(after), options.reserve)
                 after += [line] if line.tokens <= LINE_TOKENS else []
             if own:
-                self._previous, self.after = parts, after
-                self._steady, self.reserved, self._sent_at = tokens, options.reserve, self._engine.state.version
-                self._sent = tokens + total_tokens(after)
+                self._previous, self._tail = parts, after
+                self._stable_tokens, self.reserved = tokens, options.reserve
+                self._sent_version = self._engine.state.version
+                self.sent_tokens = tokens + total_tokens(after)
             return View(
                 parts,
                 budget=wanted,
@@ -201,121 +166,111 @@ class Renderer:
                 seq=self._engine.state.version,
                 previous=before,
                 tail=after,
-                turned=turned,
+                changes=changes,
             )
 
-    def _recollection(self, options: RenderOptions, room: int) -> "Recollection | None":
-        from quire.view.recall_block import Recollection  # late: not every view brings something back
-
-        share = RECALL_SHARE if options.recall is True else float(options.recall or 0)
-        return Recollection(self._engine, self._maker, int(share * room)) if self._maker is not None else None
-
-    def _recalled(self, recollection: "Recollection", scene: Scene, room: int) -> list[Part]:
-        """What is brought back beside what is shown, in the room that is left."""
-        part = recollection.part(room, scene.visible())
-        return [part] if part is not None else []
-
-    def sent(self) -> int:
-        """The tokens of the last view at the context's own budget; 0 if there was none."""
-        return self._sent
-
-    def seen(self) -> list[Part]:
-        """The pieces of the last view at the context's own budget; if anything changed since, what there is to draw."""
+    def last_parts(self) -> list[ViewPart]:
+        """Return the parts of the last view at the context's own budget, drawn again if anything changed since."""
         with self._engine.lock:
-            scene = self._current()
-            is_same = self._sent_at == self._engine.state.version
-            return [*(self._previous if is_same else scene.parts()), *self.after]
+            cache = self._update_cache()
+            is_same = self._sent_version == self._engine.state.version
+            return [*(self._previous if is_same else cache.parts()), *self._tail]
 
     def outlook(self, budget: int) -> Outlook:
-        """How full a view is now, and what a fold would take next."""
+        """Return how full a view is now, and the pages that a fold would take next. This plans a fold."""
         with self._engine.lock:
             kinds: dict[str, int] = {}
-            for part in self.seen():
+            for part in self.last_parts():
                 kinds[part.kind] = kinds.get(part.kind, 0) + part.tokens
-            coming, reserved = self._coming(max(0, budget - self.reserved)), self.reserved
-            return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=coming, reserved=reserved)
+            pages, reserved = self._next_to_fold(max(0, budget - self.reserved)), self.reserved
+            return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=pages, reserved=reserved)
 
-    def _coming(self, room: int) -> tuple[PageIndex, ...]:
-        """What a fold would take next."""
+    def _recall_block(self, options: RenderOptions, room: int) -> "RecallBlock | None":
+        from quire.view.recall_block import RecallBlock  # late: most views recall nothing
+
+        share = RECALL_SHARE if options.recall is True else float(options.recall or 0)
+        return RecallBlock(self._engine, self._builder, int(share * room)) if self._builder is not None else None
+
+    def _next_to_fold(self, room: int) -> tuple[PageIndex, ...]:
         if not self.config.enabled:
             return ()
         plan = self._engine.begin(ACTOR)
         plan.apply_deferred()
-        fitting = self._fitting(plan, room, Tail(self._sizes))
-        return tuple(plan.index(page.key) for page in fitting.next_to_fold(self._target(room)))
+        pages = self._fitter(plan, room, Tail(self._tokens)).next_to_fold(self._target(room))
+        return tuple(plan.index(page.key) for page in pages)
 
-    def _budget_line(self, budget: int, used: int, reserved: int) -> Part:
-        """The line that tells how full the view is, itself included."""
-        coming = self._coming(max(0, budget - reserved))
-        outlook = Outlook(budget=budget, used=used, next_fold=coming, reserved=reserved)
-        part = self._line_of(outlook)
-        return part if part.tokens <= LINE_TOKENS else self._line_of(replace(outlook, next_fold=()))
+    def _budget_line(self, budget: int, used: int, reserved: int) -> ViewPart:
+        """Return the line with the state of the budget. It counts its own tokens too."""
+        pages = self._next_to_fold(max(0, budget - reserved))
+        outlook = Outlook(budget=budget, used=used, next_fold=pages, reserved=reserved)
+        part = self._draw_outlook(outlook)
+        return part if part.tokens <= LINE_TOKENS else self._draw_outlook(replace(outlook, next_fold=()))
 
-    def _line_of(self, outlook: Outlook) -> Part:
-        key, tokens, text = self._maker.key if self._maker else "", 0, ""
-        for _ in range(4):  # its own size is in the figures it tells
+    def _draw_outlook(self, outlook: Outlook) -> ViewPart:
+        key, tokens, text = self._builder.key if self._builder else "", 0, ""
+        for _ in range(4):  # the figures in the line include the size of the line
             counted = tokens
             text = f"[{key}] Budget: {replace(outlook, used=outlook.used + counted).line()}."
-            tokens = self._sizes.size(text) + PER_MESSAGE
+            tokens = self._tokens.count(text) + PER_MESSAGE
             if tokens == counted:
                 break
-        return Part("budget", [Message(role="user", content=text)], tokens)
+        return ViewPart("budget", [Message(role="user", content=text)], tokens)
 
-    def _heed(self, budget: int) -> None:
-        """In a small window the words on how to read it are few."""
-        if (budget < SMALL) is not self._is_small:
-            self._is_small = budget < SMALL
-            self._scene = None
+    def _choose_preamble(self, budget: int) -> None:
+        """Use the short preamble in a small window."""
+        if (budget < SMALL_BUDGET) is not self._is_small:
+            self._is_small = budget < SMALL_BUDGET
+            self._cache = None
 
-    def _current(self) -> Scene:
+    def _update_cache(self) -> ViewCache:
         state = self._engine.current()
         gaps = state.note(GAPS)
-        turned = self._engine.epoch
-        if gaps is not self._gaps or turned != self._turned:  # a cleanup gives other indices, a way back other pages
-            self._gaps, self._turned = gaps, turned
-            self._maker = self._scene = None
-        if self._scene is None or self._maker is None:
-            self._maker = self._new_maker(state)
-            self._scene = self._new_scene(self._maker)
-        self._scene.update(state)
-        return self._scene
+        epoch = self._engine.epoch
+        if gaps is not self._gaps or epoch != self._epoch:  # a cleanup changes indices, a rewind changes pages
+            self._gaps, self._epoch = gaps, epoch
+            self._builder = self._cache = None
+        if self._cache is None or self._builder is None:
+            self._builder = self._new_builder(state)
+            self._cache = self._new_cache(self._builder)
+        self._cache.update(state)
+        return self._cache
 
-    def _new_maker(self, state: State) -> Maker:
+    def _new_builder(self, state: State) -> PartBuilder:
         note, counter = state.note(KEY), self._engine.counter
         key = note.name if note and note.name else derived_key(state.head.identity)
         if type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and is_derived(key):
             known = {
-                preamble(key): PREAMBLE_TOKENS,
-                preamble(key, SHORT): SHORT_TOKENS,
+                fill_preamble(key): PREAMBLE_TOKENS,
+                fill_preamble(key, SHORT): SHORT_TOKENS,
                 block_head(key, FOLDED): HEAD_TOKENS,
                 NO_RESULT: NO_RESULT_TOKENS,
                 OPENING: OPENING_TOKENS,
             }
-            return Maker(counter.count, key, known)
-        return Maker(counter.count, key)
+            return PartBuilder(counter.count, key, known)
+        return PartBuilder(counter.count, key)
 
-    def _new_scene(self, maker: Maker) -> Scene:
-        usual = SHORT if self._is_small else PREAMBLE
-        words = preamble(maker.key, usual if self._words is None else self._words)
-        return Scene(maker, preamble_part(maker, words) if words.strip() else None)
+    def _new_cache(self, builder: PartBuilder) -> ViewCache:
+        default = SHORT if self._is_small else PREAMBLE
+        text = fill_preamble(builder.key, default if self._preamble is None else self._preamble)
+        return ViewCache(builder, draw_preamble(builder, text) if text.strip() else None)
 
-    def _tail(self, pieces: Sequence[Volatile], room: int) -> Tail:
-        """What stands after the conversation now; what is obsolete only if there is room for it."""
+    def _new_tail(self, pieces: Sequence[TailPiece], room: int) -> Tail:
+        """Return the tail of a view. Obsolete pieces are in it only if there is room for them."""
         state = self._engine.state
-        tail = Tail(self._sizes, [piece for piece in pieces if piece.holds is None or piece.holds(state)])
+        tail = Tail(self._tokens, [piece for piece in pieces if piece.is_current is None or piece.is_current(state)])
         if tail.tokens > room:
             tail.drop_obsolete()
         for number, segment in state.live_segments() if pieces else ():
             if segment.type is SegmentType.TOOL and segment.max_capacity:
-                tail.keep_within(number, segment.max_capacity)
+                tail.limit_segment(number, segment.max_capacity)
         return tail
 
     def _is_cold(self) -> bool:
-        """Whether the last view was sent longer ago than the provider keeps one: this one is paid in full anyway."""
+        """Return whether the provider's cached prefix has expired, so that this view is paid in full anyway."""
         if self.config.cache_seconds is None:
             return False
-        now, before = self._engine.clock(), max(self._sent_on, answered_at(self._engine.state))
-        self._sent_on = now
+        now, before = self._engine.clock(), max(self._sent_at, last_reply_at(self._engine.state))
+        self._sent_at = now
         return 0 < before < now - 1_000 * self.config.cache_seconds
 
     def _threshold(self, room: int, *, cold: bool = False) -> int:
@@ -326,24 +281,27 @@ class Renderer:
         share = int(self._threshold(room) * TARGET_SHARE)
         return share if self.config.target_tokens is None else min(self.config.target_tokens, room)
 
-    def _is_due(self, state: State, scene: Scene, room: int, tail: Tail, *, cold: bool) -> bool:
-        total = scene.total() + tail.tokens
+    def _needs_fold(self, state: State, cache: ViewCache, room: int, tail: Tail, *, cold: bool) -> bool:
+        total = cache.total_tokens() + tail.tokens
         held = state.note(UNDONE_FOLD)
         if total > room:
             return True
         if total > self._threshold(room, cold=cold) and not (held and held.name):
             return True
-        return scene.overfull or scene.ends_folded() is not None
+        return cache.is_over_capacity or cache.last_folded_line() is not None
 
-    def _fold(self, room: int, tail: Tail, *, cold: bool) -> Folded | None:
-        """Commit one fold, if it saves anything worth it; another writer who was first is no reason to fail."""
-        engine = self._engine
+    def _fold(self, room: int, tail: Tail, *, cold: bool) -> FoldResult | None:
+        """Commit one fold if it saves enough. A conflict with another writer is not an error: the next view folds."""
+        engine, summaries = self._engine, self.summaries
         plan = engine.begin(ACTOR)
-        better = self.summarising.ready() if self.summarising is not None else []
-        fitting, total = self._fitted(plan, room, tail, better, cold=cold)
-        if total > room:
-            return None  # the view says so
-        folded = self._jobs(plan, room)
+        plan.apply_deferred()
+        fitter = self._fitter(plan, room, tail)
+        ready = summaries.ready() if summaries is not None else []
+        if ready:
+            fitter.apply_summaries(ready)
+        if fitter.fit(self._threshold(room, cold=cold), self._target(room)) > room:
+            return None  # render raises the error
+        jobs = summaries.collect_jobs(plan, room) if summaries is not None else []
         held = plan.note(UNDONE_FOLD)
         if plan.pages and held and held.name:
             plan.put_note(UNDONE_FOLD)
@@ -351,98 +309,155 @@ class Renderer:
             engine.commit(plan, "fold")
         except Conflict:
             return None
-        if self.summarising is not None and plan.pages:
-            self.summarising.drop(better)
-            self.summarising.offer(folded)
+        if summaries is not None and plan.pages:
+            summaries.drop(ready)
+            summaries.submit(jobs)
         if plan.pages:
-            self._on_fold(fitting.done)
-        return fitting.done if plan.pages or plan.applies_deferred else None
+            self._on_fold(fitter.result)
+        return fitter.result if plan.pages or plan.applies_deferred else None
 
-    def _jobs(self, plan: Plan, room: int) -> "list[Job]":
-        if self.summarising is None:
-            return []
-        from quire.view.fold.summaries import jobs
+    def _fitter(self, plan: Plan, room: int, tail: Tail) -> "BudgetFitter":
+        from quire.view.fold.fit_budget import BudgetFitter  # late: many contexts never fold
 
-        return jobs(plan, room)
+        builder = self._builder or self._new_builder(plan.state)
+        return BudgetFitter(plan, builder, self._new_cache(builder), budget=room, config=self.config, tail=tail)
 
-    def _fitted(
-        self, plan: Plan, room: int, tail: Tail, better: "Sequence[Better]" = (), *, cold: bool = False
-    ) -> "tuple[Fitting, int]":
-        plan.apply_deferred()
-        fitting = self._fitting(plan, room, tail)
-        if better:
-            fitting.improve(better)
-        before = fitting.bring_back_last_turn()
-        fitting.keep_capacities()
-        threshold = self._threshold(room, cold=cold)
-        if before > threshold:
-            fitting.fold_to(self._target(room))
-            saved = before - fitting.total()
-            if before - tail.could_free() <= room and saved < max(1, threshold * _WORTHWHILE):
-                plan.discard_page_changes()
-                scene = before - tail.tokens
-                tail.give_way(before - room)
-                return fitting, scene + tail.tokens
-        return fitting, fitting.press()
+    def _shortened(self, room: int, tail: Tail, limit: int) -> ViewCache:
+        """Return the parts of a view that is made to fit without a commit. Raises `IrreducibleFloor`."""
+        from quire.view.fold.fit_budget import irreducible_floor
 
-    def _fitting(self, plan: Plan, room: int, tail: Tail) -> "Fitting":
-        from quire.view.fold.fit_budget import Fitting  # late: many a context never folds
-
-        maker = self._maker or self._new_maker(plan.state)
-        return Fitting(plan, maker, self._new_scene(maker), budget=room, config=self.config, tail=tail)
-
-    def _shortened(self, room: int, tail: Tail, limit: int) -> Scene:
-        """A view that is made to fit for itself alone, without a commit. Raises `IrreducibleFloor`."""
         plan = self._engine.begin(ACTOR)
         plan.is_preview = True
-        _, total = self._fitted(plan, room, tail)
-        scene = self._new_scene(self._maker or self._new_maker(plan.state))
-        scene.draw(plan, plan.state.version)
+        plan.apply_deferred()
+        total = self._fitter(plan, room, tail).fit(self._threshold(room), self._target(room))
+        cache = self._new_cache(self._builder or self._new_builder(plan.state))
+        cache.redraw(plan, plan.state.version)
         if total > room:
-            raise _floor(scene, tail, total, room, limit)
-        return scene
+            raise irreducible_floor([*cache.parts(), *tail.parts()], total, room, limit)
+        return cache
 
 
-def _summarising(config: CompressionConfig) -> "Summarising | None":
+def _start_summaries(config: CompressionConfig) -> "SummaryWorker | None":
     if config.summariser is None:
         return None
-    from quire.view.summariser import Summarising  # late: few contexts have one
+    from quire.view.fold.summaries import SummaryWorker  # late: few contexts have a summariser
 
-    return Summarising(config.summariser)
-
-
-def _floor(scene: Scene, tail: Tail, total: int, room: int, limit: int) -> IrreducibleFloor:
-    parts = [*scene.parts(), *tail.parts()]
-    shown = sorted((s for part in parts for s in part.pages), key=lambda s: -s.tokens)
-    lists = _long_lists(parts)
-    single = [(s.tokens, s.index) for s in shown if s.granularity != "line" or _segment(s) not in lists]
-    apart = [(part.tokens, part.kind) for part in parts if not part.pages]
-    rows = [
-        *single[:_NAMED_PAGES],
-        *apart,
-        *((sum(lines), f"{len(lines)} lines of {name}") for name, lines in lists.items()),
-    ]
-    largest = [(name, tokens) for tokens, name in sorted(rows, key=lambda row: -row[0])]
-    named = ", ".join(f"{name} ({tokens:,})" for name, tokens in largest)
-    reserved = f" of {limit:,}, because {limit - room:,} are reserved" if room < limit else ""
-    return IrreducibleFloor(
-        f"The pages that must be shown take {total:,} tokens, the budget has {room:,}{reserved}: {named}. Raise the"
-        f" budget,{' reserve less,' if reserved else ''} shorten the system prompt, or unpin pages.",
-        *(Hint("hide", f"{name}-0", purpose="to show fewer lines") for name in lists),
-        tokens=total,
-        budget=room,
-        parts=largest,
-    )
+    return SummaryWorker(config.summariser)
 
 
-def _long_lists(parts: Sequence[Part]) -> dict[str, list[int]]:
-    """The segments beside the conversation that take many lines, each small: the tokens of every line."""
-    lines: dict[str, list[int]] = {}
-    for shown in (shown for part in parts if part.kind == "segment" for shown in part.pages):
-        if shown.granularity == "line":
-            lines.setdefault(_segment(shown), []).append(shown.tokens)
-    return {name: tokens for name, tokens in lines.items() if len(tokens) > _NAMED_PAGES}
+class ViewFacade:
+    """The views of one context at its budget, and explanations of them.
+
+    `pieces` returns the tail of a view. `preamble` replaces the text that explains how to read a view.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        actor: str,
+        config: CompressionConfig | None = None,
+        pieces: Pieces = lambda options: (),
+        preamble: str | None = None,
+    ) -> None:
+        self.actor = actor
+        self.config = check_config(CompressionConfig() if config is None else config)
+        self.budget = DEFAULT_BUDGET
+        self.preamble = None if preamble is None else check_text(preamble)
+        self._engine = engine
+        self._listeners: list[Callable[[FoldResult], None]] = []
+        self._pieces = pieces
+        self._reports = UsageReports()
+        self._renderer = Renderer(engine, self.config, self._notify, self.preamble)
+
+    def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
+        """Return a view with these options. Raises `InvalidValue` or `IrreducibleFloor`."""
+        if options is None and not changes:  # the usual case needs no checks
+            return self._renderer.render(_DEFAULT_OPTIONS, self.budget, self._pieces(_DEFAULT_OPTIONS))
+        if options is not None and not isinstance(options, RenderOptions):
+            raise InvalidValue(f"is {short_repr(options)}; RenderOptions are needed.", argument="options")
+        fields = {} if options is None else asdict(options)
+        checked = check_options(RenderOptions(**{**fields, **changes}))
+        return self._renderer.render(checked, self.budget, self._pieces(checked))
+
+    def why(self, index: PageIndex, view: View | None = None) -> Why:
+        """Explain how a page is shown in a view, or in the last one at the context's own budget."""
+        _check_view(view)
+        with self._engine.lock:
+            parts = self._renderer.last_parts() if view is None else view.parts
+            return explain_page(self._engine.current(), parts, index)
+
+    def outlook(self) -> Outlook:
+        """Return how full a view at the context's budget is, and what a fold would take next. This plans a fold."""
+        return self._renderer.outlook(self.budget)
+
+    def room(self) -> int:
+        """Return the budget without the tokens that the last view kept in reserve. Draws and plans nothing."""
+        return max(0, self.budget - self._renderer.reserved)
+
+    def stats(self) -> Stats:
+        """Return the numbers of items and tokens, and the usage of every model."""
+        with self._engine.lock:
+            stats, billings = self._engine.read(read_stats), self._engine.read(self._reports.by_model)
+            return replace(stats, usage={name: to_usage(billing) for name, billing in billings.items()})
+
+    def report_usage(self, usage: object, model: str | None, tools: int, view: View | None) -> Usage:
+        """Learn from a provider's report how much a model bills for counted tokens."""
+        if model is not None and not (isinstance(model, str) and model):
+            raise InvalidValue(f"is {short_repr(model)}; the name of a model is needed.", argument="model")
+        _check_view(view)
+        used = read_usage(usage)
+        extra = check_whole_number(tools, "tools")
+        with self._engine.lock:
+            counted = self._renderer.sent_tokens if view is None else view.tokens
+            if not counted:
+                raise InvalidOperation(
+                    "No view was rendered that the report could belong to.",
+                    Hint("render", purpose="first"),
+                    Hint("report_usage", arguments="usage, view=…", purpose="with the view that was sent"),
+                )
+            check_report(used, counted, extra)
+            state = self._engine.current()
+            billing = self._reports.add(state, used, model, counted + extra)
+            if is_worth_storing(state, billing):
+                self._store_reports()
+            return to_usage(billing)
+
+    def _store_reports(self) -> None:
+        """Commit the billings. A conflict with another writer is not an error: the next report stores them."""
+        plan = self._engine.begin(self.actor)
+        self._reports.store(plan)
+        try:
+            self._engine.commit(plan, "report_usage")
+        except Conflict:
+            return
+        self._reports.mark_stored(plan)
+
+    def dump(self) -> str:
+        """Return one line for every item."""
+        return self._engine.read(dump_items)
+
+    @property
+    def summaries(self) -> "SummaryWorker | None":
+        """The worker that runs the summariser, if there is one."""
+        return self._renderer.summaries
+
+    def on_fold(self, listener: Callable[[FoldResult], None]) -> Callable[[], None]:
+        """Call `listener` after every fold; return a function that removes it again."""
+        if not callable(listener):
+            raise InvalidValue(f"is {short_repr(listener)}; a function is needed.", argument="listener")
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def _notify(self, result: FoldResult) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(result)
+            except Exception:  # the fold is committed, and the view must not fail because of a listener
+                import logging
+
+                logging.getLogger("quire").exception("A listener of on_fold failed")
 
 
-def _segment(shown: Shown) -> str:
-    return shown.index.rpartition("-")[0]
+def _check_view(view: object) -> None:
+    if view is not None and not isinstance(view, View):
+        raise InvalidValue(f"is {short_repr(view)}; a View is needed.", argument="view")

@@ -1,6 +1,6 @@
-"""The tail of a view: what stands after the conversation and changes from view to view, so that no cache breaks.
+"""The tail of a view: the parts after the conversation. They change from view to view and break no prompt cache.
 
-What stands there gives way when space is short, each after its standing: obsolete ones first, pinned ones never.
+When space is short, they shrink by priority: obsolete ones first, pinned ones never.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,16 +10,15 @@ from quire.core.records import segment_number
 from quire.core.state import State
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import PageIndex
-from quire.view.part_builder import Sizes
-from quire.view.parts import Granularity, Kind, Part, Shown
+from quire.view.parts import Granularity, PartKind, ShownPage, TokenCache, ViewPart
 
-_LEAST_CLIP = 160
-"""Fewer tokens of something are not worth showing: it goes down to its line."""
-_CHARACTERS_A_TOKEN = 4
+_MIN_CLIP = 160
+"""Fewer tokens of a piece are not worth showing: it is reduced to its line."""
+_CHARACTERS_PER_TOKEN = 4
 
 
-class Standing(IntEnum):
-    """Who gives way first."""
+class Priority(IntEnum):
+    """The order in which pieces of the tail shrink, the lowest first."""
 
     OBSOLETE = 0
     UNIMPORTANT = 1
@@ -27,95 +26,96 @@ class Standing(IntEnum):
     PINNED = 3
 
 
-class Volatile:
-    """One thing that stands in the tail: its text, and what it is like with less room.
+class TailPiece:
+    """One piece of the tail: its text, and its shorter forms.
 
-    `clipped` gives it in about so many characters, `line` as little as can be said of it (None: it can only go). `at`
-    is the journal entry that gave it its place. `holds` says whether it still is what it was when it was made.
+    `clip` returns it in about so many characters, `line` returns its shortest form; where `line` is None, the piece can
+    only be removed. `entry` is the seq of the journal entry that gave the piece its place. `is_current` returns whether
+    the piece still agrees with a state.
     """
 
-    __slots__ = ("at", "clipped", "holds", "index", "key", "kind", "line", "standing", "text")
+    __slots__ = ("clip", "entry", "index", "is_current", "key", "kind", "line", "priority", "text")
 
     def __init__(
         self,
-        kind: Kind,
+        kind: PartKind,
         key: int,
         index: PageIndex,
         text: str,
         *,
-        at: int = 0,
-        standing: Standing = Standing.UNIMPORTANT,
-        clipped: Callable[[int], str] | None = None,
+        entry: int = 0,
+        priority: Priority = Priority.UNIMPORTANT,
+        clip: Callable[[int], str] | None = None,
         line: Callable[[], str] | None = None,
-        holds: Callable[[State], bool] | None = None,
+        is_current: Callable[[State], bool] | None = None,
     ) -> None:
-        self.kind: Kind = kind
+        self.kind: PartKind = kind
         self.key = key
         self.index = index
         self.text = text
-        self.at = at
-        self.standing = standing
-        self.clipped = clipped
+        self.entry = entry
+        self.priority = priority
+        self.clip = clip
         self.line = line
-        self.holds = holds
+        self.is_current = is_current
 
 
 class Tail:
-    """The things after the conversation as they are shown in one view."""
+    """The pieces after the conversation in one view."""
 
-    def __init__(self, sizes: Sizes, pieces: Iterable[Volatile] = ()) -> None:
-        self._sizes = sizes
+    def __init__(self, cache: TokenCache, pieces: Iterable[TailPiece] = ()) -> None:
+        self._cache = cache
         self._pieces = list(pieces)
-        self._parts: list[Part | None] = [self._part(piece, piece.text, "whole") for piece in self._pieces]
+        self._parts: list[ViewPart | None] = [self._part(piece, piece.text, "whole") for piece in self._pieces]
         self.tokens = sum(part.tokens for part in self._parts if part is not None)
 
-    def parts(self) -> list[Part]:
-        """What is shown, in order."""
+    def parts(self) -> list[ViewPart]:
+        """Return the parts that are shown, in order."""
         return [part for part in self._parts if part is not None]
 
-    def placed(self) -> list[tuple[int, Part]]:
-        """What is shown, with the entries that gave it its place."""
+    def parts_by_entry(self) -> list[tuple[int, ViewPart]]:
+        """Return the parts that are shown, each with the entry that gave it its place."""
         pairs = zip(self._pieces, self._parts, strict=True)
-        return [(piece.at, part) for piece, part in pairs if part is not None]
+        return [(piece.entry, part) for piece, part in pairs if part is not None]
 
-    def tokens_of(self, kind: Kind) -> int:
-        """What is shown of one kind takes so many tokens."""
+    def tokens_of(self, kind: PartKind) -> int:
+        """Return the tokens of the parts of one kind."""
         return sum(part.tokens for part in self.parts() if part.kind == kind)
 
     def drop_obsolete(self) -> None:
-        """Take out what is obsolete."""
+        """Remove the obsolete pieces."""
         for n, piece in enumerate(self._pieces):
-            if piece.standing is Standing.OBSOLETE:
+            if piece.priority is Priority.OBSOLETE:
                 self._put(n, None)
 
-    def could_free(self) -> int:
-        """The tokens that it could give up, lines and all."""
+    def removable_tokens(self) -> int:
+        """Return the tokens of the pieces that could be removed: all but the pinned ones."""
         pairs = zip(self._pieces, self._parts, strict=True)
-        return sum(part.tokens for piece, part in pairs if part is not None and piece.standing is not Standing.PINNED)
+        return sum(part.tokens for piece, part in pairs if part is not None and piece.priority is not Priority.PINNED)
 
-    def keep_within(self, segment: int, capacity: int) -> None:
-        """Let what belongs to a segment take no more than its capacity."""
+    def limit_segment(self, segment: int, capacity: int) -> None:
+        """Shrink the pieces of a segment to its capacity."""
         used = sum(self._tokens(n) for n, piece in enumerate(self._pieces) if segment_number(piece.key) == segment)
-        self.give_way(used - capacity, segment)
+        self.shrink(used - capacity, segment)
 
-    def give_way(self, excess: int, segment: int | None = None) -> None:
-        """Make room for so many tokens, if that can be: the unimportant first, the oldest first, a step at a time."""
+    def shrink(self, excess: int, segment: int | None = None) -> None:
+        """Free `excess` tokens if possible: by priority, then the oldest first; clip before removing."""
         aim = self.tokens - excess
-        for standing in (Standing.OBSOLETE, Standing.UNIMPORTANT, Standing.IMPORTANT):
+        for priority in (Priority.OBSOLETE, Priority.UNIMPORTANT, Priority.IMPORTANT):
             row = [
                 n
                 for n, piece in enumerate(self._pieces)
-                if piece.standing is standing and segment in (None, segment_number(piece.key))
+                if piece.priority is priority and segment in (None, segment_number(piece.key))
             ]
             for step in (self._shorten, self._remove):
-                for n in sorted(row, key=lambda n: self._pieces[n].at):
+                for n in sorted(row, key=lambda n: self._pieces[n].entry):
                     if self.tokens <= aim:
                         return
                     step(n, self.tokens - aim)
 
     def clip_pinned(self, excess: int) -> None:
-        """Shorten what is pinned, the largest most, when nothing else is left; it never goes."""
-        row = [n for n, piece in enumerate(self._pieces) if piece.standing is Standing.PINNED]
+        """Shorten pinned pieces, the largest first. A pinned piece is never removed."""
+        row = [n for n, piece in enumerate(self._pieces) if piece.priority is Priority.PINNED]
         aim = self.tokens - excess
         for n in sorted(row, key=lambda n: -self._tokens(n)):
             if self.tokens <= aim:
@@ -123,13 +123,13 @@ class Tail:
             self._shorten(n, self.tokens - aim)
 
     def _shorten(self, n: int, excess: int) -> None:
-        """Clip one thing by so much, or let it be its line."""
+        """Clip one piece by `excess` tokens, or reduce it to its line."""
         piece, used = self._pieces[n], self._tokens(n)
         room = used - excess
-        if piece.clipped is not None and room >= _LEAST_CLIP:
-            characters = room * _CHARACTERS_A_TOKEN
-            while characters > _LEAST_CLIP:
-                part = self._part(piece, piece.clipped(characters), "clipped")
+        if piece.clip is not None and room >= _MIN_CLIP:
+            characters = room * _CHARACTERS_PER_TOKEN
+            while characters > _MIN_CLIP:
+                part = self._part(piece, piece.clip(characters), "clipped")
                 if part.tokens <= room:
                     self._put(n, part)
                     return
@@ -146,11 +146,11 @@ class Tail:
         part = self._parts[n]
         return part.tokens if part is not None else 0
 
-    def _put(self, n: int, part: Part | None) -> None:
+    def _put(self, n: int, part: ViewPart | None) -> None:
         self.tokens += (part.tokens if part is not None else 0) - self._tokens(n)
         self._parts[n] = part
 
-    def _part(self, piece: Volatile, text: str, granularity: Granularity) -> Part:
-        tokens = self._sizes.size(text) + PER_MESSAGE
-        shown = Shown(piece.key, piece.index, granularity, tokens)
-        return Part(piece.kind, [Message(role="user", content=text)], tokens, [shown])
+    def _part(self, piece: TailPiece, text: str, granularity: Granularity) -> ViewPart:
+        tokens = self._cache.count(text) + PER_MESSAGE
+        shown = ShownPage(piece.key, piece.index, granularity, tokens)
+        return ViewPart(piece.kind, [Message(role="user", content=text)], tokens, [shown])

@@ -1,4 +1,4 @@
-"""View: what the model sees, in every provider's form, with what it costs and what it shows."""
+"""`View`: the messages that a model gets, in every provider's form, with their cost and the pages they show."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,14 +12,15 @@ from quire.providers.anthropic import system
 from quire.providers.common import make_call_ids_distinct
 from quire.providers.parts import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
-from quire.view.parts import Folded, Part, Shown, total_tokens
+from quire.view.parts import FoldResult, ShownPage, ViewPart, total_tokens
 from quire.view.view_cache import shared_tokens
 
-_MARKS = 4  # as many cache marks as Anthropic takes
+_MAX_MARKS = 4
+"""The most cache marks that Anthropic accepts."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One page that two views show differently: what happened to it, and the tokens it takes now and took before."""
+    """A page that two views show differently: the change, and its tokens now and before."""
 
     page: PageIndex
     change: str
@@ -28,9 +29,9 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class AnthropicRequest(list[dict[str, Any]]):
-    """The messages in Anthropic's form, with what stands apart there: `system`.
+    """The messages in Anthropic's form, and `system`, which Anthropic takes as a parameter of its own.
 
-    It is the list for `messages=`, and it can be handed over whole: `client.messages.create(**view.anthropic(), …)`.
+    It is the list for `messages=`, and it can be unpacked: `client.messages.create(**view.anthropic(), …)`.
     """
 
     def __init__(self, messages: Sequence[dict[str, Any]], prompt: str | list[dict[str, Any]]) -> None:
@@ -38,7 +39,7 @@ class AnthropicRequest(list[dict[str, Any]]):
         self.system = prompt
 
     def keys(self) -> list[str]:
-        """The names under which the parts are handed over."""
+        """Return the names of the parameters."""
         return ["system", "messages"] if self.system else ["messages"]
 
     def __getitem__(self, key: Any) -> Any:
@@ -48,25 +49,26 @@ class AnthropicRequest(list[dict[str, Any]]):
 
 
 class View:
-    """What the model sees: messages within the budget, legal for every provider.
+    """The messages that a model gets: within the budget, and legal for every provider.
 
-    `tokens` is what they cost, `parts` the pieces they are made of, `pages` the pages shown and how much of each,
-    `shared_prefix` the tokens this view begins with that the one before began with too, `fold` what was folded just
-    before it was drawn, and `tail` the pieces at its end that change from view to view and are in no shared prefix.
+    `tokens` are their tokens, `parts` the parts they come from, and `pages` the pages shown, each with its granularity.
+    `shared_prefix` is the number of tokens that this view and the one before have in common at the beginning. `fold` is
+    the fold that was committed just before. `tail` has the parts at the end that change from view to view; they are in
+    no shared prefix.
     """
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[ViewPart],
         *,
         budget: int,
         tokens: int | None = None,
         shared_prefix: int = 0,
-        fold: Folded | None = None,
+        fold: FoldResult | None = None,
         seq: int = 0,
-        previous: Sequence[Part] = (),
-        tail: Sequence[Part] = (),
-        turned: Mapping[int, str] | None = None,
+        previous: Sequence[ViewPart] = (),
+        tail: Sequence[ViewPart] = (),
+        changes: Mapping[int, str] | None = None,
     ) -> None:
         self.parts = (*parts, *tail)
         self.tail = tuple(tail)
@@ -76,7 +78,7 @@ class View:
         self.fold = fold
         self.seq = seq
         self._previous = previous
-        self._turned = turned
+        self._changes = changes
 
     def __repr__(self) -> str:
         return f"<View of {len(self.messages)} messages, {self.tokens:,} of {self.budget:,} tokens>"
@@ -87,61 +89,61 @@ class View:
         return [message for part in self.parts for message in part.messages]
 
     @property
-    def pages(self) -> list[Shown]:
-        """The pages shown, in order, each with how much of it is."""
+    def pages(self) -> list[ShownPage]:
+        """The pages shown, in order, each with its granularity."""
         return [shown for part in self.parts for shown in part.pages]
 
     def openai(self) -> list[dict[str, Any]]:
-        """The messages for OpenAI chat completions, as fresh values."""
+        """Return the messages for OpenAI chat completions, as new values."""
         fresh: list[dict[str, Any]] = to_builtins([value for part in self.parts for value in part.openai()])
         return fresh
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
-        """The items for the OpenAI Responses API; for a `model`, without the reasoning of others."""
+        """Return the items for the OpenAI Responses API; with a `model`, without the reasoning of other models."""
         return format_messages(
             drop_foreign_thinking(make_call_ids_distinct(self.messages), "responses", model), "responses"
         )
 
     def anthropic(self, *, cache: bool = False, model: str | None = None) -> AnthropicRequest:
-        """The messages for Anthropic, with the system prompt beside them; with `cache`, marked where caching pays.
+        """Return the messages for Anthropic, with the system prompt; with `cache`, with cache marks where caching pays.
 
-        For a `model`, without the thinking of others, whose signatures it would refuse.
+        With a `model`, the thinking of other models is left out, because Anthropic rejects their signatures.
         """
         messages = drop_foreign_thinking(make_call_ids_distinct(self.messages), "anthropic", model)
         written = format_messages(messages, "anthropic")
         prompt = system(messages)
         if cache:
-            prompt = _marked_prompt(prompt)
-            written = self._marked(written, model, _MARKS - bool(prompt))
+            prompt = _mark_prompt(prompt)
+            written = self._mark(written, model, _MAX_MARKS - bool(prompt))
         return AnthropicRequest(written, prompt)
 
-    def _marked(self, written: list[dict[str, Any]], model: str | None, most: int) -> list[dict[str, Any]]:
-        """The messages with cache marks before the tail: a mark in it would be of no use to the next view."""
+    def _mark(self, written: list[dict[str, Any]], model: str | None, most: int) -> list[dict[str, Any]]:
+        """Set cache marks before the tail: a mark in the tail would be useless for the next view."""
         if not self.tail:
-            return _marked(written, most)
-        steady = [message for part in self._before_tail() for message in part.messages]
-        marked = format_messages(drop_foreign_thinking(make_call_ids_distinct(steady), "anthropic", model), "anthropic")
+            return _mark_last(written, most)
+        stable = [message for part in self._before_tail() for message in part.messages]
+        marked = format_messages(drop_foreign_thinking(make_call_ids_distinct(stable), "anthropic", model), "anthropic")
         if marked:
             place = len(marked) - 1
             extra = _blocks(written[place])[len(_blocks(marked[place])) :]
-            _marked(marked, most)
+            _mark_last(marked, most)
             marked[place]["content"] = [*_blocks(marked[place]), *extra]
         return [*marked, *written[len(marked) :]]
 
-    def _before_tail(self) -> Sequence[Part]:
+    def _before_tail(self) -> Sequence[ViewPart]:
         return self.parts[: len(self.parts) - len(self.tail)]
 
     def by_kind(self) -> dict[str, int]:
-        """The tokens of each kind of piece."""
-        found: dict[str, int] = {}
+        """Return the tokens of each kind of part."""
+        tokens: dict[str, int] = {}
         for part in self.parts:
-            found[part.kind] = found.get(part.kind, 0) + part.tokens
-        return found
+            tokens[part.kind] = tokens.get(part.kind, 0) + part.tokens
+        return tokens
 
     def bill(self, price: Price | None = None, *, marked: bool = False) -> Bill:
-        """What sending this view costs, and why: what the last view began with is read from the prompt cache.
+        """Return the cost of sending this view: the prefix shared with the last view is read from the prompt cache.
 
-        With `marked` the rest is written to it, as with Anthropic's cache marks; else it is paid as it is.
+        With `marked` the rest is written to the cache, as with Anthropic's cache marks; otherwise it is paid in full.
         """
         rate = price or Price()
         fresh = self.tokens - self.shared_prefix
@@ -151,22 +153,22 @@ class View:
             written=written,
             plain=fresh - written,
             cost=rate.read * self.shared_prefix + rate.write * written + rate.plain * (fresh - written),
-            why=why_not_cached(self._previous, self._before_tail(), self.fold, self._turned),
+            why=why_not_cached(self._previous, self._before_tail(), self.fold, self._changes),
         )
 
     def cost(self, price: Price | None = None, *, marked: bool = False) -> float:
-        """What sending this view costs, in plain tokens: the sum of its `bill`."""
+        """Return the cost of sending this view in plain tokens: the total of its `bill`."""
         return self.bill(price, marked=marked).cost
 
     def following(self, other: "View") -> "View":
-        """This view as if `other` had been sent before it: `shared_prefix` and `bill` are measured against that one."""
-        steady, before = self._before_tail(), other._before_tail()
-        tokens = total_tokens(steady)
+        """Return this view as if `other` had been sent before it: `shared_prefix` and `bill` compare with `other`."""
+        stable, before = self._before_tail(), other._before_tail()
+        tokens = total_tokens(stable)
         return View(
-            steady,
+            stable,
             budget=self.budget,
             tokens=tokens,
-            shared_prefix=shared_tokens(before, steady, tokens),
+            shared_prefix=shared_tokens(before, stable, tokens),
             fold=self.fold,
             seq=self.seq,
             previous=before,
@@ -174,7 +176,7 @@ class View:
         )
 
     def places(self, provider: Provider) -> list[int]:
-        """Where each of the parts begins in a provider's list of messages; -1 for what stands apart there."""
+        """Return the position of every part in a provider's list of messages; -1 for a part of the system prompt."""
         places, total, is_prompt = [], 0, provider == "anthropic"
         for part in self.parts:
             is_prompt = is_prompt and all(message.role == "system" for message in part.messages)
@@ -188,7 +190,7 @@ class View:
         return places
 
     def diff(self, other: "View") -> list[Difference]:
-        """The pages that this view shows and another does not, or not so, and the other way round."""
+        """Return the pages that this view and another show differently, or that only one of them shows."""
         now, before = _by_page(self), _by_page(other)
         return [
             *(_difference(index, before.get(index), shown) for index, shown in now.items() if _differ(before, shown)),
@@ -196,16 +198,16 @@ class View:
         ]
 
 
-def _by_page(view: View) -> dict[PageIndex, Shown]:
+def _by_page(view: View) -> dict[PageIndex, ShownPage]:
     return {shown.index: shown for shown in view.pages}
 
 
-def _differ(before: Mapping[PageIndex, Shown], shown: Shown) -> bool:
+def _differ(before: Mapping[PageIndex, ShownPage], shown: ShownPage) -> bool:
     old = before.get(shown.index)
     return old is None or (old.granularity, old.tokens) != (shown.granularity, shown.tokens)
 
 
-def _difference(index: PageIndex, before: Shown | None, now: Shown | None) -> Difference:
+def _difference(index: PageIndex, before: ShownPage | None, now: ShownPage | None) -> Difference:
     if before is None:
         change = f"shown {now.granularity}" if now else ""
     elif now is None:
@@ -215,16 +217,16 @@ def _difference(index: PageIndex, before: Shown | None, now: Shown | None) -> Di
     return Difference(page=index, change=change, tokens=now.tokens if now else 0, before=before.tokens if before else 0)
 
 
-def _marked_prompt(prompt: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+def _mark_prompt(prompt: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     if not prompt:
         return prompt
     blocks: list[dict[str, Any]] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
     return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
 
 
-def _marked(messages: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Marks on the last messages: the next view begins with them."""
-    for message in list(_last_ones(messages, most)):
+def _mark_last(messages: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Set marks on the last messages: the next view begins with them."""
+    for message in list(_markable(messages, most)):
         blocks = _blocks(message)
         message["content"] = [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
     return messages
@@ -235,7 +237,7 @@ def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _last_ones(messages: list[dict[str, Any]], most: int) -> Iterator[dict[str, Any]]:
+def _markable(messages: list[dict[str, Any]], most: int) -> Iterator[dict[str, Any]]:
     for message in messages[: -most - 1 : -1]:
         blocks = message["content"]
         if isinstance(blocks, str) or blocks[-1].get("type") not in ("thinking", "redacted_thinking"):

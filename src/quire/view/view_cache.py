@@ -1,4 +1,4 @@
-"""What one handle has drawn, kept up to date change by change: a new message costs what it costs, not what all cost."""
+"""The drawn parts of one handle, updated change by change: appending a message redraws one page, not all."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
@@ -8,105 +8,110 @@ from quire.core.reader import Reader, Slot, slot_of
 from quire.core.records import DeferredChange, Gone, PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Visibility
-from quire.view.deferred import Steady
-from quire.view.draw import Node, draw_conversation, draw_leaf, draw_segments, draw_system, opening, with_opened
-from quire.view.part_builder import Maker
-from quire.view.parts import Part, total_tokens
+from quire.view.deferred import DeferredReader
+from quire.view.draw import (
+    Node,
+    PartBuilder,
+    draw_conversation,
+    draw_leaf,
+    draw_opening,
+    draw_segments,
+    draw_system,
+    insert_opened,
+)
+from quire.view.parts import ViewPart, total_tokens
 
 
-class Scene:
-    """The pieces of a view in order, and what they cost together."""
+class ViewCache:
+    """The parts of a view in order, and their tokens."""
 
-    def __init__(self, maker: Maker, preamble: Part | None) -> None:
-        self._maker = maker
+    def __init__(self, builder: PartBuilder, preamble: ViewPart | None) -> None:
+        self._builder = builder
         self._preamble = preamble
         self._version = -1
         self._last: Slot | None = None
         self._places: dict[int, int] = {}
-        self.system: list[Part] = []
-        self.segments: list[Part] = []
+        self.system: list[ViewPart] = []
+        self.segments: list[ViewPart] = []
         self.nodes: list[Node] = []
-        self.spoken = 0
-        """The tokens of the conversation."""
-        self.overfull = False
+        self.conversation_tokens = 0
+        self.is_over_capacity = False
         """Whether a segment shows more than its capacity."""
         self._fixed = 0
         self._anchors: Mapping[int, DeferredChange] = {}
-        self._quotes = False
+        self._has_quotations = False
 
     def update(self, state: State) -> None:
-        """Bring everything up to date with a state."""
+        """Redraw what changed since the last update."""
         changed = state.pages_changed_since(self._version) if self._version >= 0 else None
         anchors = state.deferred_changes()
-        reader = Steady(state, anchors) if anchors else state
+        reader = DeferredReader(state, anchors) if anchors else state
         if changed is None or state.settled_version > self._version:
             self._anchors = anchors
-            self.draw(reader, state.version)
+            self.redraw(reader, state.version)
         elif changed or anchors is not self._anchors:
             conversation = state.conversation()
             talk = [key for key in changed if segment_number(key) == conversation]
-            apart = any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed)
-            if apart:
+            elsewhere = any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed)
+            if elsewhere:
                 self._draw_fixed(reader, state.version)
-            steady = anchors is self._anchors and not (apart and self._quotes)
-            followed = steady and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))
-            if not followed:
+            keeps_quotations = anchors is self._anchors and not (elsewhere and self._has_quotations)
+            if not (keeps_quotations and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))):
                 self._anchors = anchors
                 self._draw_conversation(reader, state.version)
         self._version = state.version
 
-    def draw(self, reader: Reader, settled: int) -> None:
-        """Draw everything anew, from a state or from a plan that may never be made."""
-        self._draw_fixed(reader, settled)
-        self._draw_conversation(reader, settled)
+    def redraw(self, reader: Reader, committed: int) -> None:
+        """Draw everything again, from a state or from a plan that may never be committed."""
+        self._draw_fixed(reader, committed)
+        self._draw_conversation(reader, committed)
         self._version = -1
 
-    def parts(self, *, system: bool = True, among: Iterable[tuple[int, Part]] = ()) -> list[Part]:
-        """The pieces in the order the model sees them.
+    def parts(self, *, system: bool = True, among: Iterable[tuple[int, ViewPart]] = ()) -> list[ViewPart]:
+        """Return the parts in the order in which the model sees them.
 
-        Others stand `among` those of the conversation, each after what was there when the entry it comes with was made.
+        A part of `among` comes with the seq of an entry. It goes into the conversation, after what that entry found.
         """
         head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
         body = [*self.segments, *[node.part for node in self.nodes]]
         if among:
-            body = [*self.segments, *_placed(self.nodes, among)]
+            body = [*self.segments, *_insert_parts(self.nodes, among)]
         if body and body[0].messages[0].role != "user":
-            head.append(opening(self._maker))
+            head.append(draw_opening(self._builder))
         return head + body
 
-    def total(self) -> int:
-        """The tokens of all pieces."""
-        return self.fixed() + self.spoken
+    def total_tokens(self) -> int:
+        """Return the tokens of all parts."""
+        return self.fixed_tokens() + self.conversation_tokens
 
-    def visible(self) -> set[int]:
-        """The pages that are shown with what they say."""
-        drawn = [*self.system, *self.segments, *(node.part for node in self.nodes)]
-        return {shown.key for part in drawn for shown in part.pages if shown.granularity != "line"}
+    def visible_pages(self) -> set[int]:
+        """Return the keys of the pages that are shown with their content."""
+        parts = [*self.system, *self.segments, *(node.part for node in self.nodes)]
+        return {shown.key for part in parts for shown in part.pages if shown.granularity != "line"}
 
-    def ends_folded(self) -> PageRecord | None:
-        """The line that the conversation ends with, if folding made it and nothing the user said is open."""
+    def last_folded_line(self) -> PageRecord | None:
+        """Return the folded line that the conversation ends with, if no user message is shown whole; else None."""
         if not self.nodes or self.nodes[-1].part.kind != "folded":
             return None
-        spoken = (page for node in self.nodes if node.part.kind == "exchange" for page in node.pages)
+        exchanges = (page for node in self.nodes if node.part.kind == "exchange" for page in node.pages)
         last = self.nodes[-1].pages[-1]
-        folded = last.header.line_tokens and last.parent is not None
-        return last if folded and not any(page.header.form is Form.USER for page in spoken) else None
+        is_folded = last.header.line_tokens and last.parent is not None
+        return last if is_folded and not any(page.header.form is Form.USER for page in exchanges) else None
 
-    def fixed(self) -> int:
-        """The tokens of everything but the conversation."""
+    def fixed_tokens(self) -> int:
+        """Return the tokens of everything but the conversation."""
         first = self.segments[0] if self.segments else self.nodes[0].part if self.nodes else None
-        starts_wrong = first is not None and first.messages[0].role != "user"
-        return self._fixed + (opening(self._maker).tokens if starts_wrong else 0)
+        needs_opening = first is not None and first.messages[0].role != "user"
+        return self._fixed + (draw_opening(self._builder).tokens if needs_opening else 0)
 
-    def _draw_fixed(self, reader: Reader, settled: int) -> None:
-        self.system = _kept(self.system, draw_system(reader, self._maker, settled))
-        self.segments = _kept(self.segments, draw_segments(reader, self._maker))
-        drawn = [*self.system, *self.segments, *([self._preamble] if self._preamble else [])]
-        self._fixed = total_tokens(drawn)
-        self.overfull = any(self._is_overfull(reader, number) for number, _ in reader.live_segments())
+    def _draw_fixed(self, reader: Reader, committed: int) -> None:
+        self.system = _reuse_parts(self.system, draw_system(reader, self._builder, committed))
+        self.segments = _reuse_parts(self.segments, draw_segments(reader, self._builder))
+        self._fixed = total_tokens([*self.system, *self.segments, *([self._preamble] if self._preamble else [])])
+        self.is_over_capacity = any(self._exceeds_capacity(reader, number) for number, _ in reader.live_segments())
 
-    def _is_overfull(self, reader: Reader, number: int) -> bool:
-        """Whether the pages that a segment shows whole and that could be lines take more than its capacity."""
+    def _exceeds_capacity(self, reader: Reader, number: int) -> bool:
+        """Return whether the unpinned pages that a segment shows whole take more tokens than its capacity."""
         segment = reader.segment(number)
         if segment is None or not segment.max_capacity or number == reader.conversation():
             return False
@@ -114,74 +119,74 @@ class Scene:
         pages = [page for s in inside if s.granularity != "line" and isinstance(page := reader.page(s.key), PageRecord)]
         return sum(page.header.tokens for page in pages if not page.header.pinned) > segment.max_capacity
 
-    def _draw_conversation(self, reader: Reader, settled: int) -> None:
-        nodes = draw_conversation(reader, self._maker, settled)
-        self._quotes = any(anchor.opened for anchor in self._anchors.values())
-        self.nodes = with_opened(nodes, reader, self._maker, self._anchors)
-        self.spoken = sum(node.part.tokens for node in self.nodes)
+    def _draw_conversation(self, reader: Reader, committed: int) -> None:
+        nodes = draw_conversation(reader, self._builder, committed)
+        self._has_quotations = any(anchor.opened for anchor in self._anchors.values())
+        self.nodes = insert_opened(nodes, reader, self._builder, self._anchors)
+        self.conversation_tokens = sum(node.part.tokens for node in self.nodes)
         self._places = {page.key: place for place, node in enumerate(self.nodes) for page in node.pages}
         conversation = reader.conversation()
         last = None if conversation is None else next(reader.members(page_key(conversation, 0), reverse=True), None)
         self._last = slot_of(last) if last is not None else None
 
-    def _follow(self, reader: Reader, key: int, settled: int) -> bool:
-        """Take over one changed page of the conversation; False if everything has to be drawn anew."""
+    def _follow(self, reader: Reader, key: int, committed: int) -> bool:
+        """Update one changed page of the conversation; return False if the conversation must be drawn again."""
         page = reader.page(key)
         place = self._places.get(key)
         if not isinstance(page, PageRecord) or page.is_cold:
-            return place is None and not self._quotes
-        stands = page.header.lifecycle is Lifecycle.ACTIVE and page.header.visibility is Visibility.EXPANDED
-        if page.header.folder or not stands or page.parent != page_key(segment_number(key), 0):
+            return place is None and not self._has_quotations
+        is_shown = page.header.lifecycle is Lifecycle.ACTIVE and page.header.visibility is Visibility.EXPANDED
+        if page.header.folder or not is_shown or page.parent != page_key(segment_number(key), 0):
             return page.is_root
         if place is not None:
-            return self._replace(reader, page, place, settled)
+            return self._replace(reader, page, place, committed)
         if self._last is not None and slot_of(page) <= self._last:
             return False
         self._last = slot_of(page)
-        part = draw_leaf(reader, self._maker, page, settled)
+        part = draw_leaf(reader, self._builder, page, committed)
         if part is not None:
             self._places[key] = len(self.nodes)
             self.nodes.append(Node(part, [page]))
-            self.spoken += part.tokens
+            self.conversation_tokens += part.tokens
         return True
 
-    def _replace(self, reader: Reader, page: PageRecord, place: int, settled: int) -> bool:
+    def _replace(self, reader: Reader, page: PageRecord, place: int, committed: int) -> bool:
         node = self.nodes[place]
         old = node.pages[0]
         if len(node.pages) != 1 or slot_of(old) != slot_of(page) or old.header.visibility is Visibility.HIDDEN:
             return False
-        part = draw_leaf(reader, self._maker, page, settled)
+        part = draw_leaf(reader, self._builder, page, committed)
         if part is None:
             return False
-        self.spoken += part.tokens - node.part.tokens
+        self.conversation_tokens += part.tokens - node.part.tokens
         self.nodes[place] = Node(part, [page])
         return True
 
 
 def _is_window(page: PageRecord | Gone | None) -> bool:
-    """Whether a page is drawn in the tail, so that nothing here changes with it."""
+    """Return whether a page is a window: the tail shows it, so a change of it changes no part here."""
     return isinstance(page, PageRecord) and page.header.form is Form.WINDOW
 
 
-def _placed(nodes: Sequence[Node], among: Iterable[tuple[int, Part]]) -> list[Part]:
-    """The pieces of the conversation with others among them; what is folded came before all of them."""
+def _insert_parts(nodes: Sequence[Node], among: Iterable[tuple[int, ViewPart]]) -> list[ViewPart]:
+    """Return the parts of the conversation with others inserted by their entries; folded lines come before all."""
     row = [(max((page.header.born for page in node.pages), default=0), node.part) for node in nodes]
     row = [(0 if part.kind == "folded" else born, part) for born, part in row]
-    for at, part in among:
-        place = max((n for n, (born, _) in enumerate(row) if born <= at), default=-1) + 1
-        row.insert(place, (at, part))
+    for entry, part in among:
+        place = max((n for n, (born, _) in enumerate(row) if born <= entry), default=-1) + 1
+        row.insert(place, (entry, part))
     return [part for _, part in row]
 
 
-def _kept(old: Sequence[Part], new: list[Part]) -> list[Part]:
-    """The new pieces; one that is as the old one in its place is that one."""
+def _reuse_parts(old: Sequence[ViewPart], new: list[ViewPart]) -> list[ViewPart]:
+    """Return the new parts, with the old object wherever the old part in the same place is equal."""
     return [*(was if was.is_same(now) else now for was, now in zip(old, new, strict=False)), *new[len(old) :]]
 
 
-def shared_tokens(before: Sequence[Part], now: Sequence[Part], tokens: int) -> int:
-    """The tokens of the pieces that two views begin with, of those that all pieces of the later one take."""
+def shared_tokens(before: Sequence[ViewPart], now: Sequence[ViewPart], tokens: int) -> int:
+    """Return the tokens of the longest common prefix of two views. `tokens` is the total of the later one."""
     shortest = min(len(before), len(now))
     same = next(compress(count(), map(is_not, before, now)), shortest)
-    while same < shortest and (before[same] is now[same] or before[same].says_the_same(now[same])):
-        same += 1  # it was drawn anew in the same words
+    while same < shortest and before[same].has_same_text(now[same]):
+        same += 1  # the part was drawn again with the same text
     return tokens - total_tokens(now[same:])

@@ -16,7 +16,7 @@ from quire.system.quota import Quota, charge
 from quire.system.window_pages import StoredWindow, stored_window
 from quire.view.options import RenderOptions
 from quire.view.preamble import derived_key
-from quire.view.tail import Standing, Volatile
+from quire.view.tail import Priority, TailPiece
 from quire.windows.actions import find_action
 from quire.windows.app import LAUNCHER, App, AppInfo, Close, EventKind, Launch, Refresh, Window, WindowEvent
 from quire.windows.render import Frame, frame_line, frame_text
@@ -41,7 +41,7 @@ _ROUNDS = 3
 """How often windows that opened while others were drawn are drawn too."""
 
 
-def tail_parts(manager: WindowManager, *, include_obsolete: bool = False) -> list[Volatile]:
+def tail_parts(manager: WindowManager, *, include_obsolete: bool = False) -> list[TailPiece]:
     """Return the windows for the tail of a view, with what they show now.
 
     The lock is not held, because apps may use the context while they are drawn, and open or close windows.
@@ -77,30 +77,30 @@ def _visible_windows(manager: WindowManager, state: State, include_obsolete: boo
     return wanted
 
 
-def _tail_part(manager: WindowManager, drawn: WindowFrame, key: str, seen: object) -> Volatile:
+def _tail_part(manager: WindowManager, drawn: WindowFrame, key: str, seen: object) -> TailPiece:
     window, frame, instance = drawn
     hidden = window.page.header.visibility is Visibility.HIDDEN and not window.obsolete
     line = partial(frame_line, frame, key) if instance is None else partial(instance.line, frame, key)
     whole = frame_text(frame, key) if instance is None else instance.text(frame, key)
-    return Volatile(
+    return TailPiece(
         "window",
         window.key,
         manager.engine.state.index(window.key),
         line() if hidden else whole,
-        at=window.meta.at,
-        standing=_priority(window),
-        clipped=None if hidden else partial(frame_text, frame, key),
+        entry=window.meta.at,
+        priority=_priority(window),
+        clip=None if hidden else partial(frame_text, frame, key),
         line=line,
-        holds=partial(_holds, window, seen),
+        is_current=partial(_holds, window, seen),
     )
 
 
-def _priority(window: StoredWindow) -> Standing:
+def _priority(window: StoredWindow) -> Priority:
     if window.obsolete:
-        return Standing.OBSOLETE
+        return Priority.OBSOLETE
     if window.page.header.pinned:
-        return Standing.PINNED
-    return Standing.IMPORTANT if window.meta.important else Standing.UNIMPORTANT
+        return Priority.PINNED
+    return Priority.IMPORTANT if window.meta.important else Priority.UNIMPORTANT
 
 
 def _holds(window: StoredWindow, seen: object, state: State) -> bool:
@@ -339,7 +339,7 @@ class Windows:
         """End the threads that wait for calls of apps. The next call starts a new one."""
         self._manager.stop_threads()
 
-    def _tail_parts(self, options: RenderOptions) -> Sequence[Volatile]:
+    def _tail_parts(self, options: RenderOptions) -> Sequence[TailPiece]:
         """Return the windows for the tail of a view with these options."""
         return tail_parts(self._manager, include_obsolete=options.include_obsolete)
 

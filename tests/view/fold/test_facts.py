@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from quire.view.fold.facts import Kind, constraints, facts, stands
+from quire.view.fold.facts import FactKind, extract_constraints, extract_facts, occurs_in
 
 
-def found(text: str) -> dict[str, Kind]:
-    kinds: dict[str, Kind] = {}
-    for fact, kind in facts(text):
+def found(text: str) -> dict[str, FactKind]:
+    kinds: dict[str, FactKind] = {}
+    for fact, kind in extract_facts(text):
         kinds.setdefault(fact, kind)
     return kinds
 
@@ -17,59 +17,59 @@ def found(text: str) -> dict[str, Kind]:
 @pytest.mark.parametrize(
     ("text", "fact", "kind"),
     [
-        ("flight HAT136.", "HAT136", Kind.IDENTIFIER),
-        ("user mia_li_3668,", "mia_li_3668", Kind.IDENTIFIER),
-        ("(4WQ150)", "4WQ150", Kind.IDENTIFIER),
-        ("id 123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000", Kind.IDENTIFIER),
-        ("commit 9f2c1ab", "9f2c1ab", Kind.IDENTIFIER),
-        ("model gpt-4o-mini", "gpt-4o-mini", Kind.IDENTIFIER),
-        ("订单号A123在这里", "A123", Kind.IDENTIFIER),
-        ("me@example.org", "me@example.org", Kind.IDENTIFIER),
-        ("call getUserName()", "getUserName", Kind.NAME),
-        ("call get_user_details()", "get_user_details", Kind.NAME),
-        ("class TimeCapsule:", "TimeCapsule", Kind.NAME),
-        ("os.path.join", "os.path.join", Kind.NAME),
-        ("edit README.md", "README.md", Kind.NAME),
-        ("from SFO", "SFO", Kind.CODE),
-        ("costs $1,234.50.", "$1,234.50", Kind.AMOUNT),
-        ("costs 500元。", "500元", Kind.AMOUNT),
-        ("预算三百元以内", "三百元", Kind.AMOUNT),
-        ("about 15% more", "15%", Kind.AMOUNT),
-        ("with 3 bags", "3 bags", Kind.AMOUNT),
-        ("(12.5kg)", "12.5kg", Kind.AMOUNT),
-        ("took 0.5 seconds.", "0.5 seconds", Kind.AMOUNT),
-        ("on 2024-05-20.", "2024-05-20", Kind.DATE),
-        ("at 2024-05-20T10:00:00Z", "2024-05-20T10:00:00Z", Kind.DATE),
-        ("on May 20.", "May 20", Kind.DATE),
-        ("on May 20th, please", "May 20th", Kind.DATE),
-        ("on May 20, 2024 at noon", "May 20, 2024", Kind.DATE),
-        ("the 20th of May", "20th of May", Kind.DATE),
-        ("on 20 may", "20 may", Kind.DATE),
-        ("at 10:30am", "10:30am", Kind.DATE),
-        ("5月20日出发", "5月20日", Kind.DATE),
-        ("在2024年5月20日出发", "2024年5月20日", Kind.DATE),
-        ("五月二十日出发", "五月二十日", Kind.DATE),
-        ("下午3点半见", "3点半", Kind.DATE),
-        ("see /usr/lib/python3/x.py:", "/usr/lib/python3/x.py", Kind.ADDRESS),
-        ("see src/quire/fold.py", "src/quire/fold.py", Kind.ADDRESS),
-        ("run ./build.sh", "./build.sh", Kind.ADDRESS),
-        ("看/var/log/app.log文件", "/var/log/app.log", Kind.ADDRESS),
-        (r"open C:\Users\me\a.txt", r"C:\Users\me\a.txt", Kind.ADDRESS),
-        (r"open \\server\share\a.txt", r"\\server\share\a.txt", Kind.ADDRESS),
-        ("(https://x.com/a?b=1).", "https://x.com/a?b=1", Kind.ADDRESS),
-        ("见https://例子.com/a。", "https://例子.com/a", Kind.ADDRESS),
-        ("a ValueError here", "ValueError", Kind.ERROR),
-        ("failed: ENOENT", "ENOENT", Kind.ERROR),
-        ("got HTTP 404", "HTTP 404", Kind.ERROR),
-        ("with exit code 137", "code 137", Kind.ERROR),
-        ("killed by SIGKILL", "SIGKILL", Kind.ERROR),
-        ("call 415-555-1234", "415-555-1234", Kind.NUMBER),
-        ("version 1.2.3", "1.2.3", Kind.NUMBER),
-        ('{"price":523,"n":7}', "523", Kind.NUMBER),
-        ('{"price":523,"n":7}', "7", Kind.DIGIT),
+        ("flight HAT136.", "HAT136", FactKind.IDENTIFIER),
+        ("user mia_li_3668,", "mia_li_3668", FactKind.IDENTIFIER),
+        ("(4WQ150)", "4WQ150", FactKind.IDENTIFIER),
+        ("id 123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000", FactKind.IDENTIFIER),
+        ("commit 9f2c1ab", "9f2c1ab", FactKind.IDENTIFIER),
+        ("model gpt-4o-mini", "gpt-4o-mini", FactKind.IDENTIFIER),
+        ("订单号A123在这里", "A123", FactKind.IDENTIFIER),
+        ("me@example.org", "me@example.org", FactKind.IDENTIFIER),
+        ("call getUserName()", "getUserName", FactKind.NAME),
+        ("call get_user_details()", "get_user_details", FactKind.NAME),
+        ("class TimeCapsule:", "TimeCapsule", FactKind.NAME),
+        ("os.path.join", "os.path.join", FactKind.NAME),
+        ("edit README.md", "README.md", FactKind.NAME),
+        ("from SFO", "SFO", FactKind.CODE),
+        ("costs $1,234.50.", "$1,234.50", FactKind.AMOUNT),
+        ("costs 500元。", "500元", FactKind.AMOUNT),
+        ("预算三百元以内", "三百元", FactKind.AMOUNT),
+        ("about 15% more", "15%", FactKind.AMOUNT),
+        ("with 3 bags", "3 bags", FactKind.AMOUNT),
+        ("(12.5kg)", "12.5kg", FactKind.AMOUNT),
+        ("took 0.5 seconds.", "0.5 seconds", FactKind.AMOUNT),
+        ("on 2024-05-20.", "2024-05-20", FactKind.DATE),
+        ("at 2024-05-20T10:00:00Z", "2024-05-20T10:00:00Z", FactKind.DATE),
+        ("on May 20.", "May 20", FactKind.DATE),
+        ("on May 20th, please", "May 20th", FactKind.DATE),
+        ("on May 20, 2024 at noon", "May 20, 2024", FactKind.DATE),
+        ("the 20th of May", "20th of May", FactKind.DATE),
+        ("on 20 may", "20 may", FactKind.DATE),
+        ("at 10:30am", "10:30am", FactKind.DATE),
+        ("5月20日出发", "5月20日", FactKind.DATE),
+        ("在2024年5月20日出发", "2024年5月20日", FactKind.DATE),
+        ("五月二十日出发", "五月二十日", FactKind.DATE),
+        ("下午3点半见", "3点半", FactKind.DATE),
+        ("see /usr/lib/python3/x.py:", "/usr/lib/python3/x.py", FactKind.ADDRESS),
+        ("see src/quire/fold.py", "src/quire/fold.py", FactKind.ADDRESS),
+        ("run ./build.sh", "./build.sh", FactKind.ADDRESS),
+        ("看/var/log/app.log文件", "/var/log/app.log", FactKind.ADDRESS),
+        (r"open C:\Users\me\a.txt", r"C:\Users\me\a.txt", FactKind.ADDRESS),
+        (r"open \\server\share\a.txt", r"\\server\share\a.txt", FactKind.ADDRESS),
+        ("(https://x.com/a?b=1).", "https://x.com/a?b=1", FactKind.ADDRESS),
+        ("见https://例子.com/a。", "https://例子.com/a", FactKind.ADDRESS),
+        ("a ValueError here", "ValueError", FactKind.ERROR),
+        ("failed: ENOENT", "ENOENT", FactKind.ERROR),
+        ("got HTTP 404", "HTTP 404", FactKind.ERROR),
+        ("with exit code 137", "code 137", FactKind.ERROR),
+        ("killed by SIGKILL", "SIGKILL", FactKind.ERROR),
+        ("call 415-555-1234", "415-555-1234", FactKind.NUMBER),
+        ("version 1.2.3", "1.2.3", FactKind.NUMBER),
+        ('{"price":523,"n":7}', "523", FactKind.NUMBER),
+        ('{"price":523,"n":7}', "7", FactKind.DIGIT),
     ],
 )
-def test_a_fact_is_found_and_known_for_what_it_is(text: str, fact: str, kind: Kind) -> None:
+def test_a_fact_is_found_and_known_for_what_it_is(text: str, fact: str, kind: FactKind) -> None:
     assert found(text).get(fact) is kind
 
 
@@ -82,7 +82,7 @@ def test_plain_words_are_no_facts(text: str) -> None:
 
 def test_a_very_long_run_is_data_and_no_identifier() -> None:
     assert found("a1" * 200) == {}
-    assert found("a1" * 100) == {"a1" * 100: Kind.IDENTIFIER}
+    assert found("a1" * 100) == {"a1" * 100: FactKind.IDENTIFIER}
 
 
 def test_facts_are_found_wherever_in_a_long_text_they_stand() -> None:
@@ -105,11 +105,11 @@ def test_facts_are_found_wherever_in_a_long_text_they_stand() -> None:
     ],
 )
 def test_what_a_user_insists_on_is_a_fact(text: str, wanted: list[str]) -> None:
-    assert list(constraints(text)) == wanted
+    assert list(extract_constraints(text)) == wanted
 
 
 def test_of_an_endless_sentence_the_words_around_the_cue_are_taken() -> None:
-    (only,) = constraints("word " * 500 + "you must not smoke " + "word " * 500)
+    (only,) = extract_constraints("word " * 500 + "you must not smoke " + "word " * 500)
     assert "must not smoke" in only
     assert len(only) <= 240
 
@@ -128,7 +128,7 @@ def test_of_an_endless_sentence_the_words_around_the_cue_are_taken() -> None:
     ],
 )
 def test_a_fact_stands_in_a_text_only_as_itself(fact: str, text: str, is_there: bool) -> None:
-    assert stands(fact, text) is is_there
+    assert occurs_in(fact, text) is is_there
 
 
 SIZE = 1 << 17
@@ -142,8 +142,8 @@ HOSTILE = (
 def test_no_text_takes_more_than_linear_time(unit: str) -> None:
     """A pattern that went back over a long run again and again would not end here."""
     text = unit * (SIZE // len(unit))
-    assert sum(1 for _ in facts(f"x {text}!")) <= len(text)
-    assert sum(1 for _ in constraints(f"must {text}")) >= 1
+    assert sum(1 for _ in extract_facts(f"x {text}!")) <= len(text)
+    assert sum(1 for _ in extract_constraints(f"must {text}")) >= 1
 
 
 def test_every_fact_of_a_random_text_stands_in_it() -> None:

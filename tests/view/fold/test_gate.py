@@ -11,17 +11,17 @@ import quire
 from quire import ToolCall
 from quire.model.messages import Message
 from quire.model.tokens import VocabularyCounter
-from quire.search.page_text import searchable
-from quire.view.fold.fact_check import Gate
-from quire.view.fold.summaries import gated
-from quire.view.parts import Account, Folded
+from quire.search.page_text import searchable_text
+from quire.view.fold.fact_check import FactCheck
+from quire.view.fold.summaries import keep_facts
+from quire.view.parts import FactAccount, FoldResult
 
 COUNT = VocabularyCounter().count
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 
 
-def told(ctx: quire.Context) -> list[Folded]:
-    folds: list[Folded] = []
+def told(ctx: quire.Context) -> list[FoldResult]:
+    folds: list[FoldResult] = []
     ctx.on_fold(folds.append)
     return folds
 
@@ -31,18 +31,18 @@ def holds(ctx: quire.Context, index: str, fact: str) -> bool:
     page = ctx.pages.get_page(index)
     numbers = ctx.pages._engine.current().require_page(index).header.numbers
     messages = [message for message in ctx.messages(all=True) if message.index in numbers]
-    text = f"{page.name}\n{page.description}\n{searchable(messages)}".casefold()
+    text = f"{page.name}\n{page.description}\n{searchable_text(messages)}".casefold()
     return all(word in text for word in fact.casefold().split())
 
 
 def check_facts(ctx: quire.Context, every: int = 1) -> int:
     """Ask for every fact of what was folded, or for some; how many were asked for."""
     state = ctx.pages._engine.current()
-    gate = Gate()
+    gate = FactCheck()
     for page in state.segment_pages():
         if page.header.numbers and state.effective_lifecycle(page).name != "ACTIVE":
             gate.read_exchange([state.message(number).message for number in page.header.numbers])
-    assert gate.hidden == []
+    assert gate.unreachable == []
     asked = list(gate.ranks)[::every]
     for fact in asked:
         hits = ctx.find(fact, limit=5)
@@ -69,7 +69,7 @@ def test_no_fact_is_lost_and_each_is_kept_or_found() -> None:
     ctx = quire.open("memory:", budget=1_500)
     folds = told(ctx)
     talk(ctx, 36)
-    account = sum((fold.account for fold in folds), Account(0, 0))
+    account = sum((fold.account for fold in folds), FactAccount(0, 0))
     assert account.lost == account.unread == 0
     assert account.kept > 50
     assert account.reachable > 50
@@ -92,10 +92,10 @@ def test_names_transcripts_and_files_can_be_found() -> None:
         Message(role="user", name="mia_li_3668", content="Hi"),
         Message(role="assistant", content=[{"type": "audio", "id": "a1", "transcript": "Gate B42 it is"}]),
     ]
-    gate = Gate()
+    gate = FactCheck()
     gate.read_exchange(messages)
     assert {"mia_li_3668", "B42"} <= gate.ranks.keys()
-    assert gate.hidden == []
+    assert gate.unreachable == []
 
 
 def test_pages_where_the_words_stand_together_come_first() -> None:
@@ -107,23 +107,23 @@ def test_pages_where_the_words_stand_together_come_first() -> None:
 
 
 def test_a_fact_that_find_does_not_reach_is_put_into_the_summary() -> None:
-    gate = Gate()
+    gate = FactCheck()
     gate.read_text("The code is HAT136 and the date 2024-05-20.", reach="The date 2024-05-20 is known.")
-    assert gate.hidden == ["HAT136"]
-    assert gate.account("nothing") == Account(0, 1, 1)
-    text, account = gated("name", "A summary.", gate)
+    assert gate.unreachable == ["HAT136"]
+    assert gate.account("nothing") == FactAccount(0, 1, 1)
+    text, account = keep_facts("name", "A summary.", gate)
     assert "HAT136" in text
-    assert account == Account(1, 1, 0)
+    assert account == FactAccount(1, 1, 0)
 
 
 def test_facts_of_very_long_texts_are_listed_at_both_ends_and_the_rest_is_reported() -> None:
-    gate = Gate()
+    gate = FactCheck()
     text = "START1 " + "middle22 word " * 100_000 + " END99"
     gate.read_exchange([Message(role="tool", tool_call_id="c", content=text)])
     assert {"START1", "END99"} <= gate.ranks.keys()
     assert gate.unread == len(text) - 600_000
     assert gate.account("START1").unread == gate.unread
-    assert gate.hidden == []
+    assert gate.unreachable == []
 
 
 def test_what_the_user_insists_on_comes_first_in_the_summary() -> None:
@@ -179,7 +179,7 @@ def test_the_facts_of_recorded_conversations_are_kept_or_found(name: str) -> Non
                 ctx.add(message)
             if message["role"] == "user":
                 ctx.render()
-    account = sum((fold.account for fold in folds), Account(0, 0))
+    account = sum((fold.account for fold in folds), FactAccount(0, 0))
     assert account.lost == 0
     assert account.kept > 0.15 * (account.kept + account.reachable)
     assert check_facts(ctx, every=7) > 30

@@ -7,6 +7,7 @@ import pytest
 import quire
 from quire import CompressionConfig, ContentsPage, Context, IrreducibleFloor, PageIndex, ToolCall, View
 from quire.model.tokens import EstimateCounter
+from quire.view.parts import FoldResult
 
 WORDS = ("pump", "阀门", "tank", "HAT136", "2024-05-20", "/var/log/app.log", "$201", "必须", "only", "ValueError", "🙂")
 
@@ -319,7 +320,7 @@ def test_an_open_folder_shorter_than_its_line_is_not_hidden() -> None:
 
 def test_facts_in_an_open_folder_are_gated_with_what_is_folded_beside_it() -> None:
     ctx = quire.open("memory:", budget=1_500)
-    found: list[quire.Folded] = []
+    found: list[FoldResult] = []
     ctx.on_fold(found.append)
     for number in range(3):
         ctx.user(f"Order R-77{number}00")
@@ -342,7 +343,7 @@ def test_a_capacity_is_kept_once_and_not_in_what_is_private() -> None:
     whole = [page.index for page in view.pages if page.index.startswith("cap") and page.granularity == "whole"]
     assert whole == ["cap-37", "cap-38", "cap-39", "cap-40"]
     assert {ctx.pages.get_page(f"own-{number}").visibility for number in range(1, 41)} == {quire.Visibility.EXPANDED}
-    assert not ctx._drawing._renderer._current().overfull  # or every view would try again
+    assert not ctx._views._renderer._update_cache().is_over_capacity  # or every view would try again
 
 
 @pytest.mark.parametrize("messages", [300, 1_500])

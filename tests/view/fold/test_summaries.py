@@ -8,8 +8,8 @@ import quire
 from quire.core.exchanges import exchange_name
 from quire.model.messages import Message
 from quire.model.tokens import VocabularyCounter
-from quire.view.fold.fact_check import Gate
-from quire.view.fold.summaries import summarise_turns, within
+from quire.view.fold.fact_check import FactCheck
+from quire.view.fold.summaries import shorten_to, summarise_turns
 
 COUNT = VocabularyCounter().count
 ORDER = re.compile(r"ORD-[0-9]*")
@@ -23,7 +23,7 @@ def test_a_name_of_chinese_text_has_whole_identifiers_only() -> None:
 
 @pytest.mark.parametrize("limit", range(1, 30))
 def test_a_text_within_so_many_tokens_has_whole_identifiers_only(limit: int) -> None:
-    text = within("请先查询订单ORD-1026再查询订单ORD-2048然后取消订单ORD-4096谢谢", limit, COUNT)
+    text = shorten_to("请先查询订单ORD-1026再查询订单ORD-2048然后取消订单ORD-4096谢谢", limit, COUNT)
     assert COUNT(text) <= limit
     assert set(ORDER.findall(text)) <= {"ORD-1026", "ORD-2048", "ORD-4096"}
 
@@ -45,7 +45,7 @@ def test_a_fact_that_stands_in_one_that_is_told_is_not_told_again() -> None:
         Message(role="user", content="Well. " * 40 + "Cancel ORD-32 and ORD-33, please: 32 first, 33 later, then 71."),
         Message(role="assistant", content="Done."),
     ]
-    gate = Gate()
+    gate = FactCheck()
     gate.read_exchange(messages)
     summary, account = summarise_turns("Name", messages, gate, 40, COUNT)
     assert summary.partition(" | ")[2].split() == ["ORD-32", "ORD-33", "71"]

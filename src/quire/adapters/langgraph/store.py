@@ -17,7 +17,7 @@ from quire.core.plan import Plan
 from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, short_repr
 from quire.model.pages import PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, collapse_whitespace
-from quire.search.tokenizer import terms
+from quire.search.tokenizer import split_terms
 from quire.system.lifecycle import hide
 from quire.system.rules import check_whole_number
 from quire.system.tree import create_contents_page, create_detail_page, remove_page, set_detail, update_page
@@ -166,9 +166,9 @@ class QuireStore(BaseStore):
         indexed = self.ctx.pages.get_page(index).meta.get("index", True)
         if isinstance(indexed, bool):
             return indexed
-        value, asked = self._value(index), set(terms(query))
+        value, asked = self._value(index), set(split_terms(query))
         texts = (text for path in indexed for text in get_text_at_path(value, tokenize_path(path)))
-        return any(not asked.isdisjoint(terms(text)) for text in texts)
+        return any(not asked.isdisjoint(split_terms(text)) for text in texts)
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         conditions = op.match_conditions or ()

@@ -1,7 +1,7 @@
-"""The gate of a summary: which facts the folded text holds, which of them the summary keeps, and which find reaches.
+"""The check of a summary: which facts the folded text has, which of them the summary keeps, and which `find` reaches.
 
-A fact is reachable if what `find` looks through holds the text it stands in; any other is lost unless the summary takes
-it. That is asked of whole texts, so it costs one look at each.
+A fact is reachable if the text that `find` searches contains the text of the fact. Any other fact is lost unless the
+summary has it. The check compares whole texts first, so it reads each text once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,75 +11,75 @@ from quire.core.plan import Plan
 from quire.core.records import PageRecord
 from quire.model.messages import Message, iterate_texts
 from quire.model.text import unescape_json
-from quire.search.page_text import searchable
-from quire.view.fold.facts import constraints, facts, stands
-from quire.view.parts import Account
+from quire.search.page_text import searchable_text
+from quire.view.fold.facts import extract_constraints, extract_facts, occurs_in
+from quire.view.parts import FactAccount
 
-_SPEAKER: Final = {"user": 0, "assistant": 3, "system": 3, "tool": 6}
-"""How much later facts are taken, by who said them: what the user and the assistant speak of is what matters."""
-_MOST_READ = 600_000
-"""Facts of a fold unit are listed up to so many characters; of a longer text, those of its beginning and its end."""
+_SPEAKER_RANK: Final = {"user": 0, "assistant": 3, "system": 3, "tool": 6}
+"""Added to the rank of a fact by its speaker: facts of the user and the assistant matter most."""
+_MAX_CHARACTERS = 600_000
+"""The characters of a fold unit whose facts are listed. Of a longer text, the beginning and the end are read."""
 
 
-class Gate:
-    """The facts of some pages that are folded together."""
+class FactCheck:
+    """The facts of pages that are folded together."""
 
     def __init__(self) -> None:
         self.ranks: dict[str, int] = {}
-        """Every fact, with its rank: the lower, the sooner a summary takes it."""
-        self.hidden: list[str] = []
-        """Facts that `find` cannot reach."""
+        """The rank of every fact. A summary takes facts with a low rank first."""
+        self.unreachable: list[str] = []
+        """The facts that `find` cannot reach."""
         self.unread = 0
-        """Characters whose facts were not listed one by one."""
-        self._room = _MOST_READ
+        """The number of characters whose facts were not listed."""
+        self._room = _MAX_CHARACTERS
 
-    def ordered(self) -> list[str]:
-        """The facts in the order a summary takes them, but for what the user insisted on."""
+    def ranked_facts(self) -> list[str]:
+        """Return the facts without the user's constraints, in the order in which a summary takes them."""
         ranks = self.ranks
         return sorted((fact for fact in ranks if ranks[fact] >= 0), key=ranks.__getitem__)
 
     def constraints(self) -> Iterator[str]:
-        """What the user insisted on."""
+        """Yield the sentences in which the user insists on something."""
         return (fact for fact, rank in self.ranks.items() if rank < 0)
 
-    def account(self, shown: str) -> Account:
-        """Where the facts are if this is shown in place of the text."""
-        out = [fact for fact in self.ranks if not stands(fact, shown)]
-        lost = len(set(out).intersection(self.hidden)) if self.hidden else 0
-        return Account(len(self.ranks) - len(out), len(out) - lost, lost, self.unread)
+    def account(self, shown: str) -> FactAccount:
+        """Return the account of the facts if `shown` replaces the text."""
+        out = [fact for fact in self.ranks if not occurs_in(fact, shown)]
+        lost = len(set(out).intersection(self.unreachable)) if self.unreachable else 0
+        return FactAccount(len(self.ranks) - len(out), len(out) - lost, lost, self.unread)
 
     def missing(self, shown: str) -> list[str]:
-        """The facts that would be lost: neither shown nor found."""
-        return [fact for fact in dict.fromkeys(self.hidden) if not stands(fact, shown)]
+        """Return the facts that would be lost: neither in `shown` nor reachable."""
+        return [fact for fact in dict.fromkeys(self.unreachable) if not occurs_in(fact, shown)]
 
     def read_exchange(self, messages: Sequence[Message]) -> None:
-        """Take in the facts of one exchange."""
-        reach = searchable(messages)
+        """Add the facts of one exchange."""
+        reach = searchable_text(messages)
         for message in messages:
-            for text in _shown(message):
-                self._read(text, reach, _SPEAKER[message.role], insists=message.role == "user")
+            for text in _message_texts(message):
+                self._read(text, reach, _SPEAKER_RANK[message.role], has_constraints=message.role == "user")
 
     def read_text(self, text: str, reach: str) -> None:
-        """Take in the facts of a text page; `reach` is what find knows of it."""
-        self._read(text, reach, _SPEAKER["assistant"], insists=False)
+        """Add the facts of a text page; `reach` is the text that `find` searches."""
+        self._read(text, reach, _SPEAKER_RANK["assistant"], has_constraints=False)
 
-    def _read(self, text: str, reach: str, speaker: int, *, insists: bool) -> None:
+    def _read(self, text: str, reach: str, speaker: int, *, has_constraints: bool) -> None:
         found = self.ranks if text in reach else {}
-        for piece in self._taken(text):
-            for fact in constraints(piece) if insists else ():
+        for piece in self._split(text):
+            for fact in extract_constraints(piece) if has_constraints else ():
                 found[fact] = -1
-            for fact, kind in facts(piece):
+            for fact, kind in extract_facts(piece):
                 rank = kind + speaker
                 if found.get(fact, rank) >= rank:
                     found[fact] = rank
-        if found is not self.ranks:  # the rare case: fact by fact
+        if found is not self.ranks:  # rare: compare fact by fact
             known = reach.casefold()
-            self.hidden += [fact for fact in found if not all(word in known for word in fact.casefold().split())]
+            self.unreachable += [fact for fact in found if not all(word in known for word in fact.casefold().split())]
             for fact, rank in found.items():
                 self.ranks[fact] = min(rank, self.ranks.get(fact, rank))
 
-    def _taken(self, text: str) -> list[str]:
-        """The pieces of a text whose facts are listed."""
+    def _split(self, text: str) -> list[str]:
+        """Return the pieces of a text whose facts are listed."""
         room = self._room
         self._room = max(0, room - len(text))
         if len(text) <= room:
@@ -89,23 +89,23 @@ class Gate:
         return [text[:head], text[len(text) - (room - head) :]] if room else []
 
 
-def gate_of(plan: Plan, pages: Sequence[PageRecord]) -> tuple[Gate, list[Message]]:
-    """The gate for pages that are folded together, and the messages that stand on them."""
-    gate = Gate()
-    spoken: list[Message] = []
+def check_facts(plan: Plan, pages: Sequence[PageRecord]) -> tuple[FactCheck, list[Message]]:
+    """Return the check for pages that are folded together, and their messages."""
+    check = FactCheck()
+    all_messages: list[Message] = []
     for page in pages:
         if page.header.numbers:
             messages = [plan.message(number).message for number in page.header.numbers]
-            gate.read_exchange(messages)
-            spoken += messages
+            check.read_exchange(messages)
+            all_messages += messages
         elif page.header.body:
             body = plan.body(page.header.body)
-            gate.read_text(body, body)
-    return gate, spoken
+            check.read_text(body, body)
+    return check, all_messages
 
 
-def _shown(message: Message) -> Iterator[str]:
-    """The texts of a message that a model was shown, without the escapes of JSON."""
+def _message_texts(message: Message) -> Iterator[str]:
+    """Yield the texts of a message that a model has seen, without the escapes of JSON."""
     calls = {call.arguments for call in message.tool_calls}
     for text in iterate_texts(message):
         yield unescape_json(text) if text in calls or text[:1] in ("{", "[", '"') else text

@@ -1,10 +1,8 @@
-"""The words by which a sentence is known to insist on something: `must`, `at most`, 必须, 最多.
+"""Facts that must not be lost when text is folded: identifiers, numbers, dates, paths, addresses, names of errors, and
+the sentences in which a user insists on something (`must`, `at most`, 必须, 最多).
 
-What must not get lost when text is folded: identifiers, numbers, dates, paths, addresses, names of errors, and what
-the user insists on.
-
-A text is looked through word by word, each different word once, so that a long table costs little more than its words.
-Every pattern is linear: a character is looked at a bounded number of times, whatever the text.
+A text is read word by word, each distinct word once, so that a long table costs little more than its words. Every
+pattern is linear: a character is read a bounded number of times, whatever the text.
 """
 
 import re
@@ -32,17 +30,17 @@ _CJK = re.compile(
 _WORD = re.compile(r"(?<!\w)[a-z]+(?:['’][a-z]+)?(?!\w)")
 
 
-def cue_in(text: str) -> int:
-    """Where the first word or phrase stands that insists on something; -1 if there is none."""
+def find_cue(text: str) -> int:
+    """Return the position of the first word or phrase that insists on something; -1 if there is none."""
     lowered = text.lower()
-    places = [_word_in(lowered), *(lowered.find(phrase) for phrase in _PHRASES)]
+    places = [_find_word(lowered), *(lowered.find(phrase) for phrase in _PHRASES)]
     if not text.isascii():
         found = _CJK.search(text)
         places.append(found.start() if found else -1)
     return min((place for place in places if place >= 0), default=-1)
 
 
-def _word_in(lowered: str) -> int:
+def _find_word(lowered: str) -> int:
     words = _WORD.findall(lowered.replace("’", "'"))
     if _WORDS.isdisjoint(words):
         return -1
@@ -50,8 +48,8 @@ def _word_in(lowered: str) -> int:
     return next((match.start() for match in matches if match.group().replace("’", "'") in _WORDS), -1)
 
 
-class Kind(IntEnum):
-    """What a fact is; the smaller, the sooner a summary takes it."""
+class FactKind(IntEnum):
+    """The kind of a fact. A summary takes facts with a small number first."""
 
     CONSTRAINT = 0
     ERROR = 1
@@ -66,11 +64,11 @@ class Kind(IntEnum):
 
 
 _WINDOW = 1 << 17
-"""A text is looked through in pieces of about so many characters."""
-_LONGEST = 256
+"""The size of the pieces in which a text is read, in characters."""
+_MAX_FACT = 256
 """A longer run of letters and digits is data (a key, an image), not an identifier; an address may be longer."""
 _SHORT = 64
-_SENTENCE_MOST = 240
+_MAX_SENTENCE = 240
 
 _UNIT_WORDS = (
     "kg g mg lb lbs km m cm mm mi mile miles KB MB GB TB KiB MiB GiB TiB byte bytes ms s sec secs second seconds min"
@@ -89,9 +87,9 @@ _MONTH_WORDS = (
     " aug sep sept oct nov dec"
 )
 _MONTHS = frozenset(_MONTH_WORDS.split())
-_BEFORE_A_CODE = frozenset(("http", "status", "code", "errno", "error"))
+_BEFORE_CODE = frozenset(("http", "status", "code", "errno", "error"))
 _CURRENCIES = frozenset(("$", "€", "£", "¥", "₹", "₩", "USD", "EUR", "GBP", "CNY", "RMB", "JPY"))
-_NEIGHBOURS = _UNITS | _MONTHS | _BEFORE_A_CODE | _CURRENCIES | {"of"}
+_NEIGHBOURS = _UNITS | _MONTHS | _BEFORE_CODE | _CURRENCIES | {"of"}
 
 _SIMPLE = re.compile(r"[A-Za-z0-9_]+(?:[-.][A-Za-z0-9_]+)*")
 _ISO_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
@@ -111,13 +109,13 @@ _IN_WORD = re.compile(
     r"|(?P<word>[A-Za-z0-9_]+(?:[-.][A-Za-z0-9_]+)*)"
 )
 _KINDS: Final = {
-    "url": Kind.ADDRESS,
-    "mail": Kind.IDENTIFIER,
-    "date": Kind.DATE,
-    "drive": Kind.ADDRESS,
-    "path": Kind.ADDRESS,
-    "money": Kind.AMOUNT,
-    "spoken": Kind.AMOUNT,
+    "url": FactKind.ADDRESS,
+    "mail": FactKind.IDENTIFIER,
+    "date": FactKind.DATE,
+    "drive": FactKind.ADDRESS,
+    "path": FactKind.ADDRESS,
+    "money": FactKind.AMOUNT,
+    "spoken": FactKind.AMOUNT,
 }
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _MEASURE = re.compile(r"(\d+(?:[.,]\d+)*)([A-Za-z]{1,8})")
@@ -136,17 +134,17 @@ _CLOSING = ".,:;!?)]}>'\"*`”’。，；：！？）】」》"
 _SENTENCE = re.compile(r"(?<=[。！？；])|(?<=[.!?;])\s+|[\r\n]+")
 
 
-def facts(text: str) -> Iterator[tuple[str, Kind]]:
-    """The facts of a text but for what its speaker insists on, each at least once."""
-    for piece in windows(text):
+def extract_facts(text: str) -> Iterator[tuple[str, FactKind]]:
+    """Yield the facts of a text without its constraints, each at least once."""
+    for piece in split_text(text):
         words = piece.split()
         numbers: set[str] = set()
         neighbours: set[str] = set()
         for word in dict.fromkeys(words):
             if len(word) > _SHORT:
-                yield from _in_word(word)
+                yield from _facts_in(word)
                 continue
-            found, is_number, is_neighbour = _known(word)
+            found, is_number, is_neighbour = _classify(word)
             if is_number:
                 numbers.add(word)
             elif is_neighbour:
@@ -156,29 +154,29 @@ def facts(text: str) -> Iterator[tuple[str, Kind]]:
             yield from _spaced(words, numbers, neighbours)
 
 
-def constraints(text: str) -> Iterator[str]:
-    """The sentences with which a user insists on something, each in one line and not too long."""
-    for piece in windows(text):
-        if cue_in(piece) < 0:
+def extract_constraints(text: str) -> Iterator[str]:
+    """Yield the sentences in which a user insists on something, each in one line and not too long."""
+    for piece in split_text(text):
+        if find_cue(piece) < 0:
             continue
         for sentence in _SENTENCE.split(piece):
-            place = cue_in(sentence)
+            place = find_cue(sentence)
             if place >= 0:
-                yield " ".join(_around(sentence, place).split())
+                yield " ".join(_shorten(sentence, place).split())
 
 
-def stands(fact: str, text: str) -> bool:
-    """Whether a fact stands in a text as itself, not as a piece of another word or number."""
+def occurs_in(fact: str, text: str) -> bool:
+    """Return whether a fact occurs in a text by itself, not as a part of another word or number."""
     start = text.find(fact)
     while start >= 0:
-        if _ends_at(text, start, start + len(fact)):
+        if _is_separate(text, start, start + len(fact)):
             return True
         start = text.find(fact, start + 1)
     return False
 
 
-def windows(text: str) -> Iterator[str]:
-    """A text in pieces that end where a line or a word does, if there is such a place."""
+def split_text(text: str) -> Iterator[str]:
+    """Yield a text in pieces that end at the end of a line or a word, if possible."""
     start = 0
     while len(text) - start > _WINDOW:
         end = start + _WINDOW
@@ -189,8 +187,8 @@ def windows(text: str) -> Iterator[str]:
     yield text[start:] if start else text
 
 
-def _spaced(words: Sequence[str], numbers: Set[str], neighbours: Set[str]) -> Iterator[tuple[str, Kind]]:
-    """Facts of several words around one that begins with a digit: `May 20, 2024`, `3 bags`, `exit code 1`."""
+def _spaced(words: Sequence[str], numbers: Set[str], neighbours: Set[str]) -> Iterator[tuple[str, FactKind]]:
+    """Yield facts of several words around one that begins with a digit: `May 20, 2024`, `3 bags`, `exit code 1`."""
     seen = set()
     last = len(words) - 1
     for place, word in enumerate(words):
@@ -200,49 +198,49 @@ def _spaced(words: Sequence[str], numbers: Set[str], neighbours: Set[str]) -> It
                 around = (before, word, after, words[place + 2] if place + 1 < last else "")
                 if around not in seen:
                     seen.add(around)
-                    found = _around_a_number(*around)
+                    found = _fact_around(*around)
                     if found is not None:
                         yield found
 
 
-def _around_a_number(before: str, word: str, after: str, later: str) -> tuple[str, Kind] | None:
+def _fact_around(before: str, word: str, after: str, later: str) -> tuple[str, FactKind] | None:
     number, before = word.lstrip(_OPENING).rstrip(_CLOSING), before.lstrip(_OPENING)
     day, follows = _ORDINAL.sub(r"\1", number), after.rstrip(_CLOSING)
     if day.isdigit() and before.rstrip(".").lower() in _MONTHS:
         has_year = len(day) < 3 and len(follows) == 4 and follows.isdigit() and word[-1] not in ".;:!?)"
-        return f"{before} {word} {follows}" if has_year else f"{before} {number}", Kind.DATE
+        return f"{before} {word} {follows}" if has_year else f"{before} {number}", FactKind.DATE
     if day.isdigit() and len(day) < 3:
         month = f"of {later.rstrip(_CLOSING)}" if after == "of" else follows
         if month.removeprefix("of ").lower() in _MONTHS:
-            return f"{number} {month}", Kind.DATE
+            return f"{number} {month}", FactKind.DATE
     if _NUMBER.fullmatch(number):
         if follows in _UNITS and word[-1] not in ",;:":
-            return f"{number} {follows}", Kind.AMOUNT
+            return f"{number} {follows}", FactKind.AMOUNT
         if before in _CURRENCIES:
-            return f"{before} {number}", Kind.AMOUNT
-    if before.rstrip(":=#").lower() in _BEFORE_A_CODE and len(number) < 19:
-        return f"{before} {number}", Kind.ERROR
+            return f"{before} {number}", FactKind.AMOUNT
+    if before.rstrip(":=#").lower() in _BEFORE_CODE and len(number) < 19:
+        return f"{before} {number}", FactKind.ERROR
     return None
 
 
 @lru_cache(1 << 14)
-def _known(word: str) -> tuple[tuple[tuple[str, Kind], ...], bool, bool]:
-    """The facts of a run without blanks, whether it begins with a digit, and whether it says something of a number.
+def _classify(word: str) -> tuple[tuple[tuple[str, FactKind], ...], bool, bool]:
+    """Return the facts of a run without blanks, whether it begins with a digit, and whether it qualifies a number.
 
-    Remembered: the same words come again and again.
+    Cached, because the same words occur again and again.
     """
     bare = word.strip(_OPENING + _CLOSING + "=#")
-    return tuple(_in_word(word)), bare[:1].isdigit(), bare in _NEIGHBOURS or bare.lower() in _NEIGHBOURS
+    return tuple(_facts_in(word)), bare[:1].isdigit(), bare in _NEIGHBOURS or bare.lower() in _NEIGHBOURS
 
 
-def _in_word(run: str) -> Iterator[tuple[str, Kind]]:
-    """The facts of a run without blanks."""
+def _facts_in(run: str) -> Iterator[tuple[str, FactKind]]:
+    """Yield the facts of a run without blanks."""
     word = run.lstrip(_OPENING).rstrip(_CLOSING)
     if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):
         return
     if _SIMPLE.fullmatch(word):
         kind = _kind(word)
-        if kind is not None and len(word) <= _LONGEST:
+        if kind is not None and len(word) <= _MAX_FACT:
             yield word, kind
         return
     for match in _IN_WORD.finditer(word):
@@ -255,63 +253,63 @@ def _in_word(run: str) -> Iterator[tuple[str, Kind]]:
             if group == "path":
                 found = _AFTER_EXTENSION.sub(r"\1", found)
                 kind = _path_kind(found)
-        if kind is not None and len(found) <= (_LONGEST if kind is not Kind.ADDRESS else 4 * _LONGEST):
+        if kind is not None and len(found) <= (_MAX_FACT if kind is not FactKind.ADDRESS else 4 * _MAX_FACT):
             yield found, kind
 
 
-def _kind(word: str) -> Kind | None:
-    """What a run of letters, digits and underscores, joined by dots and hyphens, is; None for a plain word."""
+def _kind(word: str) -> FactKind | None:
+    """Return the kind of a run of letters, digits and underscores with dots and hyphens; None for a plain word."""
     if word.isalpha():
         return _kind_of_letters(word)
     if not any(map(str.isdigit, word)):
         if "_" in word.strip("_"):
-            return Kind.NAME
+            return FactKind.NAME
         dotted = "." in word and min(map(len, word.split("."))) > 1 and not _GLUED.fullmatch(word)
-        return Kind.NAME if dotted else None
+        return FactKind.NAME if dotted else None
     if not any(map(str.isalpha, word)):
         if len(word) == 1:
-            return Kind.DIGIT
-        return Kind.DATE if _ISO_DATE.fullmatch(word) else Kind.NUMBER
+            return FactKind.DIGIT
+        return FactKind.DATE if _ISO_DATE.fullmatch(word) else FactKind.NUMBER
     if _ORDINAL.fullmatch(word):
-        return Kind.NUMBER
+        return FactKind.NUMBER
     if _COUNTED.fullmatch(word):  # such as h1 or address2
-        return Kind.NAME
+        return FactKind.NAME
     measure = _MEASURE.fullmatch(word)
-    return Kind.AMOUNT if measure is not None and measure[2] in _UNITS else Kind.IDENTIFIER
+    return FactKind.AMOUNT if measure is not None and measure[2] in _UNITS else FactKind.IDENTIFIER
 
 
-def _kind_of_letters(word: str) -> Kind | None:
+def _kind_of_letters(word: str) -> FactKind | None:
     if len(word) < 2 or word.islower() or word.istitle():
-        return Kind.ERROR if word in ("Error", "Exception") else None
+        return FactKind.ERROR if word in ("Error", "Exception") else None
     if _ERROR.fullmatch(word) or word in _ERRORS:
-        return Kind.ERROR
+        return FactKind.ERROR
     if word.isupper():
-        return Kind.CODE
-    return Kind.NAME if _CAMEL.fullmatch(word) else None
+        return FactKind.CODE
+    return FactKind.NAME if _CAMEL.fullmatch(word) else None
 
 
-def _path_kind(path: str) -> Kind | None:
-    """An address, unless it is two words with a stroke between them, such as `and/or`."""
+def _path_kind(path: str) -> FactKind | None:
+    """Return ADDRESS, unless the path is only two words with a slash between them, such as `and/or`."""
     if path[:1] in "/~." or path.count("/") > 1 or "." in path.rpartition("/")[2]:
-        return Kind.ADDRESS if len(path) > 1 else None
-    return Kind.NUMBER if any(map(str.isdigit, path)) else None
+        return FactKind.ADDRESS if len(path) > 1 else None
+    return FactKind.NUMBER if any(map(str.isdigit, path)) else None
 
 
-def _around(sentence: str, place: int) -> str:
-    """The sentence, or so much of it around a place as is still one thought."""
-    if len(sentence) <= _SENTENCE_MOST:
+def _shorten(sentence: str, place: int) -> str:
+    """Return the sentence, or the part of a long one around a position."""
+    if len(sentence) <= _MAX_SENTENCE:
         return sentence
-    start = max(0, place - _SENTENCE_MOST // 2)
-    cut = sentence[start : start + _SENTENCE_MOST]
+    start = max(0, place - _MAX_SENTENCE // 2)
+    cut = sentence[start : start + _MAX_SENTENCE]
     if start and " " in cut[:40]:
         cut = cut.partition(" ")[2]
-    if start + _SENTENCE_MOST < len(sentence) and " " in cut[-40:]:
+    if start + _MAX_SENTENCE < len(sentence) and " " in cut[-40:]:
         cut = cut.rpartition(" ")[0]
     return cut
 
 
-def _ends_at(text: str, start: int, end: int) -> bool:
-    """Whether what stands between two places is not a piece of something longer."""
+def _is_separate(text: str, start: int, end: int) -> bool:
+    """Return whether the text between two positions is not part of a longer word or number."""
     if start and _joins(text[start - 1]) and _joins(text[start]):
         return False
     after, last = text[end : end + 2], text[end - 1]

@@ -1,7 +1,7 @@
-"""Planning whatever it takes for a view to fit: fold what is old, then what is less old, then clip.
+"""Planning the changes that make a view fit its budget: fold old pages, then newer ones, then clip.
 
-The order is the contract's: old exchanges first, then notes, then the last turns; the system prompt, pinned pages and
-the last user message never go, and the newest message is clipped only when nothing else helps.
+Old exchanges go first, then notes, then the last turns. The system prompt, pinned pages and the last user message are
+never folded. The newest message is clipped only if nothing else helps.
 """
 
 import sys
@@ -11,96 +11,123 @@ from quire.core.chapters import unfold_last_turn
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_key
+from quire.errors import Hint, IrreducibleFloor
 from quire.model.messages import PER_MESSAGE
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
-from quire.view.clip import levelled
-from quire.view.draw import draw_leaf, shown_pages
-from quire.view.fold.folding import Lines, Standing, choose, essential, fold, gather_all, protected
-from quire.view.fold.summaries import Better, improve, sum_up_again
+from quire.view.clip import share_equally
+from quire.view.draw import FOLDED, PartBuilder, draw_leaf, shown_pages
+from quire.view.fold.folding import (
+    LineBudget,
+    RowItem,
+    choose_pages,
+    essential_pages,
+    fold_pages,
+    merge_all_lines,
+    protected_pages,
+)
+from quire.view.fold.summaries import ModelSummary, apply_model_summaries, restore_summaries
 from quire.view.options import LINES_SHARE, CompressionConfig
-from quire.view.part_builder import FOLDED, Maker
-from quire.view.parts import Folded
+from quire.view.parts import FoldResult, ShownPage, ViewPart
 from quire.view.tail import Tail
-from quire.view.view_cache import Scene
+from quire.view.view_cache import ViewCache
 
 _TRIES = 2
-"""What lines will cost is guessed; where that was too little, a little more is folded."""
-_LEAST_CLIP = 48
+"""The cost of lines is estimated before a fold. If the estimate was too low, a second pass folds a little more."""
+_MIN_SAVING = 0.05
+"""A fold that saves less than this share of the threshold is not committed."""
+_MIN_CLIP = 48
 _BARE_CLIP = 26
+_MAX_NAMED = 6
+"""The number of pages that an error names. Further lines of one segment are named together."""
 
 
-class Fitting:
-    """One attempt to make a view fit, as changes in a plan."""
+class BudgetFitter:
+    """One attempt to make a view fit its budget, as changes in a plan."""
 
     def __init__(
-        self, plan: Plan, maker: Maker, scene: Scene, *, budget: int, config: CompressionConfig, tail: Tail
+        self, plan: Plan, builder: PartBuilder, cache: ViewCache, *, budget: int, config: CompressionConfig, tail: Tail
     ) -> None:
         self.plan = plan
-        self.done = Folded()
-        self._maker = maker
-        self._scene = scene
+        self.result = FoldResult()
+        self._builder = builder
+        self._cache = cache
         self._tail = tail
         self._budget = budget
-        free = budget - tail.tokens_of("recalled")  # what is asked for now is worth more than lines and older turns
+        free = budget - tail.tokens_of("recalled")  # recalled pages matter more than lines and older turns
         self._lines = int(free * LINES_SHARE)
         self._last_turns = free // 2
         self._config = config
-        self._settled = plan.state.version
-        self._total: int | None = None  # until something changes
-        self._opened = _first_row(plan, (key for key, anchor in plan.state.deferred_changes().items() if anchor.opened))
+        self._committed = plan.state.version
+        self._total: int | None = None  # None after a change, until it is measured again
+        opened = (key for key, anchor in plan.state.deferred_changes().items() if anchor.opened)
+        self._opened = _first_row_pages(plan, opened)
+
+    def fit(self, threshold: int, target: int) -> int:
+        """Plan everything that makes the view fit, and return its tokens then. They can exceed the budget still."""
+        before = self._bring_back_last_turn()
+        self._limit_segments()
+        if before > threshold:
+            self._fold_to(target)
+            saved = before - self.total()
+            if before - self._tail.removable_tokens() <= self._budget and saved < max(1, threshold * _MIN_SAVING):
+                self.plan.discard_page_changes()
+                drawn = before - self._tail.tokens
+                self._tail.shrink(before - self._budget)
+                return drawn + self._tail.tokens
+        return self._press()
 
     def total(self) -> int:
-        """What the view would cost now."""
+        """Return the tokens of the view with the planned changes."""
         if self._total is None:
-            self._scene.draw(self.plan, self._settled)
-            self._total = self._scene.fixed() + self._scene.spoken
+            self._cache.redraw(self.plan, self._committed)
+            self._total = self._cache.total_tokens()
         return self._total + self._tail.tokens
 
-    def improve(self, found: Iterable[Better]) -> None:
-        """Let better summaries take their places."""
-        improve(self.plan, found, self._maker.size)
+    def apply_summaries(self, summaries: Iterable[ModelSummary]) -> None:
+        """Plan to replace extracted summaries by those of the summariser."""
+        apply_model_summaries(self.plan, summaries, self._builder.measure)
         self._total = None
 
-    def bring_back_last_turn(self) -> int:
-        """Take the last turn out of the line that the conversation ends with, if it does; what the view costs then."""
+    def next_to_fold(self, target: int) -> list[PageRecord]:
+        """Return the pages that folding down to the target would take."""
+        return [item.page for item in self._choose(self._row(), *self._measure(target))]
+
+    def _bring_back_last_turn(self) -> int:
+        """Take the last turn out of a folded line that ends the conversation; return the tokens of the view."""
         total = self.total()
-        line = self._scene.ends_folded()
+        line = self._cache.last_folded_line()
         if line is None:
             return total
         unfold_last_turn(self.plan, line)
         self._total = None
         return self.total()
 
-    def fold_to(self, target: int) -> None:
+    def _fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
-        lines = [standing.page for standing in self._row() if standing.is_line]
-        sum_up_again(self.plan, lines, self._lines, self._maker.size)
+        lines = [item.page for item in self._row() if item.is_line]
+        restore_summaries(self.plan, lines, self._lines, self._builder.measure)
         self._total = None
         for _ in range(_TRIES):
             turns, room, excess, limit = self._measure(target)
             if excess > 0:
                 self._fold(turns, room, excess, limit)
 
-    def next_to_fold(self, target: int) -> list[PageRecord]:
-        """The pages that folding down to the target would take."""
-        return [standing.page for standing in self._choose(self._row(), *self._measure(target))]
-
-    def press(self) -> int:
-        """Go on, step by step, until the view is within the budget; what it costs then."""
+    def _press(self) -> int:
+        """Take further steps, one by one, until the view is within the budget; return its tokens."""
         steps: Sequence[Callable[[], None]] = (
             lambda: self._fold(self._config.keep_turns, self._budget // 4, self.total() - self._budget, None),
             self._hide_notes,
-            lambda: self._tail.give_way(self.total() - self._budget),
+            lambda: self._tail.shrink(self.total() - self._budget),
             lambda: self._fold(1, self._budget // 4, self.total() - self._budget, None),
             lambda: self._fold(0, 0, self.total() - self._budget, None),
-            lambda: self._fold(0, 0, self.total(), None),  # a few small ones may have saved nothing
+            lambda: self._fold(0, 0, self.total(), None),  # folding a few small pages may have saved nothing
             lambda: self._clip(newest=False),
-            self._gather_lines,
-            self._bare_lines,
-            lambda: self._clip(newest=False, least=_BARE_CLIP),
+            self._merge_lines,
+            self._strip_lines,
+            lambda: self._clip(newest=False, minimum=_BARE_CLIP),
             lambda: self._tail.clip_pinned(self.total() - self._budget),
             lambda: self._clip(newest=True),
-            lambda: self._clip(newest=True, least=_BARE_CLIP),
+            lambda: self._clip(newest=True, minimum=_BARE_CLIP),
         )
         for step in steps:
             if self.total() <= self._budget:
@@ -109,14 +136,14 @@ class Fitting:
             self._total = None
         return self.total()
 
-    def keep_capacities(self) -> None:
-        """Hide the oldest pages of segments that hold more than they may, down to half of it."""
+    def _limit_segments(self) -> None:
+        """Hide the oldest pages of segments above their capacity, down to half of it."""
         for number, segment in self.plan.live_segments():
             if segment.max_capacity and number != self.plan.conversation():
-                self._shrink(number, segment.max_capacity)
+                self._shrink_segment(number, segment.max_capacity)
 
     def _measure(self, target: int) -> tuple[int, int, int, int | None]:
-        """How many turns are kept in how much room, how much is to go, and up to which message."""
+        """Return how many turns are kept, in how many tokens, how many tokens must go, and the last message to fold."""
         window, batches = self._config.sliding_window, self.plan.batches()
         limit = batches[0].boundary if batches else None
         if window is None:
@@ -124,59 +151,59 @@ class Fitting:
         return window, self._budget, sys.maxsize, limit
 
     def _choose(
-        self, row: Sequence[Standing], turns: int, room: int, excess: int, limit: int | None
-    ) -> Sequence[Standing]:
-        kept = protected(row, self.plan, turns, room)
-        return choose(row, kept | self._opened if turns else kept, excess, limit, self._lines)
+        self, row: Sequence[RowItem], turns: int, room: int, excess: int, limit: int | None
+    ) -> Sequence[RowItem]:
+        protected = protected_pages(row, self.plan, turns, room)
+        return choose_pages(row, protected | self._opened if turns else protected, excess, limit, self._lines)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
         row = self._row()
         chosen = self._choose(row, turns, room, excess, limit)
-        head = self._maker.head(FOLDED)[1] + PER_MESSAGE
-        self.done += fold(self.plan, row, chosen, Lines(self._maker.size, self._lines, head))
+        head = self._builder.draw_head(FOLDED)[1] + PER_MESSAGE
+        self.result += fold_pages(self.plan, row, chosen, LineBudget(self._builder.measure, self._lines, head))
         self._total = None
 
-    def _row(self) -> list[Standing]:
-        """The conversation's first row as it is shown; a folder that must stay open is given page by page."""
+    def _row(self) -> list[RowItem]:
+        """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""
         conversation = self.plan.conversation()
-        row = [] if conversation is None else list(self._standings(page_key(conversation, 0)))
-        return list(self._split(row, essential(row, self.plan)))
+        row = [] if conversation is None else list(self._items(page_key(conversation, 0)))
+        return list(self._split(row, essential_pages(row, self.plan)))
 
-    def _split(self, row: Sequence[Standing], kept: Set[int]) -> Iterator[Standing]:
-        for standing in row:
-            key = standing.page.key
-            is_kept = key in kept
-            if not standing.is_open_folder or standing.page.header.pinned:
-                yield standing
-            elif is_kept or self.plan.pinned_below(key):
-                inner = list(self._standings(key))
-                yield from self._split(inner, essential(inner, self.plan) if is_kept else frozenset())
+    def _split(self, row: Sequence[RowItem], essential: Set[int]) -> Iterator[RowItem]:
+        for item in row:
+            key = item.page.key
+            is_essential = key in essential
+            if not item.is_open_folder or item.page.header.pinned:
+                yield item
+            elif is_essential or self.plan.pinned_below(key):
+                inner = list(self._items(key))
+                yield from self._split(inner, essential_pages(inner, self.plan) if is_essential else frozenset())
             else:
-                yield standing
+                yield item
 
-    def _standings(self, folder: int) -> Iterator[Standing]:
+    def _items(self, folder: int) -> Iterator[RowItem]:
         plan = self.plan
         for page in plan.members(folder):
             header = page.header
             if header.lifecycle is not Lifecycle.ACTIVE:
                 continue
             if header.visibility is Visibility.HIDDEN:
-                yield Standing(page, self._maker.line(plan, page)[1], is_line=True)
+                yield RowItem(page, self._builder.draw_line(plan, page)[1], is_line=True)
             elif header.folder:
                 inner = list(shown_pages(plan, page.key))
-                yield Standing(page, sum(self._cost(leaf) for leaf in inner), is_line=False, leaves=inner)
+                yield RowItem(page, sum(self._page_tokens(leaf) for leaf in inner), is_line=False, leaves=inner)
             else:
-                yield Standing(page, self._cost(page), is_line=False)
+                yield RowItem(page, self._page_tokens(page), is_line=False)
 
-    def _cost(self, page: PageRecord) -> int:
+    def _page_tokens(self, page: PageRecord) -> int:
         if page.header.visibility is Visibility.HIDDEN:
-            return self._maker.line(self.plan, page)[1]
+            return self._builder.draw_line(self.plan, page)[1]
         if page.header.folder:
             return 0
-        part = draw_leaf(self.plan, self._maker, page, self._settled)
+        part = draw_leaf(self.plan, self._builder, page, self._committed)
         return part.tokens if part is not None else 0
 
-    def _shrink(self, number: int, capacity: int) -> None:
+    def _shrink_segment(self, number: int, capacity: int) -> None:
         pages = sorted(self._open_notes(number), key=_age)
         used = sum(page.header.tokens for page in pages)
         for page in pages if used > capacity else ():
@@ -194,9 +221,9 @@ class Fitting:
             excess -= self._hide(page)
 
     def _hide(self, page: PageRecord) -> int:
-        """Show a note as its line, if that is shorter; what that saves."""
-        head = self._maker.size(f"[{self.plan.index(page.key)}] {page.header.name}\n")
-        saved = head + page.header.tokens - self._maker.line(self.plan, page)[1]
+        """Show a note as its line if that is shorter; return the tokens saved."""
+        head = self._builder.measure(f"[{self.plan.index(page.key)}] {page.header.name}\n")
+        saved = head + page.header.tokens - self._builder.draw_line(self.plan, page)[1]
         if saved <= 0:
             return 0
         self.plan.change(page, visibility=Visibility.HIDDEN)
@@ -208,43 +235,80 @@ class Fitting:
         if segment is None or segment.type is SegmentType.SYSTEM or number == self.plan.conversation():
             return
         if segment.permission is Permission.PRIVATE:
-            return  # nothing of it is shown
+            return  # it is not shown
         for page in shown_pages(self.plan, page_key(number, 0)):
-            kept = page.header.pinned or page.header.form is Form.WINDOW  # a window stands in the tail
-            if page.header.visibility is Visibility.EXPANDED and not kept:
+            is_kept = page.header.pinned or page.header.form is Form.WINDOW  # the tail shows windows
+            if page.header.visibility is Visibility.EXPANDED and not is_kept:
                 yield page
 
-    def _bare_lines(self) -> None:
-        """Let lines say no more than what they are called."""
-        for standing in self._row():
-            page = standing.page
-            if standing.is_line and page.header.line_tokens and page.header.description and not page.header.pinned:
+    def _strip_lines(self) -> None:
+        """Reduce lines to their names."""
+        for item in self._row():
+            page = item.page
+            if item.is_line and page.header.line_tokens and page.header.description and not page.header.pinned:
                 bare = self.plan.change(page, description="", summary_tokens=0, line_tokens=0)
-                self.plan.change(bare, line_tokens=self._maker.line(self.plan, bare)[1])
+                self.plan.change(bare, line_tokens=self._builder.draw_line(self.plan, bare)[1])
 
-    def _gather_lines(self) -> None:
-        gather_all(self.plan, [standing.page for standing in self._row()], self._maker.size)
+    def _merge_lines(self) -> None:
+        merge_all_lines(self.plan, [item.page for item in self._row()], self._builder.measure)
 
-    def _clip(self, *, newest: bool, least: int = _LEAST_CLIP) -> None:
-        """Shorten what is still shown whole, the largest most; the newest exchange only when asked to."""
-        rows = [s for s in self._row() if not s.is_line and not s.page.header.folder and not s.page.header.pinned]
+    def _clip(self, *, newest: bool, minimum: int = _MIN_CLIP) -> None:
+        """Shorten pages that are still shown whole, the largest most; the newest exchange only with `newest`."""
+        items = [s for s in self._row() if not s.is_line and not s.page.header.folder and not s.page.header.pinned]
         if not newest:
-            last = next((s.page.key for s in reversed(rows) if s.page.header.form is not Form.SYSTEM), None)
-            rows = [standing for standing in rows if standing.page.key != last]
+            last = next((s.page.key for s in reversed(items) if s.page.header.form is not Form.SYSTEM), None)
+            items = [item for item in items if item.page.key != last]
         total = self.total()
-        room = self._budget - (total - sum(standing.tokens for standing in rows))
-        room = max(room, least * len(rows))
-        for standing, allowed in zip(rows, levelled([s.tokens for s in rows], room), strict=True):
-            if allowed < standing.tokens:
-                self.plan.change(standing.page, clip=max(allowed, 1))
+        room = self._budget - (total - sum(item.tokens for item in items))
+        room = max(room, minimum * len(items))
+        for item, allowed in zip(items, share_equally([s.tokens for s in items], room), strict=True):
+            if allowed < item.tokens:
+                self.plan.change(item.page, clip=max(allowed, 1))
+
+
+def irreducible_floor(parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:
+    """Return the error for parts that do not fit. It names the largest pages and the calls that would help."""
+    shown = sorted((s for part in parts for s in part.pages), key=lambda s: -s.tokens)
+    lists = _long_lists(parts)
+    single = [(s.tokens, s.index) for s in shown if s.granularity != "line" or _segment_of(s) not in lists]
+    without_pages = [(part.tokens, part.kind) for part in parts if not part.pages]
+    rows = [
+        *single[:_MAX_NAMED],
+        *without_pages,
+        *((sum(lines), f"{len(lines)} lines of {name}") for name, lines in lists.items()),
+    ]
+    rows.sort(key=lambda row: -row[0])
+    named = ", ".join(f"{name} ({tokens:,})" for tokens, name in rows)
+    reserved = f" of {limit:,}, of which {limit - room:,} are reserved" if room < limit else ""
+    return IrreducibleFloor(
+        f"The parts that must be shown take {total:,} tokens, and the budget has {room:,}{reserved}: {named}. Raise the"
+        f" budget,{' reserve less,' if reserved else ''} shorten the system prompt, or unpin pages.",
+        *(Hint("hide", f"{name}-0", purpose="to show its segment as one line") for name in lists),
+        tokens=total,
+        budget=room,
+        parts=[(name, tokens) for tokens, name in rows],
+    )
+
+
+def _long_lists(parts: Sequence[ViewPart]) -> dict[str, list[int]]:
+    """Return the segments outside the conversation with many lines, each with the tokens of its lines."""
+    lines: dict[str, list[int]] = {}
+    for shown in (shown for part in parts if part.kind == "segment" for shown in part.pages):
+        if shown.granularity == "line":
+            lines.setdefault(_segment_of(shown), []).append(shown.tokens)
+    return {name: tokens for name, tokens in lines.items() if len(tokens) > _MAX_NAMED}
+
+
+def _segment_of(shown: ShownPage) -> str:
+    return shown.index.rpartition("-")[0]
 
 
 def _age(page: PageRecord) -> tuple[int, int]:
     return page.header.born, page.key
 
 
-def _first_row(reader: Reader, keys: Iterable[int]) -> set[int]:
-    """The pages of the conversation's first row that these stand in: an agent has just opened them."""
+def _first_row_pages(reader: Reader, keys: Iterable[int]) -> set[int]:
+    """Return the pages of the conversation's first row that contain `keys`."""
     pages = (page for key in keys if isinstance(page := reader.page(key), PageRecord))
     chains = ([page, *reader.ancestors(page)] for page in pages)
     return {chain[-2].key for chain in chains if len(chain) > 1}

@@ -1,12 +1,10 @@
-"""Planning few lines for much: lines are gathered under chapters, and these under others, never more than sixteen each.
+"""Planning a fold: old exchanges become chapters, and each chapter shows as one line.
 
-Chapters are carried like digits of a counter: eight of one level become one of the next, so that any number of turns
-shows few lines. Where even these are too many, the oldest join the chapter before them, which keeps its own children
-the same way: however little room there is, everything lies only a few levels deep.
-
-Planning a fold: old exchanges are gathered under chapters that show as one line each, until the view fits again.
-
-Oldest first, whole turns where they are not too long. What is too small for a line of its own joins the line before it.
+The oldest pages are folded first, in whole turns where these are not too long. A page that is too small for a line of
+its own joins the line before it. Chapters are carried like the digits of a counter: eight neighbouring lines of one
+level become one line of the next, so that any number of turns shows few lines. If the lines still exceed their share of
+the budget, the oldest ones join the chapter before them. A chapter keeps its children in the same way, sixteen at most,
+so that everything is only a few levels deep.
 """
 
 import sys
@@ -18,39 +16,48 @@ from msgspec.structs import replace
 
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import Header, PageRecord, segment_number
+from quire.core.records import Header, PageRecord, page_line, segment_number
 from quire.model.pages import Form, Visibility
 from quire.model.text import MAX_DESCRIPTION
 from quire.view.draw import generation_of
-from quire.view.fold.fact_check import gate_of
-from quire.view.fold.summaries import allowance, longest, name_of, summarise_chapters, summarise_turns
-from quire.view.part_builder import page_line
-from quire.view.parts import Folded
+from quire.view.fold.fact_check import check_facts
+from quire.view.fold.summaries import (
+    chapter_name,
+    max_summary_tokens,
+    summarise_chapters,
+    summarise_turns,
+    summary_allowance,
+)
+from quire.view.parts import FoldResult
 
-MOST_CHILDREN = 16
+MAX_CHILDREN = 16
 CARRY = 8
+_UNIT_TOKENS = 160
+"""Smaller turns are folded together: a line for each would cost more than it saves."""
+_LINE_TOKENS, _LINE_PART = 40, 12
+"""The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
 
 Count = Callable[[str], int]
 
 
-class Lines(NamedTuple):
-    """What lines may take: all of them together at most so many tokens, the head of each block of them included."""
+class LineBudget(NamedTuple):
+    """The tokens that all lines together may take, and those of the head of each block of lines."""
 
     count: Count
-    most: int
+    limit: int
     head: int
 
 
-def is_line(page: PageRecord) -> bool:
-    """Whether a page is a line that folding made."""
+def is_folded_line(page: PageRecord) -> bool:
+    """Return whether a page is a line that a fold made."""
     header = page.header
     return header.visibility is Visibility.HIDDEN and header.line_tokens > 0 and not header.pinned
 
 
-def chapter(
+def make_chapter(
     plan: Plan, pages: Sequence[PageRecord], name: str, summary: str, *, level: int, count: Count, before: int
 ) -> PageRecord | None:
-    """Gather pages under a new chapter where the first of them stood; None if its line would save nothing."""
+    """Move pages below a new chapter in the place of the first one; return None if its line would save nothing."""
     parent = pages[0].parent
     if parent is None:
         return None
@@ -70,22 +77,22 @@ def chapter(
     line = count(page_line(plan.index(key), header))
     if line >= before:
         return None
-    folder = plan.create(
-        key, parent, pages[0].rank, replace(header, line_tokens=line)
-    )  # the first one leaves its place
+    folder = plan.create(key, parent, pages[0].rank, replace(header, line_tokens=line))  # in place of the first page
     for page in pages:
         plan.place(page, key, plan.append_rank(key))
     return folder
 
 
-def join(plan: Plan, last: PageRecord, page: PageRecord, summary: str, cost: int, count: Count) -> PageRecord | None:
-    """Put a page into the line before it: the chapter as it is then, or None if its line would save nothing.
+def join_line(
+    plan: Plan, last: PageRecord, page: PageRecord, summary: str, cost: int, count: Count
+) -> PageRecord | None:
+    """Move a page into the line before it and return the changed chapter; return None if its line would save nothing.
 
-    `cost` is what the page takes where it stands.
+    `cost` is the tokens of the page in its place.
     """
     before = last.header.line_tokens + cost
     if last.header.form is not Form.CHAPTER:
-        return chapter(plan, [last, page], last.header.name, summary, level=1, count=count, before=before)
+        return make_chapter(plan, [last, page], last.header.name, summary, level=1, count=count, before=before)
     fields = {
         "description": summary,
         "summary_tokens": count(summary),
@@ -96,28 +103,28 @@ def join(plan: Plan, last: PageRecord, page: PageRecord, summary: str, cost: int
     if line >= before:
         return None
     children = list(plan.members(last.key))
-    if len(children) >= MOST_CHILDREN:
-        children = _grouped(plan, children, count)
+    if len(children) >= MAX_CHILDREN:
+        children = _group(plan, children, count)
     children.append(plan.place(page, last.key, plan.append_rank(last.key)))
     while len(_longest_run(children)) > CARRY:
-        children = _grouped(plan, children, count)
+        children = _group(plan, children, count)
     level = max(level_of(last), 1 + max(map(level_of, children)))
     return plan.change(last, **fields, level=level, line_tokens=line)
 
 
-def carried(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Count) -> list[PageRecord]:
-    """The first row with every eight neighbouring lines of one level under a chapter of the next, and so on upwards."""
+def carry_lines(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Count) -> list[PageRecord]:
+    """Return the first row with every eight neighbouring lines of one level below a chapter of the next level."""
     row = list(first_row)
     level = 1
-    while any(is_line(page) and level_of(page) >= level for page in row):
+    while any(is_folded_line(page) and level_of(page) >= level for page in row):
         done: list[PageRecord] = []
         same = 0
         for page in row:
             done.append(page)
             neighbours = same and done[-2].parent == page.parent
-            same = (same if neighbours else 0) + 1 if is_line(page) and level_of(page) == level else 0
+            same = (same if neighbours else 0) + 1 if is_folded_line(page) and level_of(page) == level else 0
             if same == CARRY:
-                gathered = _gathered(plan, done[-CARRY:], _summary(done[-CARRY:], limit, count), count)
+                gathered = _gather(plan, done[-CARRY:], _summary(done[-CARRY:], limit, count), count)
                 if gathered is not None:
                     done[-CARRY:] = [gathered]
                 same = 0
@@ -126,32 +133,32 @@ def carried(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Coun
     return row
 
 
-def merge(plan: Plan, first_row: list[PageRecord], lines: Lines, limit: int) -> None:
-    """Gather the oldest lines until all lines together take no more than their share."""
-    while _lines_size(first_row, lines.head) > lines.most:
+def merge_lines(plan: Plan, first_row: list[PageRecord], lines: LineBudget, limit: int) -> None:
+    """Merge the oldest lines until all lines together fit their budget."""
+    while _lines_size(first_row, lines.head) > lines.limit:
         if not _merge_oldest(plan, first_row, lambda pages: _summary(pages, limit, lines.count), lines.count):
             return
 
 
-def gather_all(plan: Plan, first_row: list[PageRecord], count: Count) -> None:
-    """Gather all lines under as few chapters as can be, without a word on what is in them."""
+def merge_all_lines(plan: Plan, first_row: list[PageRecord], count: Count) -> None:
+    """Merge all lines into as few chapters as possible, without summaries."""
     while _merge_oldest(plan, first_row, lambda pages: "", count):
         pass
 
 
 def _merge_oldest(
-    plan: Plan, first_row: list[PageRecord], say: Callable[[Sequence[PageRecord]], str], count: Count
+    plan: Plan, first_row: list[PageRecord], summarise: Callable[[Sequence[PageRecord]], str], count: Count
 ) -> bool:
-    """Make one line of the oldest ones; whether that was possible."""
+    """Merge the oldest lines into one; return whether that was possible."""
     run = next((run for run in _line_runs(first_row) if len(run) > 1), None)
     if run is None:
         return False
     if run[0].header.form is Form.CHAPTER and level_of(run[0]) > level_of(run[1]):
         pages = run[:2]
-        merged = join(plan, pages[0], pages[1], say(pages), pages[1].header.line_tokens, count)
+        merged = join_line(plan, pages[0], pages[1], summarise(pages), pages[1].header.line_tokens, count)
     else:
-        pages = run[:MOST_CHILDREN]
-        merged = _gathered(plan, pages, say(pages), count)
+        pages = run[:MAX_CHILDREN]
+        merged = _gather(plan, pages, summarise(pages), count)
     if merged is not None:
         place = next(n for n, page in enumerate(first_row) if page.key == pages[0].key)
         first_row[place : place + len(pages)] = [merged]
@@ -159,15 +166,15 @@ def _merge_oldest(
 
 
 def _lines_size(first_row: Sequence[PageRecord], head: int) -> int:
-    """What all lines take, with the heads of their blocks."""
-    blocks = groupby(first_row, key=lambda page: generation_of(page) if is_line(page) else None)
+    """Return the tokens of all lines, with the heads of their blocks."""
+    blocks = groupby(first_row, key=lambda page: generation_of(page) if is_folded_line(page) else None)
     heads = sum(head for generation, _ in blocks if generation is not None)
-    return heads + sum(page.header.line_tokens for page in first_row if is_line(page))
+    return heads + sum(page.header.line_tokens for page in first_row if is_folded_line(page))
 
 
 def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:
-    """The folded lines of the first row, as runs in one folder with nothing shown between them."""
-    runs = groupby(first_row, key=lambda page: page.parent if is_line(page) else None)
+    """Return the folded lines of the first row, as runs in one folder with nothing shown between them."""
+    runs = groupby(first_row, key=lambda page: page.parent if is_folded_line(page) else None)
     return [list(run) for parent, run in runs if parent is not None]
 
 
@@ -175,119 +182,111 @@ def _summary(pages: Sequence[PageRecord], limit: int, count: Count) -> str:
     return summarise_chapters([(page.header.name, page.header.description) for page in pages], limit, count)
 
 
-def _gathered(plan: Plan, pages: Sequence[PageRecord], summary: str, count: Count) -> PageRecord | None:
-    """Lines gathered under a chapter of the next level; None if that would save nothing."""
+def _gather(plan: Plan, pages: Sequence[PageRecord], summary: str, count: Count) -> PageRecord | None:
+    """Move lines below a chapter of the next level; return None if that would save nothing."""
     before = sum(page.header.line_tokens for page in pages)
     level = 1 + max(map(level_of, pages))
-    return chapter(plan, pages, pages[0].header.name, summary, level=level, count=count, before=before)
+    return make_chapter(plan, pages, pages[0].header.name, summary, level=level, count=count, before=before)
 
 
 def _longest_run(children: Sequence[PageRecord]) -> Sequence[PageRecord]:
-    """The most neighbours of one level, or any two where no two are."""
+    """Return the longest run of children of one level; the last two children if every run has length 1."""
     runs = [list(run) for _, run in groupby(children, key=level_of)]
     longest = max(runs, key=len)
     return longest if len(longest) > 1 else children[-2:]
 
 
-def _grouped(plan: Plan, children: Sequence[PageRecord], count: Count) -> list[PageRecord]:
-    """The children of a chapter with up to eight of one level under a chapter of their own."""
+def _group(plan: Plan, children: Sequence[PageRecord], count: Count) -> list[PageRecord]:
+    """Move up to eight children of one level below a chapter of their own; return the new list of children."""
     pages = _longest_run(children)[:CARRY]
     start = next(n for n, child in enumerate(children) if child.key == pages[0].key)
     level = 1 + max(map(level_of, pages))
     names = " · ".join(page.header.name for page in pages[1:])[:MAX_DESCRIPTION]
-    group = chapter(plan, pages, pages[0].header.name, names, level=level, count=count, before=sys.maxsize)
+    group = make_chapter(plan, pages, pages[0].header.name, names, level=level, count=count, before=sys.maxsize)
     return list(children) if group is None else [*children[:start], group, *children[start + len(pages) :]]
 
 
 def level_of(page: PageRecord) -> int:
-    """How many levels of chapters a line stands for."""
+    """Return how many levels of chapters a line contains, at least 1."""
     return max(page.header.level, 1)
 
 
-_UNIT_TOKENS = 160
-"""Turns smaller than this are folded together: a line for each would cost more than it saves."""
-_LINE_TOKENS, _LINE_PART = 40, 12
-"""A line is taken to cost a twelfth of what it stands for, so much at most: measured on recorded conversations."""
-
-
-class Standing(NamedTuple):
-    """A page of the conversation's first row as it is shown now, with what it costs."""
+class RowItem(NamedTuple):
+    """A page of the conversation's first row as it is shown now, with its tokens."""
 
     page: PageRecord
     tokens: int
     is_line: bool
     leaves: Sequence[PageRecord] = ()
-    """What an open folder shows in its place."""
+    """The pages that an open folder shows in its place."""
 
     @property
     def is_open_folder(self) -> bool:
         return self.page.header.folder and not self.is_line
 
     def shows(self, key: int) -> bool:
-        """Whether a page is shown here."""
+        """Return whether a page is shown here."""
         return self.page.key == key or any(leaf.key == key for leaf in self.leaves)
 
     def starts_at(self, limit: int) -> bool:
-        """Whether an exchange is shown here that begins with this message or a later one."""
+        """Return whether an exchange is shown here that begins with message `limit` or a later one."""
         pages = (self.page, *self.leaves)
         return any(page.header.numbers and page.header.numbers[0] >= limit for page in pages)
 
-    def is_asked(self) -> bool:
-        """Whether a message of the user's is shown here."""
+    def has_user_message(self) -> bool:
+        """Return whether a user message is shown here."""
         return any(leaf.header.form is Form.USER for leaf in (self.page, *self.leaves))
 
 
-def essential(row: Sequence[Standing], reader: Reader) -> set[int]:
-    """What is never folded: the open exchange, the last user message, and the newest exchange."""
-    spoken = _spoken(row)
+def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
+    """Return the pages that are never folded: the open exchange, the last user message, and the newest exchange."""
+    expanded = _expanded(row)
     waiting = reader.open_exchange()
-    kept = {s.page.key for s in spoken if s.shows(waiting.key)} if waiting is not None else set()
-    kept.update(standing.page.key for standing in spoken[-1:])  # what the model has not answered yet
-    kept.update([s.page.key for s in reversed(spoken) if s.is_asked()][:1])
+    kept = {s.page.key for s in expanded if s.shows(waiting.key)} if waiting is not None else set()
+    kept.update(item.page.key for item in expanded[-1:])  # the model has not answered it yet
+    kept.update([s.page.key for s in reversed(expanded) if s.has_user_message()][:1])
     return kept
 
 
-def protected(row: Sequence[Standing], reader: Reader, turns: int, room: int) -> set[int]:
-    """What is not folded: what is essential, and the last turns as far as they fit the room.
+def protected_pages(row: Sequence[RowItem], reader: Reader, turns: int, room: int) -> set[int]:
+    """Return the pages that are not folded now: the essential ones, and the last turns as far as they fit `room`.
 
-    If not even the newest turn fits, the newest exchanges that do.
+    If not even the newest turn fits, the newest exchanges that fit are protected.
     """
-    spoken = _spoken(row)
-    newest = list(_newest_turns(spoken, turns, room)) or list(_newest_exchanges(spoken, room))
-    return essential(row, reader) | set(newest)
+    expanded = _expanded(row)
+    newest = list(_newest_turns(expanded, turns, room)) or list(_newest_exchanges(expanded, room))
+    return essential_pages(row, reader) | set(newest)
 
 
-def choose(row: Sequence[Standing], kept: set[int], excess: int, limit: int | None, lines: int) -> list[Standing]:
-    """The oldest pages whose folding saves enough, whole turns where that is not far more; `limit` bounds numbers.
+def choose_pages(row: Sequence[RowItem], kept: set[int], excess: int, limit: int | None, lines: int) -> list[RowItem]:
+    """Return the oldest pages whose folding saves `excess` tokens, in whole turns where that is not far more.
 
-    What is left of them are lines, which together take no more than `lines`.
+    No page with a message from `limit` on is chosen. The estimate assumes that all lines take at most `lines` tokens.
     """
-    chosen: list[Standing] = []
+    chosen: list[RowItem] = []
     gone = left = 0.0
     turn_at_limit = 0
-    for standing in row:
-        header = standing.page.header
-        if standing.is_line or standing.page.key in kept or not _may_fold(standing):
+    for item in row:
+        header = item.page.header
+        if item.is_line or item.page.key in kept or not _may_fold(item):
             continue
-        if limit is not None and any(
-            leaf.header.numbers[-1:] >= (limit,) for leaf in (standing.page, *standing.leaves)
-        ):
+        if limit is not None and any(leaf.header.numbers[-1:] >= (limit,) for leaf in (item.page, *item.leaves)):
             break
-        if gone - min(left, lines / 2) >= excess:  # many lines are gathered: they seldom take all of their room
+        if gone - min(left, lines / 2) >= excess:  # many lines are merged: they seldom use all of their room
             if header.form is Form.USER or turn_at_limit > _UNIT_TOKENS * 4:
                 break
-            turn_at_limit += standing.tokens
-        chosen.append(standing)
-        gone += standing.tokens
-        left += min(_LINE_TOKENS, standing.tokens / _LINE_PART)
+            turn_at_limit += item.tokens
+        chosen.append(item)
+        gone += item.tokens
+        left += min(_LINE_TOKENS, item.tokens / _LINE_PART)
     return chosen
 
 
-def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], lines: Lines) -> Folded:
-    """Plan the folding of the chosen pages, then carry and merge the lines that stand."""
-    done = Folded()
-    limit, count = longest(lines.most), lines.count
-    places = {standing.page.key: place for place, standing in enumerate(row)}
+def fold_pages(plan: Plan, row: Sequence[RowItem], chosen: Sequence[RowItem], lines: LineBudget) -> FoldResult:
+    """Plan the folding of the chosen pages, then carry and merge the lines."""
+    done = FoldResult()
+    limit, count = max_summary_tokens(lines.limit), lines.count
+    places = {item.page.key: place for place, item in enumerate(row)}
     bounds = [batch.boundary for batch in plan.batches()]
     units = {places[unit[0].page.key]: unit for unit in _units(chosen, places, bounds)}
     first_row: list[PageRecord] = []
@@ -304,110 +303,106 @@ def fold(plan: Plan, row: Sequence[Standing], chosen: Sequence[Standing], lines:
         done += folded
         first_row += pages
         place += len(unit)
-    first_row = carried(plan, first_row, limit, count)
-    merge(plan, first_row, lines, limit)
+    first_row = carry_lines(plan, first_row, limit, count)
+    merge_lines(plan, first_row, lines, limit)
     return done
 
 
-def _spoken(row: Sequence[Standing]) -> list[Standing]:
-    return [standing for standing in row if not standing.is_line and standing.tokens]  # an empty one shows nothing
+def _expanded(row: Sequence[RowItem]) -> list[RowItem]:
+    return [item for item in row if not item.is_line and item.tokens]  # an empty exchange shows nothing
 
 
-def _newest_turns(spoken: Sequence[Standing], turns: int, room: int) -> Iterator[int]:
+def _newest_turns(expanded: Sequence[RowItem], turns: int, room: int) -> Iterator[int]:
     used = 0
     turn: list[int] = []
-    for standing in reversed(spoken):
-        used += standing.tokens
+    for item in reversed(expanded):
+        used += item.tokens
         if used > room or not turns:
             return
-        turn.append(standing.page.key)
-        if standing.page.header.form is Form.USER:
+        turn.append(item.page.key)
+        if item.page.header.form is Form.USER:
             yield from turn
             turn, turns = [], turns - 1
 
 
-def _newest_exchanges(spoken: Sequence[Standing], room: int) -> Iterator[int]:
+def _newest_exchanges(expanded: Sequence[RowItem], room: int) -> Iterator[int]:
     used = 0
-    for standing in reversed(spoken):
-        used += standing.tokens
+    for item in reversed(expanded):
+        used += item.tokens
         if used > room:
             return
-        yield standing.page.key
+        yield item.page.key
 
 
-def _may_fold(standing: Standing) -> bool:
-    header = standing.page.header
-    if header.pinned or any(leaf.header.pinned for leaf in standing.leaves):
+def _may_fold(item: RowItem) -> bool:
+    header = item.page.header
+    if header.pinned or any(leaf.header.pinned for leaf in item.leaves):
         return False
-    return header.form in (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT) or standing.is_open_folder
+    return header.form in (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT) or item.is_open_folder
 
 
-def _units(chosen: Sequence[Standing], places: dict[int, int], bounds: Sequence[int]) -> Iterator[list[Standing]]:
-    """The chosen pages in groups that become one line each: neighbours, whole turns, not too small, not too many.
+def _units(chosen: Sequence[RowItem], places: dict[int, int], bounds: Sequence[int]) -> Iterator[list[RowItem]]:
+    """Yield the chosen pages in groups that become one line each: neighbours, whole turns, not too small, not too many.
 
-    No group reaches over a boundary of an open batch.
+    No group crosses the boundary of an open batch.
     """
-    unit: list[Standing] = []
+    unit: list[RowItem] = []
     tokens = 0
-    for standing in chosen:
-        starts = standing.page.header.form is Form.USER
-        apart = bool(unit) and places[standing.page.key] != places[unit[-1].page.key] + 1
-        apart = apart or (bool(unit) and standing.page.parent != unit[-1].page.parent)
-        apart = apart or any(standing.starts_at(bound) and not unit[0].starts_at(bound) for bound in bounds if unit)
-        if unit and (apart or len(unit) >= MOST_CHILDREN or (starts and tokens >= _UNIT_TOKENS)):
+    for item in chosen:
+        starts = item.page.header.form is Form.USER
+        apart = bool(unit) and places[item.page.key] != places[unit[-1].page.key] + 1
+        apart = apart or (bool(unit) and item.page.parent != unit[-1].page.parent)
+        apart = apart or any(item.starts_at(bound) and not unit[0].starts_at(bound) for bound in bounds if unit)
+        if unit and (apart or len(unit) >= MAX_CHILDREN or (starts and tokens >= _UNIT_TOKENS)):
             yield unit
             unit, tokens = [], 0
-        unit.append(standing)
-        tokens += standing.tokens
+        unit.append(item)
+        tokens += item.tokens
     if unit:
         yield unit
 
 
-def _fold_unit(plan: Plan, unit: Sequence[Standing], most: int, count: Count) -> tuple[Folded, list[PageRecord]]:
-    """Fold one group; what that did, and what stands in its place. Nothing is saved if a line would be no shorter."""
-    pages = [standing.page for standing in unit]
+def _fold_unit(plan: Plan, unit: Sequence[RowItem], most: int, count: Count) -> tuple[FoldResult, list[PageRecord]]:
+    """Fold one group; return the result and the pages in its place. `saved` is 0 if the line is not shorter."""
+    pages = [item.page for item in unit]
     if len(unit) == 1 and unit[0].is_open_folder:
         saved = unit[0].tokens - _line_size(plan, pages[0], count)
         if saved <= 0:
-            return Folded(), pages
-        return Folded(saved=saved), [plan.change(pages[0], visibility=Visibility.HIDDEN)]
-    gate, messages = gate_of(plan, [leaf for standing in unit for leaf in standing.leaves or (standing.page,)])
-    before = sum(standing.tokens for standing in unit)
-    name = name_of(messages) if messages and len(unit) > 1 else pages[0].header.name
-    summary, account = summarise_turns(name, messages, gate, allowance(before, most), count)
+            return FoldResult(), pages
+        return FoldResult(saved=saved), [plan.change(pages[0], visibility=Visibility.HIDDEN)]
+    check, messages = check_facts(plan, [leaf for item in unit for leaf in item.leaves or (item.page,)])
+    before = sum(item.tokens for item in unit)
+    name = chapter_name(messages) if messages and len(unit) > 1 else pages[0].header.name
+    summary, account = summarise_turns(name, messages, check, summary_allowance(before, most), count)
     if len(unit) > 1:
-        folder = chapter(plan, pages, name, summary, level=1, count=count, before=before)
+        folder = make_chapter(plan, pages, name, summary, level=1, count=count, before=before)
         if folder is None:
-            return Folded(), pages
-        return Folded(len(unit), 1, before - folder.header.line_tokens, account), [folder]
+            return FoldResult(), pages
+        return FoldResult(len(unit), 1, before - folder.header.line_tokens, account), [folder]
     fields = {"description": summary, "summary_tokens": count(summary)}
-    line = count(page_line(plan.index(pages[0].key), _with(pages[0].header, **fields)))
+    line = count(page_line(plan.index(pages[0].key), replace(pages[0].header, **fields)))
     if line >= before:
-        return Folded(), pages
+        return FoldResult(), pages
     page = plan.change(pages[0], **fields, visibility=Visibility.HIDDEN, line_tokens=line)
-    return Folded(1, 0, before - line, account), [page]
+    return FoldResult(1, 0, before - line, account), [page]
 
 
 def _absorb(
-    plan: Plan, unit: Sequence[Standing], before: list[PageRecord], count: Count
-) -> tuple[Folded, list[PageRecord]]:
-    """Put what is too small for a line of its own into the line before it, if there is one; what is left."""
-    done = Folded()
-    for place, standing in enumerate(unit):
-        page, last = standing.page, before[-1] if before else None
-        if last is None or not is_line(last) or last.parent != page.parent:
+    plan: Plan, unit: Sequence[RowItem], before: list[PageRecord], count: Count
+) -> tuple[FoldResult, list[PageRecord]]:
+    """Move pages that are too small for a line of their own into the line before; return the pages that are left."""
+    done = FoldResult()
+    for place, item in enumerate(unit):
+        page, last = item.page, before[-1] if before else None
+        if last is None or not is_folded_line(last) or last.parent != page.parent:
             return done, [other.page for other in unit[place:]]
-        joined = join(plan, last, page, last.header.description, standing.tokens, count)
+        joined = join_line(plan, last, page, last.header.description, item.tokens, count)
         if joined is None:
             return done, [other.page for other in unit[place:]]
         before[-1] = joined
-        done += Folded(1, 0, standing.tokens)
+        done += FoldResult(1, 0, item.tokens)
     return done, []
 
 
 def _line_size(plan: Plan, page: PageRecord, count: Count) -> int:
     return page.header.line_tokens or count(page_line(plan.index(page.key), page.header))
-
-
-def _with(header: Header, **fields: object) -> Header:
-    return replace(header, **fields)

@@ -1,99 +1,102 @@
-"""What stands for folded messages: a name, a summary in one line, and an account of the facts in it.
+"""Summaries of folded messages: a name, a summary in one line, and an account of the facts in it.
 
-The summary is extractive: what the user insisted on, what was asked and what was answered in the end, in the speakers'
-own words, shortened, then facts as far as there is room. A fact that is not in it can be found: it stands word for word
-in the text of a page below.
+The default summary is extractive: the user's constraints, the question and the final answer, in the speakers' own words
+and shortened, then facts as far as there is room. A fact that is not in it can be found: the text of a page below
+contains it word for word.
 
-Better summaries: what a summariser of the caller's is given, and how its text takes the place of an extracted one.
-
-It goes through the same gate: clipped to its share, with facts as far as there is room, and none lost. A page that
-changed since keeps what it has.
+A caller's summariser can replace an extracted summary. Its text is checked in the same way: it is clipped to its share,
+facts are added as far as there is room, and none is lost. A page that changed since keeps its summary.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from quire.core.exchanges import exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import PageRecord
+from quire.core.records import PageRecord, page_line
+from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message, messages_to_text
 from quire.model.pages import Visibility
 from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace
-from quire.view.fold.fact_check import Gate, gate_of
-from quire.view.fold.facts import constraints, facts, stands
-from quire.view.options import LINES_SHARE
-from quire.view.part_builder import page_line
-from quire.view.parts import Account
+from quire.view.fold.fact_check import FactCheck, check_facts
+from quire.view.fold.facts import extract_constraints, extract_facts, occurs_in
+from quire.view.options import LINES_SHARE, Summariser
+from quire.view.parts import FactAccount
 
 Count = Callable[[str], int]
 _END = re.compile(r"(?<=[。！？])|(?<=[!?])(?![A-Za-z0-9_=&/])|(?<=[.;])\s")
 _SENTENCE = 160
 _SHARE = 0.1
 _FEW, _USUAL, _MANY = 24, 70, 160
-"""The most tokens of a summary: in a small budget, so that some lines fit, in a usual one, and in a large one."""
+"""The most tokens of a summary in a small budget (so that some lines fit), in a usual one, and in a large one."""
 _FACTS_SHARE = 0.55
-_INSISTED_SHARE = 0.5
+_CONSTRAINTS_SHARE = 0.5
 _TRIES = 6
-"""So many facts that do not fit are passed over for shorter ones."""
+"""The number of facts that do not fit and are skipped for shorter ones."""
+_MAX_CHARACTERS = 200_000
+_MAX_WAITING = 64
+_MAX_ERRORS = 16
 
 
-def longest(lines: int) -> int:
-    """How many tokens a summary may take at most, if all lines together may take so many."""
+def max_summary_tokens(lines: int) -> int:
+    """Return the most tokens of a summary if all lines together may take `lines` tokens."""
     return max(_FEW, min(_USUAL, lines // 20), min(_MANY, lines // _MANY))
 
 
-def allowance(tokens: int, most: int) -> int:
-    """How many tokens the summary of so many may take: at most a tenth."""
+def summary_allowance(tokens: int, most: int) -> int:
+    """Return the most tokens of the summary of so many tokens: a tenth, `most` at the highest."""
     return min(most, int(tokens * _SHARE))
 
 
 def summarise_turns(
-    name: str, messages: Sequence[Message], gate: Gate, limit: int, count: Count
-) -> tuple[str, Account]:
-    """One line for a few turns, in at most so many tokens; and the account of their facts."""
-    asked = next((message.text for message in messages if message.role == "user"), "")
-    said = next((m.text for m in reversed(messages) if m.role == "assistant" and m.text.strip()), "")
-    insisted = _fitting(gate.constraints(), int(limit * _INSISTED_SHARE), count, known=name)
-    prose = [_first(_after(name, asked)), _first(said)]
-    return gated(name, _fitted(name, insisted, prose, gate.ordered(), limit, count), gate)
+    name: str, messages: Sequence[Message], check: FactCheck, limit: int, count: Count
+) -> tuple[str, FactAccount]:
+    """Return one line for a few turns in at most `limit` tokens, and the account of their facts."""
+    question = next((message.text for message in messages if message.role == "user"), "")
+    answer = next((m.text for m in reversed(messages) if m.role == "assistant" and m.text.strip()), "")
+    constraints = _pick_facts(check.constraints(), int(limit * _CONSTRAINTS_SHARE), count, known=name)
+    prose = [_first_sentence(_without_name(name, question)), _first_sentence(answer)]
+    return keep_facts(name, _compose(name, constraints, prose, check.ranked_facts(), limit, count), check)
 
 
 def summarise_chapters(lines: Sequence[tuple[str, str]], limit: int, count: Count) -> str:
-    """One line for several folded ones, given by name and summary."""
+    """Return one line for several folded ones, which are given by name and summary."""
     names = " · ".join(dict.fromkeys(name for name, _ in lines[1:]))
     heads = (summary.partition(" | ")[0] for _, summary in lines)
-    insisted = dict.fromkeys(fact.rstrip(";") for head in heads for fact in constraints(head))
+    constraints = dict.fromkeys(fact.rstrip(";") for head in heads for fact in extract_constraints(head))
     ranks: dict[str, int] = {}
     for _, summary in lines:
-        for fact, kind in facts(summary):
+        for fact, kind in extract_facts(summary):
             ranks.setdefault(fact, kind)
-    taken = _fitting(insisted, int(limit * _INSISTED_SHARE), count, known=lines[0][0])
-    return _fitted(lines[0][0], taken, [names], sorted(ranks, key=ranks.__getitem__), limit, count)
+    taken = _pick_facts(constraints, int(limit * _CONSTRAINTS_SHARE), count, known=lines[0][0])
+    return _compose(lines[0][0], taken, [names], sorted(ranks, key=ranks.__getitem__), limit, count)
 
 
-def summarise_anew(name: str, summary: str, gate: Gate, limit: int, count: Count) -> str:
-    """A summary that somebody wrote, within so many tokens, with facts as far as there is room and none lost."""
-    text = within(summary, limit, count)
+def adopt_summary(name: str, summary: str, check: FactCheck, limit: int, count: Count) -> str:
+    """Return a summariser's summary within `limit` tokens, with facts as far as there is room and none lost."""
+    text = shorten_to(summary, limit, count)
     if not text:
         return ""
-    taken = _fitting(gate.ordered(), limit - count(f"{text} |"), count, known=f"{name} {text}")
-    return gated(name, _joined(text, taken, limit, count), gate)[0]
+    taken = _pick_facts(check.ranked_facts(), limit - count(f"{text} |"), count, known=f"{name} {text}")
+    return keep_facts(name, _append_facts(text, taken, limit, count), check)[0]
 
 
-def gated(name: str, summary: str, gate: Gate) -> tuple[str, Account]:
-    """A summary with the facts that would be lost without it, and the account of all of them."""
+def keep_facts(name: str, summary: str, check: FactCheck) -> tuple[str, FactAccount]:
+    """Return a summary with the facts that would be lost without it, and the account of all facts."""
     text = collapse_whitespace(summary)
-    missing = gate.missing(f"{name}: {text}")
+    missing = check.missing(f"{name}: {text}")
     if missing:
         text = collapse_whitespace(f"{' '.join(missing)} {text}")
     text = clip_at_word(text, MAX_DESCRIPTION)
-    return text, gate.account(f"{name}: {text}")
+    return text, check.account(f"{name}: {text}")
 
 
-def within(text: str, limit: int, count: Count) -> str:
-    """The text in one line of at most so many tokens, cut at the end of a word, never inside an identifier."""
+def shorten_to(text: str, limit: int, count: Count) -> str:
+    """Return the text in one line of at most `limit` tokens, cut at the end of a word, never inside an identifier."""
     text = collapse_whitespace(clip_at_word(text, 64 * limit))
     used = count(text)
     while text and used > limit:
@@ -104,38 +107,38 @@ def within(text: str, limit: int, count: Count) -> str:
     return text
 
 
-def name_of(messages: Sequence[Message]) -> str:
-    """What a chapter with these messages is called: what was asked first."""
-    asked = next((message for message in messages if message.role == "user"), None)
-    return exchange_name(asked or messages[0]) if messages else "Folded"
+def chapter_name(messages: Sequence[Message]) -> str:
+    """Return the name of a chapter with these messages: the first question."""
+    question = next((message for message in messages if message.role == "user"), None)
+    return exchange_name(question or messages[0]) if messages else "Folded"
 
 
-def _fitted(
-    name: str, insisted: Sequence[str], prose: Sequence[str], ordered: Sequence[str], limit: int, count: Count
+def _compose(
+    name: str, constraints: Sequence[str], prose: Sequence[str], ordered: Sequence[str], limit: int, count: Count
 ) -> str:
-    """What was insisted on, then the prose, then facts, within so many tokens."""
-    text = "; ".join(insisted)
+    """Return the constraints, then the prose, then facts, within `limit` tokens."""
+    text = "; ".join(constraints)
     prose = [piece for piece in prose if piece and piece[:24] not in text]
     room = limit - (count(text) + 1 if text else 0)
     known = f"{name} {text} {' '.join(prose)}"
-    reserved = sum(count(f" {fact}") for fact in _fitting(ordered, int(limit * _FACTS_SHARE), count, known=known))
-    told = within("; ".join(prose), max(0, room - reserved - 2), count)
-    text = "; ".join(filter(None, (text, told)))
+    reserved = sum(count(f" {fact}") for fact in _pick_facts(ordered, int(limit * _FACTS_SHARE), count, known=known))
+    prose_text = shorten_to("; ".join(prose), max(0, room - reserved - 2), count)
+    text = "; ".join(filter(None, (text, prose_text)))
     room = limit - count(f"{text} |") if text else limit
-    taken = _fitting(ordered, room, count, known=f"{name} {text}")
-    return _joined(text, taken, limit, count)
+    taken = _pick_facts(ordered, room, count, known=f"{name} {text}")
+    return _append_facts(text, taken, limit, count)
 
 
-def _joined(text: str, taken: list[str], limit: int, count: Count) -> str:
+def _append_facts(text: str, taken: list[str], limit: int, count: Count) -> str:
     while True:
         whole = " | ".join(filter(None, (text, " ".join(taken))))
         if not taken or count(whole) <= limit:
             return whole
-        taken = taken[:-1]  # tokens of a whole can be a few more than those of its pieces
+        taken = taken[:-1]  # joined text can have a few more tokens than its pieces
 
 
-def _fitting(ordered: Iterable[str], room: int, count: Count, known: str) -> list[str]:
-    """The first facts that fit a room and do not stand in what is known already."""
+def _pick_facts(ordered: Iterable[str], room: int, count: Count, known: str) -> list[str]:
+    """Return the first facts that fit the room and do not occur in `known`."""
     taken: list[str] = []
     tries = _TRIES
     for fact in ordered:
@@ -143,14 +146,14 @@ def _fitting(ordered: Iterable[str], room: int, count: Count, known: str) -> lis
             break
         if len(fact) > 6 * room or (size := count(f" {fact}")) > room:
             tries -= 1
-        elif not stands(fact, known) and not any(stands(fact, other) for other in taken):
+        elif not occurs_in(fact, known) and not any(occurs_in(fact, other) for other in taken):
             taken.append(fact)
             room -= size
     return taken
 
 
-def _after(name: str, text: str) -> str:
-    """What a text says after the words that its name already shows."""
+def _without_name(name: str, text: str) -> str:
+    """Return the part of a text after the words that its name already shows."""
     start = name.removesuffix("…")
     text = collapse_whitespace(clip_at_word(text, 8 * _SENTENCE))
     if start == name or not text.startswith(start):
@@ -158,18 +161,15 @@ def _after(name: str, text: str) -> str:
     return text[len(clip_at_word(text, len(start))) :].strip()
 
 
-def _first(text: str) -> str:
-    """The first sentence, or its beginning."""
+def _first_sentence(text: str) -> str:
+    """Return the first sentence, or its beginning."""
     text = collapse_whitespace(clip_at_word(text, 4 * _SENTENCE))
     sentence = next((piece for piece in _END.split(text) if piece), "")
     return clip_at_word(sentence, _SENTENCE)
 
 
-_MOST_CHARACTERS = 200_000
-
-
-class Job(NamedTuple):
-    """A folded page that is to be summarised: its text, how many tokens the summary may take, and what it was then."""
+class SummaryJob(NamedTuple):
+    """A folded page to summarise: its text, the most tokens of the summary, and the state of the page."""
 
     key: int
     text: str
@@ -177,53 +177,143 @@ class Job(NamedTuple):
     state: tuple[Any, ...]
 
 
-class Better(NamedTuple):
-    """What came back for a job."""
+class ModelSummary(NamedTuple):
+    """The summary that the summariser returned for a job."""
 
-    job: Job
+    job: SummaryJob
     summary: str
 
 
-def jobs(plan: Plan, budget: int) -> list[Job]:
-    """The pages that a plan folds, for a summariser; the newest last."""
-    most = longest(int(budget * LINES_SHARE))
-    return [
-        Job(page.key, _text(plan, page), allowance(page.header.tokens, most), _state(plan, page))
-        for page in plan.pages.values()
-        if isinstance(page, PageRecord) and _is_folded(page) and not _was_folded(plan, page.key)
-    ]
+class SummaryWorker:
+    """Runs the caller's summariser in a thread that lives only while there are jobs. A turn never waits for it."""
+
+    def __init__(self, summariser: Summariser) -> None:
+        self.errors: deque[BaseException] = deque(maxlen=_MAX_ERRORS)
+        """The latest errors of the summariser, the newest last. Their pages keep the extracted summaries."""
+        self._summariser = summariser
+        self._waiting: deque[SummaryJob] = deque(maxlen=_MAX_WAITING)  # when it is full, the oldest jobs are dropped
+        self._ready: dict[int, ModelSummary] = {}
+        self._change = threading.Condition()
+        self._is_running = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        waiting, ready, errors = len(self._waiting), len(self._ready), len(self.errors)
+        return f"<SummaryWorker: {waiting} waiting, {ready} ready, {errors} errors>"
+
+    def collect_jobs(self, plan: Plan, budget: int) -> list[SummaryJob]:
+        """Return a job for every page that a plan folds; the newest is the last."""
+        limit = max_summary_tokens(int(budget * LINES_SHARE))
+        return [
+            SummaryJob(
+                page.key,
+                _source_text(plan, page),
+                summary_allowance(page.header.tokens, limit),
+                _page_state(plan, page),
+            )
+            for page in plan.pages.values()
+            if isinstance(page, PageRecord) and _is_folded(page) and not _was_folded(plan, page.key)
+        ]
+
+    def submit(self, jobs: Iterable[SummaryJob]) -> None:
+        """Queue jobs and start the thread if it does not run."""
+        with self._change:
+            if self._closed:
+                return
+            self._waiting.extend(jobs)
+            if self._waiting and not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="quire-summaries", daemon=True).start()
+
+    def ready(self) -> list[ModelSummary]:
+        """Return the summaries that wait for the next fold."""
+        with self._change:
+            return list(self._ready.values())
+
+    def drop(self, used: Iterable[ModelSummary]) -> None:
+        """Remove summaries that a fold has used or found outdated."""
+        with self._change:
+            for summary in used:
+                if self._ready.get(summary.job.key) is summary:
+                    del self._ready[summary.job.key]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no job is left; return False if `timeout` seconds pass before."""
+        with self._change:
+            return self._change.wait_for(lambda: not self._is_running, timeout)
+
+    def close(self) -> None:
+        """Accept no more jobs. A running job is not interrupted, but its summary is dropped."""
+        with self._change:
+            self._closed = True
+            self._waiting.clear()
+            self._ready.clear()
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                if not self._waiting:
+                    self._is_running = False
+                    self._change.notify_all()
+                    return
+                job = self._waiting.popleft()
+            try:
+                summary = self._call_summariser(job)
+            except BaseException as error:  # any error of the caller's function, cancellation too: no turn fails
+                self.errors.append(error)
+                continue
+            with self._change:
+                if summary and not self._closed:
+                    self._ready[job.key] = ModelSummary(job, summary)
+                    while len(self._ready) > 4 * _MAX_WAITING:
+                        del self._ready[next(iter(self._ready))]
+
+    def _call_summariser(self, job: SummaryJob) -> str | None:
+        result = self._summariser(job.text, job.tokens)
+        if isinstance(result, Awaitable):
+            import asyncio  # late: most summarisers are plain functions
+
+            awaited = result
+
+            async def wait() -> str | None:
+                return await awaited
+
+            result = asyncio.run(wait())
+        if result is not None and not isinstance(result, str):
+            raise InvalidValue(f"The summariser returned {short_repr(result)}; text or None is needed.")
+        return result.strip() if result else None
 
 
-def sum_up_again(plan: Plan, lines: Iterable[PageRecord], most: int, count: Count) -> None:
-    """Plan summaries for lines that lost theirs when something in them was taken out."""
+def restore_summaries(plan: Plan, lines: Iterable[PageRecord], most: int, count: Count) -> None:
+    """Plan summaries for lines that lost theirs because a page was taken out of them."""
     for page in lines:
         if page.header.line_tokens and not page.header.description and not page.header.pinned:
-            _summed_up(plan, page, longest(most), count)
+            _summarise(plan, page, max_summary_tokens(most), count)
 
 
-def _summed_up(plan: Plan, page: PageRecord, most: int, count: Count) -> PageRecord:
+def _summarise(plan: Plan, page: PageRecord, most: int, count: Count) -> PageRecord:
     inner = list(plan.members(page.key)) if page.header.folder else [page]
     inner = [
-        child if child.header.description or not child.header.folder else _summed_up(plan, child, most, count)
+        child if child.header.description or not child.header.folder else _summarise(plan, child, most, count)
         for child in inner
     ]
     if any(child.header.folder for child in inner):
         text = summarise_chapters([(child.header.name, child.header.description) for child in inner], most, count)
     else:
-        gate, messages = gate_of(plan, inner)
-        text = summarise_turns(page.header.name, messages, gate, allowance(page.header.tokens, most), count)[0]
+        check, messages = check_facts(plan, inner)
+        text = summarise_turns(page.header.name, messages, check, summary_allowance(page.header.tokens, most), count)[0]
     return plan.change(page, description=text, summary_tokens=count(text))
 
 
-def improve(plan: Plan, found: Iterable[Better], count: Count) -> None:
-    """Plan that these summaries take their places, where the page is still what was summarised."""
-    for job, summary in found:
+def apply_model_summaries(plan: Plan, summaries: Iterable[ModelSummary], count: Count) -> None:
+    """Plan to use summaries of the summariser where the page has not changed since."""
+    for job, summary in summaries:
         page = plan.page(job.key)
-        if not isinstance(page, PageRecord) or not _is_folded(page) or _state(plan, page) != job.state:
+        if not isinstance(page, PageRecord) or not _is_folded(page) or _page_state(plan, page) != job.state:
             continue
         pages = [page] if page.header.numbers or page.header.body else list(plan.members(page.key))
-        gate = Gate() if any(inner.header.folder for inner in pages) else gate_of(plan, pages)[0]
-        text = summarise_anew(page.header.name, summary, gate, job.tokens, count)
+        check = FactCheck() if any(inner.header.folder for inner in pages) else check_facts(plan, pages)[0]
+        text = adopt_summary(page.header.name, summary, check, job.tokens, count)
         if text:
             page = plan.change(page, description=text, summary_tokens=count(text))
             plan.change(page, line_tokens=count(page_line(plan.index(page.key), page.header)))
@@ -238,23 +328,23 @@ def _was_folded(plan: Plan, key: int) -> bool:
     return isinstance(before, PageRecord) and _is_folded(before)
 
 
-def _state(reader: Reader, page: PageRecord) -> tuple[Any, ...]:
-    """What must be as it was for a summary to hold."""
+def _page_state(reader: Reader, page: PageRecord) -> tuple[Any, ...]:
+    """Return the state of a page that must be the same for a summary to be valid."""
     header = page.header
     inner = [(child.key, child.header.numbers, child.header.body) for child in _members(reader, page)]
     return header.name, header.description, header.numbers, header.body, header.tokens, header.created, inner
 
 
-def _text(reader: Reader, page: PageRecord) -> str:
-    """What a page stands for: the messages with their speakers, or the lines of the chapters in it."""
-    text = "\n".join(_pieces(reader, _members(reader, page) or [page]))
-    if len(text) <= _MOST_CHARACTERS:
+def _source_text(reader: Reader, page: PageRecord) -> str:
+    """Return the text that a page folds: the messages with their speakers, or the lines of its chapters."""
+    text = "\n".join(_page_texts(reader, _members(reader, page) or [page]))
+    if len(text) <= _MAX_CHARACTERS:
         return text
-    half = _MOST_CHARACTERS // 2
+    half = _MAX_CHARACTERS // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
 
 
-def _pieces(reader: Reader, pages: Sequence[PageRecord]) -> Iterator[str]:
+def _page_texts(reader: Reader, pages: Sequence[PageRecord]) -> Iterator[str]:
     for page in pages:
         header = page.header
         if header.folder:
