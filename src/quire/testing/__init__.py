@@ -1,13 +1,24 @@
-"""What a backend's author needs: the conformance suite, and a storage that fails on demand.
+"""Tests for the author of a backend: the conformance suite, and a storage that fails on demand.
 
     class TestMyStorage(StorageContract):
         def open_storage(self, place):
             return MyStorage(place)
 
-Under pytest that class runs every test of the contract. Nothing here imports a test framework.
+pytest runs every test of the contract on that class. This package imports no test framework.
 """
 
-from quire.testing.contract import StorageContract
+from quire.testing.contexts import ContextRules, CopyRules, NameRules
 from quire.testing.faulty import FaultyStorage, InjectedFault
+from quire.testing.forks import ForkRules
+from quire.testing.handles import SharingRules
+from quire.testing.records import OrderRules, RecordRules
 
 __all__ = ["FaultyStorage", "InjectedFault", "StorageContract"]
+
+
+class StorageContract(RecordRules, OrderRules, NameRules, ContextRules, SharingRules, CopyRules, ForkRules):
+    """Every test that a backend must pass. Subclass it and override `open_storage`.
+
+    Set `persistent = False` if data is lost with the last handle, and `closes = False` if a closed handle still works.
+    Both are for stores in memory.
+    """

@@ -1,8 +1,7 @@
-"""The contract of contexts: kept apart, listed in order, dropped whole.
+"""The contract of contexts: they are separate, listed in order, and dropped completely.
 
-The contract of names: any printable name is a context of its own, and no name gets out of the store.
-
-The contract of copying: a context goes to another store and back unchanged.
+Any printable name names its own context, and no name leaves the store. Copying a context to another store and back does
+not change it.
 """
 
 from itertools import islice
@@ -167,12 +166,12 @@ class NameRules(StorageCase):
         storage = self.open()
         for number, name in enumerate(ACCEPTED):
             write(storage, name, Put(PAGE, 1, name.encode(), 1, b"o"), Put(PAGE, 2 + number, b""))
-        self._keeps_all(storage)
+        self._check_all(storage)
         if self.persistent:
             storage.close()
-            self._keeps_all(self.open())
+            self._check_all(self.open())
 
-    def _keeps_all(self, storage: Storage) -> None:
+    def _check_all(self, storage: Storage) -> None:
         assert list(storage.contexts()) == sorted(ACCEPTED)
         for number, name in enumerate(ACCEPTED):
             assert storage.get(name, PAGE, 1) == Record(1, name.encode(), 1, b"o"), name
@@ -202,12 +201,12 @@ class NameRules(StorageCase):
         storage = self.open()
         write(storage, "a", *pages([1]))
         for name in REFUSED:
-            for ask in (self._head, self._get, self._scan, self._members, self._drop):
+            for call in (self._head, self._get, self._scan, self._members, self._drop):
                 try:
-                    found = ask(storage, name)
+                    found = call(storage, name)
                 except InvalidValue:
                     continue
-                assert not found, (ask.__name__, name[:20])
+                assert not found, (call.__name__, name[:20])
         assert list(storage.contexts()) == ["a"]
 
     def _head(self, storage: Storage, name: str) -> object:
@@ -230,7 +229,7 @@ _GROUPS = [0, 1, 2]
 
 
 class CopyRules(StorageCase):
-    """`migrate` from and to the memory backend, which is the reference."""
+    """Copies from and to the memory backend, which is the reference."""
 
     def test_a_context_is_copied_from_memory(self) -> None:
         source, target = MemoryStorage(), self.open()
@@ -250,16 +249,16 @@ class CopyRules(StorageCase):
         assert _everything(target) == before
         assert _everything(source) == before
 
-    def test_a_copy_tells_how_far_it_is(self) -> None:
+    def test_a_copy_reports_its_progress(self) -> None:
         source, target = self.open(), MemoryStorage()
         _fill(source)
-        told: list[Progress] = []
-        total = copy_contexts(source, target, "c", progress=told.append, check=False)
+        reports: list[Progress] = []
+        total = copy_contexts(source, target, "c", progress=reports.append, check=False)
         records = [record for found in contents(source, "c")[1].values() for record in found]
         assert (total.records, total.bytes) == (len(records), sum(len(record.value) for record in records))
-        assert {progress.context for progress in told} == {"c"}
-        assert told[-1].phase == "done"
-        copied = [progress.records for progress in told if progress.phase == "copy"]
+        assert {progress.context for progress in reports} == {"c"}
+        assert reports[-1].phase == "done"
+        copied = [progress.records for progress in reports if progress.phase == "copy"]
         assert copied == sorted(copied)
         assert copied[-1] == len(records)
         assert list(target.contexts()) == ["c"]

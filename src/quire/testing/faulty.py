@@ -1,4 +1,4 @@
-"""A storage that fails on demand, for proving that no failure tears anything."""
+"""A storage that fails on demand, to test that no failure leaves a half-done change."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeVar
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 
 class InjectedFault(StorageFailure):
-    """The failure a `FaultyStorage` was told to raise."""
+    """The failure that a `FaultyStorage` raises on demand."""
 
     code = "injected_fault"
 
 
 class FaultyStorage:
-    """Another storage, failing at its k-th call: `before` doing it, or `after` having done it.
+    """Wraps a storage and fails at its k-th call, `before` or `after` the call is done.
 
-    `after` is the lost acknowledgement: the commit is made and the caller never hears of it. A stream that fails
-    `after` breaks off behind its first record. With `lasting`, every call from then on fails until `heal()`.
-    `fail_at=0` never fails and only counts. `error` replaces the exception: what a backend raises need not be ours.
+    `after` simulates a lost acknowledgement: the commit is made, but the caller gets an error. A stream that fails
+    `after` ends behind its first record. With `lasting`, every later call fails too until `heal()`. `fail_at=0` never
+    fails and only counts. `error` is raised instead of `InjectedFault`.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class FaultyStorage:
         self.arm(fail_at, when, lasting=lasting)
 
     def arm(self, fail_at: int, when: When = "before", *, lasting: bool = False) -> None:
-        """Count from here, and fail at the call with that number."""
+        """Reset the count, and fail at the call with that number."""
         self.calls.clear()
         self._fail_at = fail_at
         self._when = when
         self._lasting = lasting
 
     def heal(self) -> None:
-        """Fail no more; go on counting."""
+        """Stop failing; calls are still counted."""
         self._fail_at = 0
 
     @property
     def failed(self) -> bool:
-        """Whether the call that was to fail has been made."""
+        """Whether the call that fails has been made."""
         return 0 < self._fail_at <= len(self.calls)
 
     def head(self, context: str) -> Head | None:
@@ -105,7 +105,7 @@ class FaultyStorage:
         self.inner.close()
 
     def _enter(self, call: str) -> bool:
-        """Count a call and fail before it, or tell whether to fail after it."""
+        """Count a call; fail before it, or return whether to fail after it."""
         self.calls.append(call)
         number = len(self.calls)
         if not self._fail_at or number < self._fail_at or (number > self._fail_at and not self._lasting):

@@ -1,7 +1,4 @@
-"""What the contract of forking writes into contexts that come from each other, and how it looks at them.
-
-The contract of forking: a context made from another, whole, and from then on its own.
-"""
+"""The contract of forking: a fork is a complete copy of a context and independent of it."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -38,11 +35,11 @@ from quire.testing.case import HEAD, StorageCase, contents, grouped, keys_of, pa
 GROUPS = [0, 1, 2, MAX_GROUP]
 NAMES = ["a", "b", "c", "d", "e"]
 MANY = 600
-"""More than any backend is likely to fetch at once."""
+"""More records than a backend is likely to fetch at once."""
 
 
-def do_alike(random: Random, ends: dict[str, int], *storages: Storage) -> None:
-    """Write, drop or fork, the same in all storages. Keys of bodies and messages grow from each context's end."""
+def apply_random_step(random: Random, ends: dict[str, int], *storages: Storage) -> None:
+    """Do the same random write, drop or fork in all storages. Keys of bodies and messages only grow."""
     name, source = random.sample(NAMES, 2)
     head, origin = (storages[0].head(context) for context in (name, source))
     if random.random() < 0.1:
@@ -51,21 +48,21 @@ def do_alike(random: Random, ends: dict[str, int], *storages: Storage) -> None:
         return
     if head or not origin or random.random() < 0.2:
         ends[name] = ends[name] if head else 0
-        writes = _some(random, ends[name])
+        writes = _random_writes(random, ends[name])
         for storage in storages:
             write(storage, name, *writes)
     else:
         bound = random.randrange(ends[source] + 2)
         below: dict[Family, int] = {BODY: bound, MESSAGE: bound // 2} if random.random() < 0.4 else {}
         ends[name] = bound if below else ends[source]
-        writes = _some(random, ends[name])
+        writes = _random_writes(random, ends[name])
         for storage in storages:
             storage.fork(source, name, Commit(origin.version, 1, HEAD, writes, HEAD), below)
     ends[name] = max([ends[name], *(each.key + 1 for each in writes if each.family in IMMUTABLE)])
 
 
 def fill(storage: Storage, context: str) -> None:
-    """Three commits: every family, a large group, and more bodies than are fetched at once."""
+    """Make three commits: every family, a large group, and more bodies than are fetched at once."""
     write(
         storage,
         context,
@@ -76,14 +73,14 @@ def fill(storage: Storage, context: str) -> None:
 
 
 def fork(storage: Storage, source: str, target: str, *writes: Write, below: Mapping[Family, int] | None = None) -> None:
-    """Fork the source from wherever it is; the fork is at version 9."""
+    """Fork the source at its current version; the fork is at version 9."""
     head = storage.head(source)
     assert head is not None
     storage.fork(source, target, Commit(head.version, 9, b"fork", writes, head.value), below or {})
 
 
 def new_records(*keys: int, by: bytes = b"") -> list[Write]:
-    """A page in group 1, a body and a message under each key."""
+    """Return a page in group 1, a body and a message for each key."""
     return [
         each
         for key in keys
@@ -107,8 +104,8 @@ def order_of(key: int) -> bytes:
     return key.to_bytes(5)
 
 
-def _some(random: Random, end: int) -> list[Write]:
-    """A few writes: to any page, of bodies and messages from `end` on, deletes of anything before."""
+def _random_writes(random: Random, end: int) -> list[Write]:
+    """Return random writes: to any page, bodies and messages from `end` on, deletes of earlier records."""
     writes: list[Write] = []
     for _ in range(random.randrange(6)):
         key, value = random.randrange(max(end, 9)), random.randbytes(2)
@@ -130,17 +127,17 @@ def state_of(storage: Storage, context: str) -> tuple[Head | None, dict[Family, 
     return (*contents(storage, context), grouped(storage, context, GROUPS))
 
 
-def reads_agree(storage: Storage, context: str) -> None:
-    """Every way to read a record finds the same one."""
+def check_reads(storage: Storage, context: str) -> None:
+    """Assert that all ways to read a record return the same one."""
     for family in FAMILIES:
         records = list(storage.scan(context, family))
         keys = keys_of(records)
         assert keys == sorted(set(keys))
         assert list(storage.scan(context, family, reverse=True)) == records[::-1]
         for key in {*keys[:9], *keys[-9:], *(key + 1 for key in keys[-3:])} - {MAX_KEY + 1}:
-            there = [record for record in records if record.key == key]
-            assert storage.get(context, family, key) == (there[0] if there else None)
-            assert list(storage.scan(context, family, key, key)) == there
+            expected = [record for record in records if record.key == key]
+            assert storage.get(context, family, key) == (expected[0] if expected else None)
+            assert list(storage.scan(context, family, key, key)) == expected
         for start, stop in ((1, 4), (2, MANY), (MANY - 2, MAX_KEY), (5, 4)):
             within = [record for record in records if start <= record.key <= stop]
             assert list(storage.scan(context, family, start, stop)) == within
@@ -148,7 +145,7 @@ def reads_agree(storage: Storage, context: str) -> None:
 
 
 class ForkRules(StorageCase):
-    """One store, contexts that come from each other."""
+    """Forks in one store."""
 
     def test_a_fork_holds_everything_but_the_journal(self) -> None:
         storage = self.open()
@@ -159,7 +156,7 @@ class ForkRules(StorageCase):
         assert state_of(storage, "c") == before
         assert list(storage.contexts()) == ["c", "f"]
         for name in ("c", "f"):
-            reads_agree(storage, name)
+            check_reads(storage, name)
 
     def test_a_context_without_records_can_be_forked(self) -> None:
         storage = self.open()
@@ -189,7 +186,7 @@ class ForkRules(StorageCase):
             for family in FAMILIES:
                 end = 0 if family == JOURNAL else below.get(family, MAX_KEY + 1)
                 assert list(storage.scan("f", family)) == [r for r in everything[family] if r.key < end], below
-            reads_agree(storage, "f")
+            check_reads(storage, "f")
 
     def test_keys_that_a_fork_did_not_take_are_its_own_to_use(self) -> None:
         storage = self.open()
@@ -199,7 +196,7 @@ class ForkRules(StorageCase):
         for family in (PAGE, BODY, MESSAGE):
             assert [r.value for r in storage.scan("c", family)] == [b"0", b"1", b"2", b"3", b"4"]
             assert [r.value for r in storage.scan("f", family)] == [b"0", b"1", b"2", b"fork3", b"fork4"]
-            reads_agree(storage, "f")
+            check_reads(storage, "f")
 
     def test_the_commit_lies_on_top_of_what_was_taken(self) -> None:
         storage = self.open()
@@ -227,7 +224,7 @@ class ForkRules(StorageCase):
         assert storage.get("f", PAGE, 0) == Record(0, b"patched")
         assert storage.get("f", BODY, 1) is None
         assert keys_of(storage.scan("f", JOURNAL)) == [10]
-        reads_agree(storage, "f")
+        check_reads(storage, "f")
 
     def test_a_fork_keeps_the_groups_and_their_order(self) -> None:
         storage = self.open()
@@ -310,9 +307,8 @@ class ForkRules(StorageCase):
             write(storage, "c", *new_records(key, by=b"source"))
             write(storage, "f", *new_records(key + 2, by=b"fork"))
         for family in (PAGE, BODY, MESSAGE):
-            theirs = [*range(14)]
-            ours = [*range(10), *range(12, 16)]
-            for name, keys, by in (("c", theirs, b"source"), ("f", ours, b"fork")):
+            source, forked = [*range(14)], [*range(10), *range(12, 16)]
+            for name, keys, by in (("c", source, b"source"), ("f", forked, b"fork")):
                 for start, stop in ((0, MAX_KEY), (5, 12), (10, 13), (12, 12), (3, 9), (9, 10), (15, MAX_KEY), (8, 7)):
                     found = [value_of(key, by if key > 9 else b"") for key in keys if start <= key <= stop]
                     assert [r.value for r in storage.scan(name, family, start, stop)] == found
@@ -356,7 +352,7 @@ class ForkRules(StorageCase):
             for family in (PAGE, BODY, MESSAGE):
                 assert keys_of(storage.scan(name, family)) == keys, (name, family)
             assert grouped(storage, name, [1]) == {1: keys}
-            reads_agree(storage, name)
+            check_reads(storage, name)
 
     def test_a_source_that_is_dropped_leaves_the_fork_whole(self) -> None:
         storage = self.open()
@@ -371,7 +367,7 @@ class ForkRules(StorageCase):
         assert keys_of(storage.scan("c", BODY)) == [2]
         write(storage, "f", *new_records(MANY + 1))
         assert keys_of(storage.scan("f", BODY, MANY - 1)) == [MANY - 1, MANY, MANY + 1]
-        reads_agree(storage, "f")
+        check_reads(storage, "f")
 
     def test_a_fork_that_is_dropped_leaves_the_source_whole(self) -> None:
         storage = self.open()
@@ -410,7 +406,7 @@ class ForkRules(StorageCase):
             storage.drop(f"{number - 1}")
         for family in (PAGE, BODY, MESSAGE):
             assert keys_of(storage.scan("39", family)) == list(range(40))
-        reads_agree(storage, "39")
+        check_reads(storage, "39")
         storage.drop("39")
         assert list(storage.contexts()) == []
 
@@ -500,7 +496,7 @@ class ForkRules(StorageCase):
         storage = self.open()
         assert state_of(storage, "g") == left["g"]
         write(storage, "g", *new_records(MANY + 1))
-        reads_agree(storage, "g")
+        check_reads(storage, "g")
 
     def test_a_closed_storage_does_not_fork(self) -> None:
         storage = self.open()
@@ -515,8 +511,8 @@ class ForkRules(StorageCase):
             storage, model, random = self.open(f"store {seed}"), MemoryStorage(), Random(seed)
             ends: dict[str, int] = {}
             for _ in range(60):
-                do_alike(random, ends, storage, model)
+                apply_random_step(random, ends, storage, model)
                 assert list(storage.contexts()) == list(model.contexts())
                 for name in NAMES:
                     assert state_of(storage, name) == state_of(model, name), seed
-                reads_agree(storage, random.choice(NAMES))
+                check_reads(storage, random.choice(NAMES))

@@ -1,4 +1,4 @@
-"""The contract of sharing: two handles, many threads, closing and opening again."""
+"""The contract of sharing: two handles, many threads, closing and reopening."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ _EACH = 25
 
 
 class SharingRules(StorageCase):
-    """One store, several users."""
+    """One store with several handles."""
 
     def test_the_second_of_two_writers_meets_conflict(self) -> None:
         first, second = self.open(), self.open()
@@ -63,13 +63,13 @@ class SharingRules(StorageCase):
 
     def test_threads_on_one_context_lose_nothing(self) -> None:
         storage = self.open()
-        self._in_threads(lambda number: _append_all(storage, "c", _signed(number)))
-        self._lost_nothing(storage)
+        self._in_threads(lambda number: _append_all(storage, "c", _values_of(number)))
+        self._check_complete(storage)
 
     def test_threads_with_a_handle_each_lose_nothing(self) -> None:
         handles = [self.open() for _ in range(_THREADS)]
-        self._in_threads(lambda number: _append_all(handles[number], "c", _signed(number)))
-        self._lost_nothing(handles[0])
+        self._in_threads(lambda number: _append_all(handles[number], "c", _values_of(number)))
+        self._check_complete(handles[0])
 
     def test_threads_read_whole_commits_while_others_write(self) -> None:
         storage = self.open()
@@ -146,14 +146,14 @@ class SharingRules(StorageCase):
         if self.persistent:
             assert keys_of(self.open().scan("c", PAGE)) == list(range(1_000))
 
-    def _lost_nothing(self, storage: Storage) -> None:
+    def _check_complete(self, storage: Storage) -> None:
         assert storage.head("c") == Head(_THREADS * _EACH, HEAD)
         records = list(storage.scan("c", JOURNAL))
         assert keys_of(records) == list(range(1, _THREADS * _EACH + 1))
         values = [record.value for record in records]
         assert len(set(values)) == len(values)
         for number in range(_THREADS):
-            assert [value for value in values if value.startswith(b"%d-" % number)] == _signed(number)
+            assert [value for value in values if value.startswith(b"%d-" % number)] == _values_of(number)
 
     def _in_threads(self, work: Callable[[int], object]) -> None:
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -161,8 +161,8 @@ class SharingRules(StorageCase):
                 done.result()
 
 
-def _signed(number: int) -> list[bytes]:
-    """What a thread appends: its number and its turn."""
+def _values_of(number: int) -> list[bytes]:
+    """Return the values that a thread appends: its number and a counter."""
     return [b"%d-%d" % (number, turn) for turn in range(_EACH)]
 
 

@@ -1,7 +1,4 @@
-"""The contract of records: what put, patch and delete do, and that a commit is all or nothing.
-
-The contract of order: what scans and group listings give, and what they do while others write.
-"""
+"""The contract of records and their order: put, patch, delete, atomic commits, scans and groups."""
 
 from itertools import islice
 from random import Random
@@ -384,6 +381,6 @@ class OrderRules(StorageCase):
 
 
 def _disturb(storage: Storage, key: int, group: int | None = None) -> None:
-    """Remove the record at hand and its neighbour, change the next, and add one on either side."""
+    """Remove the current record and its neighbour, change the next one, and add one on either side."""
     write(storage, "c", Delete(PAGE, key), Delete(PAGE, key + 2), Patch(PAGE, key + 4, b"changed"))
     write(storage, "c", *pages([key + 1, max(key - 1, 1)], group))
