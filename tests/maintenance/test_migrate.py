@@ -184,7 +184,7 @@ def test_an_occupied_target_of_equal_version_is_refused(source: MemoryStorage) -
         migrate(source, target, "c")
 
 
-def test_a_context_that_is_not_there_is_named(source: MemoryStorage) -> None:
+def test_a_context_that_does_not_exist_is_named(source: MemoryStorage) -> None:
     with pytest.raises(NoSuchContext, match="'nowhere'"):
         migrate(source, MemoryStorage(), ["c", "nowhere"])
 

@@ -118,7 +118,7 @@ def checks(
     return wanted, found
 
 
-def test_every_scenario_that_needs_no_server_of_its_own_passes(
+def test_every_scenario_that_needs_no_special_server_passes(
     checks: tuple[tuple[str, ...], dict[str, list[dict[str, Any]]]],
 ) -> None:
     wanted, found = checks
@@ -151,7 +151,7 @@ def inspect(packages: Path, target: list[str], *words: str) -> Any:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_the_inspector_gets_what_there_is(
+def test_the_inspector_lists_tools_and_resources(
     packages: Path, http: tuple[Path, str], tmp_path: Path, transport: str
 ) -> None:
     store = tmp_path / "store.db"

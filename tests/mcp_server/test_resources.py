@@ -45,7 +45,7 @@ def test_every_page_that_an_agent_sees_is_a_resource(ctx: Context, mode: Any) ->
 
 
 @pytest.mark.parametrize(("mode", "code"), [("legacy", -32002), ("auto", -32602)])
-def test_what_cannot_be_seen_is_not_there(ctx: Context, mode: Any, code: int) -> None:
+def test_private_segments_do_not_exist_for_clients(ctx: Context, mode: Any, code: int) -> None:
     async def main() -> None:
         async with Client(server(ctx), mode=mode) as client:
             said = []
@@ -141,7 +141,7 @@ def test_an_address_leads_back_to_its_page(context: str, page: str) -> None:
 
 @settings(max_examples=40)
 @given(st.text())
-def test_whatever_is_asked_for_is_a_place_or_refused(uri: str) -> None:
+def test_every_uri_is_parsed_or_refused(uri: str) -> None:
     uris = ResourceUris("default")
     for asked in (uri, f"quire://default/{uri}", f"quire://default/mem-1?{uri}"):
         with suppress(NoSuchPage, InvalidValue):

@@ -57,7 +57,7 @@ def test_the_official_client_works_with_a_store_that_the_command_makes(tmp_path:
         (["two.db", "-c", "a", "-b", "0"], "--budget is 0"),
     ],
 )
-def test_what_is_missing_is_named(
+def test_missing_things_are_named(
     said: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -113,7 +113,7 @@ def test_a_client_that_reads_no_more_ends_it(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_apps_print_does_not_reach_the_client(tmp_path: Path) -> None:
+def test_output_of_apps_does_not_reach_the_client(tmp_path: Path) -> None:
     program = """
 import sys, quire
 from quire.mcp_server import serve_stdio
@@ -140,7 +140,7 @@ serve_stdio(ctx)
     assert (process.returncode, said, complaint) == (0, "", "loud and clear\n")
 
 
-def test_a_store_that_cannot_be_opened_is_told_on_standard_error(
+def test_a_store_that_cannot_be_opened_is_reported_on_standard_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     damaged = tmp_path / "damaged.db"

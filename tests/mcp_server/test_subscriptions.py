@@ -100,7 +100,7 @@ def test_a_subscriber_hears_of_changes_by_others_and_by_itself(mode: str) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nobody_hears_of_what_they_cannot_see(mode: str) -> None:
+def test_clients_are_not_notified_of_invisible_changes(mode: str) -> None:
     ctx, other = two_handles()
     watched = [f"{URI}{name}" for name in ("mem-0", "view", "contents")]
 
@@ -128,7 +128,7 @@ def test_a_window_that_can_be_opened_changes_the_list_of_tools(ctx: Context, mod
     run(main)
 
 
-def test_who_unsubscribes_hears_no_more_and_what_cannot_be_read_cannot_be_subscribed_to() -> None:
+def test_unsubscribe_ends_notifications_and_unreadable_uris_are_refused() -> None:
     ctx, other = two_handles()
     made = server(ctx, poll=QUICK)
 
@@ -148,7 +148,7 @@ def test_who_unsubscribes_hears_no_more_and_what_cannot_be_read_cannot_be_subscr
     run(main)
 
 
-def test_there_is_a_limit_to_what_one_client_subscribes_to(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_subscriptions_of_one_client_are_limited(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "_MAX_SUBSCRIPTIONS", 2)
 
     async def main() -> None:
@@ -198,7 +198,7 @@ def test_changes_are_not_read_while_there_are_no_subscriptions(ctx: Context, mon
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_over_http_hears_what_another_process_wrote(http: tuple[Path, str], mode: str) -> None:
+def test_a_client_over_http_is_notified_of_changes_by_another_process(http: tuple[Path, str], mode: str) -> None:
     path, url = http
 
     async def main() -> None:

@@ -38,7 +38,7 @@ def test_the_tools_are_those_of_the_table_and_answer_in_plain_text(ctx: Context,
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_refused_is_an_error_of_the_tool_in_words_a_model_can_act_on(ctx: Context, mode: Any) -> None:
+def test_a_refused_call_is_a_tool_error_that_a_model_can_act_on(ctx: Context, mode: Any) -> None:
     before = ctx.seq
 
     async def main() -> None:
@@ -80,7 +80,7 @@ def test_tools_can_be_narrowed_and_named_otherwise(ctx: Context) -> None:
         server("agent.db")  # type: ignore[arg-type]
 
 
-def test_what_a_client_does_stands_in_the_journal_under_its_name(ctx: Context) -> None:
+def test_the_journal_records_a_client_under_its_name(ctx: Context) -> None:
     async def main() -> None:
         async with Client(server(ctx, actor="desktop", prefix="q_")) as client:
             await client.call_tool("q_write_page", {"name": "x"})
@@ -89,7 +89,7 @@ def test_what_a_client_does_stands_in_the_journal_under_its_name(ctx: Context) -
     assert [entry.actor for entry in ctx.history()][-1] == "desktop"
 
 
-def test_a_client_works_beside_the_talk_of_the_context(ctx: Context) -> None:
+def test_the_client_s_conversation_is_separate_from_the_context_s(ctx: Context) -> None:
     ctx.user("May 20, please. 五月二十日")
     assert "Nothing found" in ctx.tools.call(
         "find", {"query": "五月"}
@@ -104,7 +104,7 @@ def test_a_client_works_beside_the_talk_of_the_context(ctx: Context) -> None:
     assert "May 20 is a Tuesday." in ctx.render(preview=True).openai()[-1]["content"]
 
 
-def test_calls_are_not_counted_by_turns_of_which_nobody_tells(ctx: Context) -> None:
+def test_calls_per_turn_are_not_limited(ctx: Context) -> None:
     async def main() -> None:
         async with Client(server(ctx)) as client:
             for _ in range(150):
@@ -113,7 +113,7 @@ def test_calls_are_not_counted_by_turns_of_which_nobody_tells(ctx: Context) -> N
     run(main)
 
 
-def test_each_call_sees_what_others_wrote_before_it() -> None:
+def test_each_call_sees_earlier_changes_by_others() -> None:
     storage = MemoryStorage()
     ctx, other = quire.open(storage), quire.open(storage)
 
@@ -130,7 +130,7 @@ def test_each_call_sees_what_others_wrote_before_it() -> None:
     assert len(other.pages.children("mem-0")) == 6
 
 
-def test_a_store_that_fails_is_an_error_of_the_tool_and_the_server_goes_on() -> None:
+def test_a_storage_failure_is_a_tool_error_and_the_server_continues() -> None:
     storage = FaultyStorage(MemoryStorage())
     ctx = quire.open(storage)
 

@@ -71,7 +71,7 @@ def test_a_change_by_another_process_is_heard(api: Api, talk: Talk, store: Path)
         assert change == heard
 
 
-def test_a_change_over_http_is_heard_and_those_of_other_contexts_are_not(api: Api, talk: Talk) -> None:
+def test_a_listener_of_one_context_receives_only_its_changes(api: Api, talk: Talk) -> None:
     with events(api, f"{talk.path}/events") as stream:
         other = api.post("/api/contexts", {"name": f"beside {talk.context.name}"}, 201)
         assert other["seq"] == 1
@@ -80,14 +80,12 @@ def test_a_change_over_http_is_heard_and_those_of_other_contexts_are_not(api: Ap
         assert (change["context"], change["operation"]) == (talk.context.name, "hide")
 
 
-def test_who_comes_again_hears_what_was_missed(api: Api, talk: Talk) -> None:
+def test_a_client_that_reconnects_receives_missed_changes(api: Api, talk: Talk) -> None:
     with events(api, f"{talk.path}/events", after=talk.context.seq - 2) as stream:
         assert [stream.next()["seq"] for _ in range(2)] == [talk.context.seq - 1, talk.context.seq]
 
 
-def test_a_browser_that_comes_again_hears_what_was_missed_unless_the_parameter_says_otherwise(
-    api: Api, talk: Talk
-) -> None:
+def test_a_browser_that_reconnects_receives_missed_changes_and_the_parameter_wins(api: Api, talk: Talk) -> None:
     seq = talk.context.seq
     with events(api, f"{talk.path}/events", last=str(seq - 2)) as stream:
         assert [stream.next()["seq"] for _ in range(2)] == [seq - 1, seq]
@@ -106,7 +104,7 @@ def test_beyond_the_last_entry_is_from_now_on(how: str, api: Api, talk: Talk) ->
         assert stream.next()["seq"] == talk.context.seq + 1
 
 
-def test_a_context_that_goes_and_comes_again_is_heard(api: Api, talk: Talk, library: quire.Library) -> None:
+def test_a_context_that_is_deleted_and_created_again_is_reported(api: Api, talk: Talk, library: quire.Library) -> None:
     with events(api, f"{talk.path}/events") as stream:
         api.ask("DELETE", talk.path, 200)
         assert stream.next() == {"context": talk.context.name, "seq": 0, "operation": "delete", "actor": ""}
@@ -119,7 +117,7 @@ def test_a_silent_stream_shows_that_it_lives(api: Api, talk: Talk) -> None:
         assert stream.comment() == ": still here"
 
 
-def test_a_listener_who_goes_is_forgotten(api: Api, talk: Talk, running: RunningServer) -> None:
+def test_a_listener_that_disconnects_is_removed(api: Api, talk: Talk, running: RunningServer) -> None:
     hub = running.service.changes
     assert eventually(lambda: len(hub) == 0)
     with events(api, f"{talk.path}/events") as one, events(api, "/api/events") as other:

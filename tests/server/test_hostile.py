@@ -36,7 +36,7 @@ def hostile(library: quire.Library) -> Talk:
     return talk
 
 
-def test_what_is_asked_for_is_json_and_says_what_was_put_in(hostile: Talk, api: Api) -> None:
+def test_responses_are_json_with_the_original_content(hostile: Talk, api: Api) -> None:
     def listed(path: str, **query: Any) -> str:
         return json.dumps(api.get(f"{hostile.path}{path}", **query), ensure_ascii=False)
 

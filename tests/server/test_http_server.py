@@ -59,7 +59,7 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_quoted(token: Any) -> No
     assert not token or str(token) not in str(caught.value)
 
 
-def test_a_token_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
+def test_a_token_file_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StorageFailure, match="Cannot read the token"):
         load_token(None, tmp_path / "folder")
@@ -73,7 +73,7 @@ def test_a_token_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
 # The address
 
 
-def test_a_port_that_is_taken_says_so(running: RunningServer) -> None:
+def test_a_port_in_use_is_an_error(running: RunningServer) -> None:
     with pytest.raises(StorageFailure, match=f"Cannot listen on 127.0.0.1:{running.port}"):
         quire.server.start("memory:", port=running.port)
 
@@ -89,7 +89,7 @@ def test_a_port_that_is_taken_says_so(running: RunningServer) -> None:
         ({"prot": 1}, "Unknown option 'prot'"),
     ],
 )
-def test_what_cannot_be_served_is_refused_at_once(settings: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused_at_the_start(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidValue, match=said):
         quire.server.start("memory:", **{"port": 0, **settings})
 
@@ -213,7 +213,7 @@ def test_a_context_in_use_is_waited_for_and_not_for_ever(
     assert [type(error) for error in failures] == [quire.Busy]
 
 
-def test_what_takes_too_long_is_answered_and_the_server_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_request_times_out_and_the_server_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = quire.MemoryStorage()
     talk = talk_in(quire.Library(storage), "c", turns=1)
     held = threading.Event()
@@ -226,7 +226,7 @@ def test_what_takes_too_long_is_answered_and_the_server_goes_on(monkeypatch: pyt
         api.client.close()
 
 
-def test_a_failure_that_nobody_expected_is_logged_and_not_told(
+def test_an_unexpected_failure_is_logged_and_not_revealed(
     running: RunningServer, api: Api, talk: Talk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -284,7 +284,7 @@ quire.server.serve(sys.argv[1], port=0, token_file=sys.argv[2])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_serve_runs_until_it_is_told_to_end_and_logs_no_token(tmp_path: Path) -> None:
+def test_serve_runs_until_a_signal_and_logs_no_token(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SERVE, str(tmp_path / "a.db"), str(tmp_path / "token")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

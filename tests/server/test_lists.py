@@ -82,7 +82,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def test_a_part_of_a_long_list_costs_what_one_of_a_short_list_costs() -> None:
+def test_the_cost_of_a_part_does_not_depend_on_the_length_of_the_list() -> None:
     figures: dict[str, list[int]] = {name: [] for name in PARTS}
     for size in (700, 2_100):
         storage, pool = pool_of(size)
@@ -119,7 +119,7 @@ def test_the_roots_are_given_in_parts_too(api: Api, talk: Talk) -> None:
     assert [page["index"] for page in api.get(f"{talk.path}/pages", after="usr-0")["pages"]] == ["win-0"]
 
 
-def test_pages_are_chosen_by_what_they_are(api: Api, talk: Talk) -> None:
+def test_pages_are_filtered_by_lifecycle(api: Api, talk: Talk) -> None:
     pages = talk.context.pages
     pages.archive("mem-3")
     pages.archive("mem-4", cold=True)
@@ -134,7 +134,7 @@ def test_pages_are_chosen_by_what_they_are(api: Api, talk: Talk) -> None:
     assert (cold["lifecycle"], cold["parent"], cold["home"], cold["path"]) == ("cold", None, "mem-1", [])
 
 
-def test_a_filtered_list_goes_on_behind_an_empty_part() -> None:
+def test_a_filtered_list_continues_after_an_empty_part() -> None:
     _, pool = pool_of(300)
     with pool.use("book") as opened:
         opened.context.pages.archive("mem-290")
@@ -217,7 +217,7 @@ def test_contexts_are_listed_by_prefix_and_in_parts(api: Api, library: quire.Lib
     assert (line["seq"], line["pages"], line["messages"], line["tokens"]) == (1, 4, 0, 0)
 
 
-def test_a_large_context_is_counted_only_when_asked_for() -> None:
+def test_a_large_context_is_counted_only_on_request() -> None:
     _, pool = pool_of(2_010)
     assert call(pool, C).stats is None
     counted = call(pool, f"{C}/stats")

@@ -133,7 +133,7 @@ def test_over_a_socket_one_wrong_thing_is_enough_to_stay_out(running: RunningSer
 
 
 @pytest.mark.parametrize("path", ["/health", "/", "/static/app.js"])
-def test_what_needs_no_token_needs_the_host_all_the_same(path: str, running: RunningServer) -> None:
+def test_public_paths_need_no_token_but_the_right_host(path: str, running: RunningServer) -> None:
     assert status(running, path, [("Host", "localhost")]) in (200, 404)
     assert status(running, path, [("Host", "evil.example")]) == 403
     assert status(running, path, [("Host", "localhost"), ("Origin", "http://evil.example")]) == 403
@@ -161,7 +161,7 @@ def test_a_server_on_all_addresses_takes_addresses_and_the_names_it_was_given() 
             assert status(running, "/health", [("Host", host)]) == wanted
 
 
-def test_a_refusal_says_what_was_wrong(running: RunningServer) -> None:
+def test_a_refusal_names_the_reason(running: RunningServer) -> None:
     def words(**headers: str) -> str:
         answer = httpx.get(f"{running.address}api/contexts", headers=headers)
         return str(answer.json()["error"]["message"])
@@ -213,7 +213,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(running: RunningServer) -> 
         assert b"408 Request Timeout" in one.recv(4_096)
 
 
-def test_what_is_no_http_is_answered_and_the_server_lives(running: RunningServer, api: Api) -> None:
+def test_invalid_http_is_answered_and_the_server_continues(running: RunningServer, api: Api) -> None:
     for raw in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"A" * 100_000):
         with socket.create_connection(("127.0.0.1", running.port), timeout=30) as one:
             one.sendall(raw + b"\r\n\r\n")

@@ -93,7 +93,7 @@ def test_every_route_has_its_case() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-def test_a_route_answers_as_it_says(route: Route, api: Api, talk: Talk) -> None:
+def test_a_route_returns_its_declared_type(route: Route, api: Api, talk: Talk) -> None:
     case = CASES[route.name]
     if "windows" in route.path:
         from quire.windows.apps import Todo
@@ -123,7 +123,7 @@ RAW = ("get_contexts_c_view", "post_contexts_c_render")
     ("name", "status", "code"),
     [("not-there", 404, "no_such_context"), ("%20x", 400, "invalid_value"), ("a%00b", 400, "invalid_value")],
 )
-def test_a_context_that_is_not_there_is_named(route: Route, name: str, status: int, code: str, api: Api) -> None:
+def test_a_context_that_does_not_exist_is_named(route: Route, name: str, status: int, code: str, api: Api) -> None:
     case = CASES[route.name]
     body = {} if case.body is None else {"json": case.body}
     if route.name == "post_contexts_c_fork":
@@ -207,7 +207,7 @@ def test_a_body_that_is_not_as_it_should_be_is_refused_and_changes_nothing(route
         ("GET", "/nothing", {}, 404, "no_such_route"),
     ],
 )
-def test_what_is_refused_says_why_and_changes_nothing(
+def test_a_refused_request_names_the_reason_and_changes_nothing(
     method: str, path: str, more: dict[str, Any], status: int, code: str, api: Api, still: Talk
 ) -> None:
     before = still.context.seq
@@ -222,7 +222,7 @@ def test_a_context_cannot_be_made_twice(api: Api, talk: Talk) -> None:
     api.refused("POST", f"{talk.path}/fork", 422, "invalid_operation", json={"name": talk.context.name})
 
 
-def test_a_page_moved_to_another_segment_is_told_by_its_new_index(api: Api, talk: Talk) -> None:
+def test_a_page_moved_to_another_segment_has_a_new_index(api: Api, talk: Talk) -> None:
     talk.context.pages.add_segment(
         msgspec.structs.replace(talk.context.pages.get_segment("mem"), id="b", root_index="")
     )

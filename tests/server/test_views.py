@@ -14,7 +14,7 @@ from tests.server.test_routes import CASES, IN_CONTEXT, url
 
 
 @pytest.mark.parametrize("form", ["openai", "anthropic", "responses"])
-def test_a_view_is_what_the_library_draws(form: str, api: Api, talk: Talk) -> None:
+def test_a_view_equals_that_of_the_library(form: str, api: Api, talk: Talk) -> None:
     view = api.get(f"{talk.path}/view", format=form, budget=3_000)
     other = quire.Library(talk.context.pages.storage).open(talk.context.name, budget=4_000)
     drawn = other.render(max_tokens=3_000, preview=True)
@@ -166,7 +166,7 @@ def test_a_rollback_is_shown_before_it_is_made(api: Api, talk: Talk) -> None:
     assert api.get(f"{talk.path}/pages/mem-3")["name"] == "note 1"
 
 
-def test_undo_and_redo_are_told_apart(api: Api, talk: Talk) -> None:
+def test_undo_and_redo_are_distinguished(api: Api, talk: Talk) -> None:
     talk.context.pages.hide("mem-2")
     hidden = talk.context.seq
 
@@ -184,7 +184,7 @@ def test_undo_and_redo_are_told_apart(api: Api, talk: Talk) -> None:
     assert third == hidden + 3
 
 
-def test_windows_show_what_their_apps_show(api: Api, talk: Talk) -> None:
+def test_windows_have_the_content_of_their_apps(api: Api, talk: Talk) -> None:
     from parts.file_viewer import Files
 
     from quire.windows.apps import Todo

@@ -25,8 +25,8 @@ T = TypeVar("T", bound=Struct)
 
 def fill(kind: type[T], source: object, **fields: Any) -> T:
     """Return a response of type `kind`: `fields`, and all other fields from the attributes of `source`."""
-    others = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
-    return kind(**others, **fields)
+    names = kind.__struct_fields__
+    return kind(*[fields[name] if name in fields else getattr(source, name) for name in names])
 
 
 # Errors

@@ -56,8 +56,10 @@ class Route(NamedTuple):
     def call(self, pool: ContextPool, path: dict[str, str], given: Any) -> Any:
         """Run the handler with the parameters of the path and the query or body of a request."""
         handler: Any = self.handler
-        named = isinstance(given, Struct) and type(given) in (self.query, self.body)
-        arguments = {name: getattr(given, name) for name in given.__struct_fields__} if named else {"body": given}
+        if type(given) in (self.query, self.body):
+            arguments = {name: getattr(given, name) for name in given.__struct_fields__}
+        else:
+            arguments = {"body": given}
         if "c" not in path:
             return handler(pool, *path.values(), **arguments)
         with pool.use(path["c"]) as opened:

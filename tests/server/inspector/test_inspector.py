@@ -41,7 +41,7 @@ def test_the_map_gives_each_piece_its_share_of_the_budget(visit: Opener) -> None
     assert abs(area["cached"] / area["lanes"] - view["prefix"]["tokens"] / BUDGET) < 0.01
 
 
-def test_dragging_the_budget_shows_what_would_change(visit: Opener) -> None:
+def test_dragging_the_budget_shows_the_changes(visit: Opener) -> None:
     visitor = visit("window")
     expect(visitor.find(".cell").first).to_be_visible()
     before = visitor.find(".gauge b").inner_text()
@@ -62,7 +62,7 @@ def test_dragging_the_budget_shows_what_would_change(visit: Opener) -> None:
     expect(visitor.find(".gauge b")).to_have_text(before)
 
 
-def test_a_budget_below_what_must_be_shown_is_answered_in_words(visit: Opener) -> None:
+def test_a_budget_that_is_too_small_is_explained(visit: Opener) -> None:
     visitor = visit("window")
     visitor.refusals_expected = True
     expect(visitor.find(".cell").first).to_be_visible()
@@ -93,7 +93,7 @@ def test_a_folder_opens_and_a_page_is_hidden_and_shown_again(visit: Opener) -> N
     assert [entry["operation"] for entry in entries] == ["undo", "hide"]
 
 
-def test_what_is_refused_is_said_where_it_was_asked(visit: Opener) -> None:
+def test_a_refusal_is_shown_where_it_happened(visit: Opener) -> None:
     visitor = visit("pages")
     visitor.refusals_expected = True
     visitor.find(".tree-row", "System prompt").click()
@@ -371,7 +371,7 @@ def test_nothing_overflows_on_a_phone_and_every_control_has_a_name(visit: Opener
         assert nameless == [], tab
 
 
-def test_nobody_enters_without_the_token_and_the_address_does_not_keep_it(visit: Opener) -> None:
+def test_the_page_needs_the_token_and_removes_it_from_the_address(visit: Opener) -> None:
     visitor = visit("window")
     assert "token" not in visitor.page.url
     visitor.refusals_expected = True

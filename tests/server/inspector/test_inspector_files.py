@@ -66,7 +66,7 @@ def test_every_key_that_a_script_asks_for_has_words() -> None:
             assert key in english, f"{path.name} asks for {key}"
 
 
-def test_every_key_is_asked_for() -> None:
+def test_every_key_is_used() -> None:
     text = "".join(path.read_text() for path in SCRIPTS if not path.name.startswith("words-"))
     groups = set(re.findall(r'(?:named\("|t\(`)([\w]+)', text))
     asked = set(re.findall(r'"([\w.]+)"', text))

@@ -51,7 +51,17 @@ def list_entries(
     undone = opened.undone.since(context, min(entry.seq for entry in listed)) if listed else set()
     names = {seq: name for name, seq in context.pages.checkpoints().items()} if listed else {}
     lines = [
-        fill(responses.EntryLine, entry, undone=entry.seq in undone, checkpoint=names.get(entry.seq))
+        responses.EntryLine(
+            seq=entry.seq,
+            time=entry.time,
+            actor=entry.actor,
+            operation=entry.operation,
+            pages=entry.pages,
+            segments=entry.segments,
+            undone=entry.seq in undone,
+            undoes=entry.undoes,
+            checkpoint=names.get(entry.seq),
+        )
         for entry in listed
     ]
     return responses.Entries(lines, following, context.seq)

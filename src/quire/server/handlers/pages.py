@@ -238,5 +238,7 @@ def import_messages(opened: OpenContext, *, body: HistoryOrList) -> responses.Im
 
 
 def _message_line(message: Message) -> responses.MessageLine:
-    calls = [fill(responses.CallLine, call) for call in message.tool_calls]
-    return fill(responses.MessageLine, message, tool_calls=calls)
+    calls = [responses.CallLine(call.id, call.name, call.arguments) for call in message.tool_calls]
+    return responses.MessageLine(
+        message.index, message.role, message.content, calls, message.tool_call_id, message.name
+    )
