@@ -78,13 +78,13 @@ REFUSED: list[tuple[Any, str]] = [
     ({**HI, "x": math.nan}, "message.x is nan"),
     ({**HI, "x": [1, {"y": math.inf}]}, "message.x[1].y is inf"),
     ({**HI, "x": {1: 2}}, "message.x has the key 1"),
-    ({**HI, "x": {"\ud800": 2}}, "message.x: the key holds a lone surrogate"),
+    ({**HI, "x": {"\ud800": 2}}, "message.x: the key contains the lone surrogate"),
     ({**HI, "x": b"y"}, "message.x is b'y'"),
     ({**HI, "x": datetime.date(2026, 1, 1)}, "message.x is datetime.date(2026, 1, 1)"),
     ({**HI, "x": {"y"}}, "message.x is {'y'}"),
     ({**HI, "x": 1 << 100_000}, "message.x is an integer of 100,001 bits"),
     ({**HI, "x": CYCLE}, "nested too deeply"),
-    ({"role": "user", "content": "a\ud83d"}, "message.content holds a lone surrogate '\\ud83d' at character 1"),
+    ({"role": "user", "content": "a\ud83d"}, "message.content contains the lone surrogate '\\ud83d' at character 1"),
 ]
 
 

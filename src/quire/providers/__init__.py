@@ -1,7 +1,7 @@
-"""Providers: every shape a message comes in and goes out, one file each.
+"""Providers: messages in the shapes of OpenAI chat, OpenAI Responses and Anthropic, one module each.
 
-A history that comes in through `parse` goes back to its own provider exactly as it came, and to any other as
-faithfully as that one allows.
+`parse` reads messages of any provider, `format_messages` writes them. A message is written for its own provider exactly
+as it was read, and for another one as faithfully as the shape of that provider allows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,8 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from quire.model.messages import Message, Provider
-from quire.providers import anthropic, openai, responses
-from quire.providers import parts as own
+from quire.providers import anthropic, openai, parts, responses
 from quire.providers.common import Entry, detect_provider, invalid_value, to_plain_json, unwrap_response
 from quire.providers.responses import group_items
 
@@ -32,30 +31,31 @@ _FORMATS: Mapping[str, Callable[[Sequence[Message]], list[dict[str, Any]]]] = {
 
 
 def parse(value: object) -> list[Message]:
-    """The messages of a dict, an SDK object, a list of them or a whole response, in order.
+    """Return the messages of a dict, an SDK object, a list of them or a whole response, in order.
 
-    What could be any provider's takes after the rest of the list. Raises `InvalidValue` naming what is no message.
+    A message that fits several providers is read like the first message of the list that fits only one. Raise
+    `InvalidValue`, which names the value that is not a message.
     """
     if isinstance(value, list | tuple):
         entries = [entry for n, inner in enumerate(value) for entry in _entries(inner, f"messages[{n}]")]
     else:
         entries = list(_entries(value, "message"))
-    told = [(_provider(entry), entry) for entry in entries]
-    first = next((provider for provider, _ in told if provider), None)
-    return list(_messages(told, first or "openai"))
+    detected = [(_provider(entry), entry) for entry in entries]
+    first = next((provider for provider, _ in detected if provider), None)
+    return list(_messages(detected, first or "openai"))
 
 
 def parse_each(values: Iterable[object]) -> Iterator[Message]:
-    """The messages of a long history, one after the other, without holding it.
+    """Yield the messages of a long history without holding it in memory.
 
-    What could be any provider's takes after what came before it. Raises `InvalidValue` as `parse` does.
+    A message that fits several providers is read like the message before it. Raise `InvalidValue` as `parse` does.
     """
     entries = (entry for n, value in enumerate(values) for entry in _entries(value, f"messages[{n}]"))
     return _messages(((_provider(entry), entry) for entry in entries), "openai")
 
 
 def format_messages(messages: Sequence[Message], provider: Provider) -> list[dict[str, Any]]:
-    """The messages in a provider's shape, as fresh values. `anthropic.system` gives what Anthropic wants apart."""
+    """Return the messages in a provider's shape, as new values. `anthropic.system` returns the prompt for Anthropic."""
     write = _FORMATS.get(provider)
     if write is None:
         raise invalid_value("provider", provider, f"known are {', '.join(_FORMATS)}")
@@ -64,7 +64,7 @@ def format_messages(messages: Sequence[Message], provider: Provider) -> list[dic
 
 def _entries(value: object, place: str) -> list[Entry]:
     if isinstance(value, Message):
-        return [Entry(place, own.read(value, place), {}, value.origin)]
+        return [Entry(place, parts.read_message(value, place), {}, value.origin)]
     copy = to_plain_json(value, place)
     if not isinstance(copy, dict):
         raise invalid_value(place, value, _ACCEPTED)
@@ -79,8 +79,8 @@ def _provider(entry: Entry) -> Provider | None:
     return entry.provider or detect_provider(entry.value, entry.place)
 
 
-def _messages(told: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[Message]:
-    for known, group in groupby(_told_apart(told, provider), key=itemgetter(0)):
+def _messages(detected: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[Message]:
+    for known, group in groupby(_assign_parsers(detected, provider), key=itemgetter(0)):
         found = (entry for _, entry in group)
         if known == "quire":
             yield from (structs.replace(entry.value, index=-1) for entry in found)
@@ -92,8 +92,10 @@ def _messages(told: Iterable[tuple[Provider | None, Entry]], provider: Provider)
                 yield from (structs.replace(message, meta=meta) for message in messages) if meta else messages
 
 
-def _told_apart(told: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[tuple[str, Entry]]:
-    """The entries with whose parser reads them; what could be any provider's goes with the last."""
-    for own_provider, entry in told:
+def _assign_parsers(
+    detected: Iterable[tuple[Provider | None, Entry]], provider: Provider
+) -> Iterator[tuple[str, Entry]]:
+    """Yield the entries with the name of their parser. An entry without a provider gets that of the one before."""
+    for own_provider, entry in detected:
         provider = own_provider or provider
         yield "quire" if isinstance(entry.value, Message) else provider, entry

@@ -1,9 +1,8 @@
-"""Anthropic's content blocks and our parts, there and back.
+"""Anthropic messages: content is a list of blocks, tool results are in user messages, the system prompt is separate.
 
-Anthropic messages: content is blocks, results come in user messages, the system prompt stands apart.
-
-A user message that holds tool results and more is taken apart: each result is a message here, and what follows is
-`joined` to it, so that it goes back in one piece. Empty texts are refused there, so none is written.
+A user message with tool results and other blocks is split: each result is a message here, and the blocks after it are a
+message that is `joined` to it, so that they are written as one message again. Anthropic refuses empty texts, so none is
+written.
 """
 
 import json
@@ -61,7 +60,7 @@ def _search_result(block: Values) -> Part | None:
 
 
 def _all_text(content: object) -> str:
-    """The text of text or text blocks; "" if there is anything else."""
+    """Return the text of a string or of text blocks; "" if there are other blocks."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
     texts = [pick_text_fields(block, text="text").get("text") for block in content]
@@ -88,7 +87,7 @@ READERS: Mapping[str, Reader] = {
 
 
 def write_block(part: Part, role: Role, origin: Provider) -> Values | None:
-    """The part as a block that may stand in a message of this role; None if nothing of it is left."""
+    """Write the part as a block that a message of this role accepts; None if nothing remains."""
     if origin == "anthropic":
         if "part" in part:
             value: Values = json.loads(part["part"])
@@ -139,7 +138,7 @@ _NOT_IN_AN_ID = re.compile("[^a-zA-Z0-9_-]")
 
 
 def parse(value: Values, place: str = "message") -> list[Message]:
-    """The messages that one Anthropic message is. Raises `InvalidValue` naming what is not as it should be."""
+    """Read one Anthropic message as one or more messages. Raise `InvalidValue`, which names the wrong field."""
     said = value.get("role")
     role = _ROLES.get(said) if isinstance(said, str) else None
     if role is None:
@@ -156,7 +155,7 @@ def parse(value: Values, place: str = "message") -> list[Message]:
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
-    """The messages without the prompt, which `system` gives."""
+    """Return the messages without the system prompt; `system` returns that."""
     own = {call_id for message in messages if message.origin == "anthropic" for call_id in _ids(message)}
     written: list[Values] = []
     for message in messages[len(_prompt(messages)) :]:
@@ -172,7 +171,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 
 
 def system(messages: Sequence[Message]) -> str | list[Values]:
-    """The system prompt before the messages: one text as text, anything else as blocks; "" if there is none."""
+    """Return the system prompt: a single text as a string, otherwise a list of blocks; "" if there is none."""
     contents = [
         restore_original(message)["content"] if message.raw and message.origin == "anthropic" else _written(message)
         for message in _prompt(messages)
@@ -187,7 +186,7 @@ def _prompt(messages: Sequence[Message]) -> list[Message]:
 
 
 def _exact(message: Message, original: Values) -> Message:
-    """The message, exact but for blank texts: the API answers with them and refuses to take them back."""
+    """Keep the original without blank texts: the API returns them but does not accept them."""
     content = _without_blanks(original["content"])
     return keep_original(message, {**original, "content": content}, _formatted(message, str)) if content else message
 
@@ -209,7 +208,10 @@ def _is_result(block: object) -> bool:
 
 
 def _taken_apart(value: Values, place: str) -> Iterator[Message]:
-    """Every result by itself, what stands between results together. Unknown fields stay with the first."""
+    """Split a user message: each tool result by itself, the blocks between them together.
+
+    Unknown fields stay with the first message.
+    """
     blocks = value["content"]
     groups: list[list[int]] = []
     for n, block in enumerate(blocks):
@@ -252,7 +254,7 @@ def _turn(blocks: list[Any], place: str) -> Message:
 
 
 def _formatted(message: Message, rename: Rename) -> Values | None:
-    """The message in this provider's shape, from the fields all providers share; None if nothing of it is left."""
+    """Write the message from the common fields; None if nothing remains."""
     content = _written(message)
     match message.role:
         case "tool":
@@ -264,7 +266,7 @@ def _formatted(message: Message, rename: Rename) -> Values | None:
             if message.tool_calls:
                 content = [*_blocks(content), *(_written_call(call, rename) for call in message.tool_calls)]
             return {"role": "assistant", "content": content} if content else None
-        case "system":  # since it came late, it has to stand among the messages; not every model takes it as system
+        case "system":  # a late system message stays among the messages; not every model accepts that role there
             role = "system" if message.origin == "anthropic" else "user"
             return {"role": role, "content": content} if content else None
         case _:
@@ -296,13 +298,13 @@ def _ids(message: Message) -> Iterator[str]:
 
 
 def _legal_id(call_id: str) -> str:
-    """The id in the letters Anthropic takes; two ids stay two."""
+    """Return the id with the characters that Anthropic accepts; different ids stay different."""
     legal = _NOT_IN_AN_ID.sub("_", call_id)
     return legal if legal == call_id and legal else f"{legal}_{crc32(call_id.encode()):08x}"
 
 
 def _joins(message: Message, previous: Values) -> bool:
-    """Whether it goes into the message before: it came so, or it is one more result that came by itself."""
+    """Return whether the message is merged into the previous one: it was part of it, or both hold tool results."""
     if message.role != "tool" or message.origin == "anthropic":
         return message.joined
     return isinstance(previous["content"], list) and any(map(_is_result, previous["content"]))

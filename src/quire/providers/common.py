@@ -1,21 +1,14 @@
-"""Whole responses: the messages inside them, and what of the envelope is worth keeping.
+"""Shared steps of reading messages: plain JSON values, whole responses, the provider of a message, call ids.
 
-A response says more than its provider takes back as input: ids, usage, stop reasons, fields that are null because they
-were not used, what an SDK parsed for its caller. The messages go on without them; `meta` keeps a few.
+1. `to_plain_json` copies dicts and SDK objects, in any mix, into plain JSON values, so that later changes of the
+   caller's objects have no effect.
+2. `unwrap_response` returns the messages inside a whole response. Fields that a provider does not accept as input are
+   dropped; `meta` keeps the id, the model, the stop reason and the usage.
+3. `detect_provider` returns the provider of a message by its fields and parts, because the shapes overlap: role and
+   text look the same everywhere, and lists of text parts look the same for OpenAI and Anthropic.
 
-Call ids that differ throughout a list: some models count their calls anew in every answer, some providers mind.
-
-Within one exchange a result finds its call by the id, whoever else used it before. Anthropic wants every id once in a
-request, and servers of the Responses API pair calls and outputs across the whole list.
-
-What comes in, as plain JSON values of our own.
-
-A caller's dicts, an SDK's objects and any mix of the two (a dict whose `content` holds SDK blocks is the everyday case)
-become a deep copy made of dict, list, str, int, float, bool and None: later changes outside change nothing here.
-
-Whose shape a message has: told by its parts, as the providers' shapes overlap.
-
-Role and text alone look the same everywhere, and so do lists of bare text parts with OpenAI and Anthropic.
+`make_call_ids_distinct` is for writing: some models number their calls from the start in every response. Anthropic
+requires every id once per request, and servers of the Responses API pair calls and outputs across the whole list.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +31,7 @@ _INSIDE = frozenset({"choices", "content", "function", "message", "output", "too
 
 
 class Entry(NamedTuple):
-    """A value that should be a message: where it stands, and what its envelope told about it."""
+    """A value that should be a message, its place in the input, and the `meta` and provider of its response."""
 
     place: str
     value: Any
@@ -47,7 +40,7 @@ class Entry(NamedTuple):
 
 
 def drop_output_fields(value: Any) -> Any:
-    """A dumped response or message without the fields that cannot be sent back."""
+    """Return a dumped response or message without the fields that a provider does not accept as input."""
     if isinstance(value, list):
         return [drop_output_fields(inner) for inner in value]
     if not isinstance(value, dict):
@@ -63,7 +56,7 @@ def drop_output_fields(value: Any) -> Any:
 
 
 def unwrap_response(value: Values, place: str) -> list[Entry] | None:
-    """The messages in a whole response of any provider; None if the value is no response."""
+    """Return the messages in a whole response of any provider; None if the value is not a response."""
     if "role" not in value and "type" not in value:
         if isinstance(value.get("choices"), list):
             return _completion(value, place)
@@ -79,7 +72,7 @@ def unwrap_response(value: Values, place: str) -> list[Entry] | None:
 
 
 def _completion(value: Values, place: str) -> list[Entry]:
-    """OpenAI chat: the message of the first choice."""
+    """Return the message of the first choice of an OpenAI chat response."""
     place = f"{place}.choices[0]"
     choice = next(iter(value["choices"]), None)
     if not isinstance(choice, dict):
@@ -89,7 +82,7 @@ def _completion(value: Values, place: str) -> list[Entry]:
 
 
 def _response(value: Values, place: str) -> list[Entry]:
-    """OpenAI Responses: the output items. What is counted once goes with the last."""
+    """Return the output items of an OpenAI Responses response. The last one gets the usage and the stop reason."""
     details = value.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else value.get("status")
     meta = _meta(value, reason)
@@ -111,7 +104,7 @@ def _meta(value: Values, reason: object) -> Values:
 
 
 def _numbers(usage: Values) -> dict[str, int]:
-    """The counts of a usage report; those of a breakdown under a dotted name."""
+    """Return the numbers of a usage report; those of a nested breakdown get a dotted name."""
     found: dict[str, int] = {}
     for key, value in usage.items():
         if isinstance(value, dict):
@@ -122,9 +115,9 @@ def _numbers(usage: Values) -> dict[str, int]:
 
 
 def make_call_ids_distinct(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages with another id for every call whose id was used before, and for its result.
+    """Give a new id to every call with an id that was used before, and to its result.
 
-    What an id becomes depends on what stands before it only, so that a list that grows at its end stays as it was.
+    The new id depends only on the messages before it, so a list that grows at its end keeps its ids.
     """
     ids = [call.id for message in messages for call in message.tool_calls]
     if len(set(ids)) == len(ids):
@@ -134,7 +127,7 @@ def make_call_ids_distinct(messages: Sequence[Message]) -> Sequence[Message]:
     changed: list[Message] = []
     for message in messages:
         if message.tool_calls:
-            calls = tuple(_renamed(call, times) for call in message.tool_calls)
+            calls = tuple(_with_new_id(call, times) for call in message.tool_calls)
             renamed |= {old.id: new.id for old, new in zip(message.tool_calls, calls, strict=True)}
             message = message if calls == message.tool_calls else replace(message, tool_calls=calls, raw=None)
         elif message.role == "tool":
@@ -144,8 +137,8 @@ def make_call_ids_distinct(messages: Sequence[Message]) -> Sequence[Message]:
     return changed
 
 
-def _renamed(call: ToolCall, times: dict[str, int]) -> ToolCall:
-    """The call with an id that none before it has; `times` says how often each was used."""
+def _with_new_id(call: ToolCall, times: dict[str, int]) -> ToolCall:
+    """Return the call with an id that no call before it has. `times` counts the uses of each id."""
     fresh = call.id
     while fresh in times:
         times[call.id] += 1
@@ -155,43 +148,43 @@ def _renamed(call: ToolCall, times: dict[str, int]) -> ToolCall:
 
 
 Path = tuple[Any, ...]
-"""Where a value stands: the place of the whole, then keys and positions."""
+"""The place of a value: the place of the whole, then keys and positions."""
 
 _MAX_DEPTH = 200
 _LONGEST_PLACE = 200
-_MAX_BITS = 4_096  # Python refuses to write out integers not much larger
+_MAX_BITS = 4_096  # Python refuses to print much larger integers
 
 
 def invalid_value(place: str, value: object, wanted: str) -> InvalidValue:
-    """The error that names the place, quotes the value and says what would be accepted."""
+    """Return the error that names the place, quotes the value and says what is accepted."""
     return InvalidValue(f"{place} is {short_repr(value)}; {wanted}.")
 
 
 def to_plain_json(value: object, place: str) -> Any:
-    """The value as plain JSON, copied. Raises `InvalidValue` naming the place of what JSON cannot carry."""
+    """Return a copy of the value as plain JSON. Raise `InvalidValue`, which names the place that is not JSON."""
     try:
         return _copy(value, (place,), _MAX_DEPTH)
     except RecursionError:
-        raise InvalidValue(f"{place} is nested too deeply; at most {_MAX_DEPTH} levels are kept.") from None
+        raise InvalidValue(f"{place} is nested too deeply; at most {_MAX_DEPTH} levels are allowed.") from None
 
 
 def _copy(value: object, path: Path, depth: int) -> Any:
     if depth == 0:
         raise RecursionError
     if isinstance(value, str):
-        everyday = type(value) is str and value.isascii()
-        return value if everyday else check_text(str.__str__(value), _place(path))
-    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - asking a dict is much the faster
+        is_plain = type(value) is str and value.isascii()
+        return value if is_plain else check_text(str.__str__(value), _place(path))
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the check for dict is much faster
         return {_key(key, path): _copy(inner, (*path, key), depth - 1) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_copy(inner, (*path, n), depth - 1) for n, inner in enumerate(value)]
     if value is None or isinstance(value, bool | int | float):
         return _scalar(value, path)
-    return _copy(_dumped(value, path), path, depth - 1)
+    return _copy(_dump(value, path), path, depth - 1)
 
 
 def _place(path: Path) -> str:
-    """A path in words. It is only ever read in an error, and a long one would tell nobody more."""
+    """Return a path as text for an error, clipped."""
     place = str(path[0])
     for step in path[1:]:
         place += f"[{step}]" if isinstance(step, int) else f".{step}"
@@ -213,7 +206,7 @@ def _scalar(value: float | None, path: Path) -> float | None:
         return value
     if isinstance(value, int):
         if value.bit_length() > _MAX_BITS:
-            size = f"{value.bit_length():,} bits; at most {_MAX_BITS:,} are kept"
+            size = f"{value.bit_length():,} bits; at most {_MAX_BITS:,} are allowed"
             raise InvalidValue(f"{_place(path)} is an integer of {size}.")
         return int.__index__(value)
     if not isfinite(value):
@@ -221,8 +214,8 @@ def _scalar(value: float | None, path: Path) -> float | None:
     return float.__float__(value)
 
 
-def _dumped(value: object, path: Path) -> object:
-    """The fields of an SDK object, dataclass or Struct: those that can be sent back."""
+def _dump(value: object, path: Path) -> object:
+    """Return the fields of an SDK object, dataclass or Struct that a provider accepts as input."""
     try:
         if isinstance(value, Struct):
             return drop_output_fields(structs.asdict(value))
@@ -231,7 +224,7 @@ def _dumped(value: object, path: Path) -> object:
         dump = getattr(value, "model_dump", None)
         if callable(dump):
             return drop_output_fields(dump(mode="json", by_alias=True, exclude_unset=True, warnings=False))
-    except Exception as error:  # code of others: whatever it raises, the value cannot be read
+    except Exception as error:  # foreign code can raise anything
         what = f"{short_repr(value)} and cannot be read ({error!r})"
         raise InvalidValue(f"{_place(path)} is {what}; give it as a dict.") from error
     raise invalid_value(_place(path), value, "plain JSON values and SDK objects are accepted")
@@ -258,7 +251,7 @@ _ACCEPTED = "a message has a role and content, an item of the Responses API a ty
 
 
 def detect_provider(value: Values, place: str) -> Provider | None:
-    """The provider whose shape this is; None if it could be any. Raises `InvalidValue` if it is no message at all."""
+    """Return the provider of a message; None if several fit. Raise `InvalidValue` if it is not a message."""
     kind = value.get("type")
     if kind is not None and not isinstance(kind, str):
         raise invalid_value(f"{place}.type", kind, "a type is text")
@@ -267,7 +260,9 @@ def detect_provider(value: Values, place: str) -> Provider | None:
     content = value.get("content", "")
     if value["role"] in ("tool", "function") or content is None or value.get("tool_calls"):
         return "openai"
-    found = _told_by(block for block in content if isinstance(block, dict)) if isinstance(content, list) else None
+    found = (
+        _provider_of_parts(block for block in content if isinstance(block, dict)) if isinstance(content, list) else None
+    )
     if found:
         return found
     if kind is not None or "phase" in value:
@@ -283,7 +278,7 @@ def _item(value: Values, kind: str | None, place: str) -> Provider:
     return "responses"
 
 
-def _told_by(blocks: Iterable[Values]) -> Provider | None:
+def _provider_of_parts(blocks: Iterable[Values]) -> Provider | None:
     for block in blocks:
         kind = block.get("type")
         if not isinstance(kind, str):

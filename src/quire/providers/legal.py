@@ -1,7 +1,7 @@
-"""Whether a list of messages may be sent: the rules each provider holds a request to, checked before it is sent.
+"""Rules of each provider for a list of messages, checked before a request is sent.
 
-A rule is checked where breaking it makes the provider refuse the request, or where the model would be misled: a call
-without its result, a result without its call, an empty message, a list that starts with the wrong side.
+A rule is checked if the provider refuses a request that breaks it, or if the model would be misled: a call without its
+result, a result without its call, an empty message, a wrong first role.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 class IllegalMessage(Struct, frozen=True, kw_only=True):
-    """One broken rule: at which message (its position), which rule, and in words."""
+    """One broken rule: the position of the message, the rule, and a description."""
 
     position: int
     rule: str
@@ -24,14 +24,14 @@ class IllegalMessage(Struct, frozen=True, kw_only=True):
 
 
 def check_legal(messages: Sequence[Values], provider: str) -> list[IllegalMessage]:
-    """Every rule that the list breaks for `openai` (chat), `responses` or `anthropic`; empty if it may be sent."""
+    """Return every rule that the list breaks for `openai` (chat), `responses` or `anthropic`; empty if it is legal."""
     check = _CHECKS.get(provider) if isinstance(provider, str) else None
     if check is None:
-        raise InvalidValue(f"provider is {short_repr(provider)}; known are {', '.join(_CHECKS)}.")
+        raise InvalidValue(f"is {short_repr(provider)}; known are {', '.join(_CHECKS)}.", argument="provider")
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise InvalidValue(f"messages is {short_repr(messages)}; a list of dicts is needed.")
+        raise InvalidValue(f"is {short_repr(messages)}; a list of dicts is needed.", argument="messages")
     if not messages:
-        return [IllegalMessage(position=0, rule="empty list", text="There is no message at all.")]
+        return [IllegalMessage(position=0, rule="empty list", text="The list has no messages.")]
     broken = [
         IllegalMessage(position=position, rule="not a message", text=f"It is {short_repr(message)}; a dict is needed.")
         for position, message in enumerate(messages)
@@ -40,7 +40,7 @@ def check_legal(messages: Sequence[Values], provider: str) -> list[IllegalMessag
     return broken or list(check(messages))
 
 
-def _found(position: int, rule: str, text: str) -> IllegalMessage:
+def _illegal(position: int, rule: str, text: str) -> IllegalMessage:
     return IllegalMessage(position=position, rule=rule, text=text)
 
 
@@ -52,7 +52,7 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
     for position, message in enumerate(messages):
         role = message.get("role")
         if role not in ("system", "developer", "user", "assistant", "tool", "function"):
-            yield _found(position, "unknown role", f"Its role is {short_repr(role)}.")
+            yield _illegal(position, "unknown role", f"Its role is {short_repr(role)}.")
             continue
         if role == "tool":
             yield from _take_result(position, message.get("tool_call_id"), waiting)
@@ -65,21 +65,21 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
             yield from _openai_calls(position, calls, waiting)
         says_more = calls or any(message.get(field) for field in ("function_call", "refusal", "audio"))
         if _is_empty(message.get("content")) and not says_more and role != "function":
-            yield _found(position, "empty content", f"A {role} message without content.")
+            yield _illegal(position, "empty content", f"A {role} message without content.")
     if waiting:
         yield from _unanswered(len(messages) - 1, waiting)
     spoken = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
     if spoken is None:
-        yield _found(len(messages) - 1, "nobody speaks", "There is nothing but system messages.")
+        yield _illegal(len(messages) - 1, "nobody speaks", "All messages are system messages.")
 
 
 def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iterator[IllegalMessage]:
     for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
         called = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         if not isinstance(called, Mapping) or not called.get("name") or not call.get("id"):
-            yield _found(position, "malformed call", f"A call without id or name: {short_repr(call)}.")
+            yield _illegal(position, "malformed call", f"A call without id or name: {short_repr(call)}.")
         elif call["id"] in waiting:
-            yield _found(position, "duplicate call id", f"Two calls have the id {call['id']!r}.")
+            yield _illegal(position, "duplicate call id", f"Two calls have the id {call['id']!r}.")
         else:
             waiting[call["id"]] = position
 
@@ -88,12 +88,12 @@ def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Ite
     if call_id in waiting:
         del waiting[str(call_id)]
     else:
-        yield _found(position, "orphaned result", f"No open call has the id {short_repr(call_id)}.")
+        yield _illegal(position, "orphaned result", f"No open call has the id {short_repr(call_id)}.")
 
 
 def _unanswered(position: int, waiting: Mapping[str, int]) -> Iterator[IllegalMessage]:
     for call_id in waiting:
-        yield _found(position, "unanswered call", f"The call {call_id!r} has no result before this point.")
+        yield _illegal(position, "unanswered call", f"The call {call_id!r} has no result before this point.")
 
 
 # OpenAI Responses
@@ -107,7 +107,7 @@ def _check_responses(items: Sequence[Values]) -> Iterator[IllegalMessage]:
             case "function_call" | "custom_tool_call":
                 call_id = str(item.get("call_id"))
                 if call_id in waiting:
-                    yield _found(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
+                    yield _illegal(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
                 waiting[call_id] = position
             case "function_call_output" | "custom_tool_call_output":
                 yield from _take_output(position, str(item.get("call_id")), waiting, answered)
@@ -120,7 +120,7 @@ def _check_responses(items: Sequence[Values]) -> Iterator[IllegalMessage]:
 
 def _take_output(position: int, call_id: str, waiting: dict[str, int], answered: set[str]) -> Iterator[IllegalMessage]:
     if call_id in answered and call_id not in waiting:
-        yield _found(position, "duplicate result", f"The call {call_id!r} has a result already.")
+        yield _illegal(position, "duplicate result", f"The call {call_id!r} has a result already.")
         return
     yield from _take_result(position, call_id, waiting)
     answered.add(call_id)
@@ -130,14 +130,14 @@ def _reasoning(position: int, items: Sequence[Values]) -> Iterator[IllegalMessag
     following = items[position + 1] if position + 1 < len(items) else {"type": "function_call_output"}
     theirs = following.get("type", "message") == "message" and following.get("role") != "assistant"
     if theirs or following.get("type") in ("function_call_output", "custom_tool_call_output"):
-        yield _found(position, "lonely reasoning", "A reasoning item without the item it belongs to.")
+        yield _illegal(position, "lonely reasoning", "A reasoning item without the item it belongs to.")
 
 
 def _message_item(position: int, item: Values) -> Iterator[IllegalMessage]:
     if item.get("role") not in ("system", "developer", "user", "assistant"):
-        yield _found(position, "unknown role", f"Its role is {short_repr(item.get('role'))}.")
+        yield _illegal(position, "unknown role", f"Its role is {short_repr(item.get('role'))}.")
     elif _is_empty(item.get("content")):
-        yield _found(position, "empty content", f"A {item.get('role')} message without content.")
+        yield _illegal(position, "empty content", f"A {item.get('role')} message without content.")
 
 
 # Anthropic
@@ -145,13 +145,13 @@ def _message_item(position: int, item: Values) -> Iterator[IllegalMessage]:
 
 def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
     if messages[0].get("role") != "user":
-        yield _found(
+        yield _illegal(
             0, "first role", f"The first message is the {short_repr(messages[0].get('role'))}'s, not the user's."
         )
     waiting: dict[str, int] = {}
     called: set[str] = set()
     for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
-        turn = list(group)  # messages of one side in a row are one turn
+        turn = list(group)  # consecutive messages of one role are one turn
         blocks: list[Any] = []
         for position, message in turn:
             yield from _one_message(position, role, message)
@@ -170,9 +170,9 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
 def _one_message(position: int, role: object, message: Values) -> Iterator[IllegalMessage]:
     content = message.get("content")
     if role not in ("user", "assistant", "system"):
-        yield _found(position, "unknown role", f"Its role is {short_repr(role)}.")
+        yield _illegal(position, "unknown role", f"Its role is {short_repr(role)}.")
     elif _is_empty(content):
-        yield _found(position, "empty content", f"A {role} message without content.")
+        yield _illegal(position, "empty content", f"A {role} message without content.")
     if isinstance(content, list):
         yield from _blank_texts(position, content)
 
@@ -180,7 +180,7 @@ def _one_message(position: int, role: object, message: Values) -> Iterator[Illeg
 def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[IllegalMessage]:
     results = [block for block in blocks if _kind(block) == "tool_result"]
     if any(_kind(block) != "tool_result" for block in blocks[: len(results)]):
-        yield _found(position, "results first", "Results of tools come before everything else in a message.")
+        yield _illegal(position, "results first", "Results of tools come before everything else in a message.")
     for block in results:
         yield from _take_result(position, block.get("tool_use_id"), waiting)
 
@@ -191,20 +191,20 @@ def _make_calls(
     for block in blocks:
         if _kind(block) == "tool_use":
             call_id = str(block.get("id"))
-            if call_id in called:  # once in a request, not only once in a turn
-                yield _found(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
+            if call_id in called:  # ids must be unique in the whole request
+                yield _illegal(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
             called.add(call_id)
             waiting[call_id] = position
         elif _kind(block) == "thinking" and not block.get("signature"):
-            yield _found(position, "unsigned thinking", "A thinking block without its signature.")
+            yield _illegal(position, "unsigned thinking", "A thinking block without its signature.")
 
 
 def _blank_texts(position: int, blocks: Sequence[Any]) -> Iterator[IllegalMessage]:
     for block in blocks:
         if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-            yield _found(position, "malformed block", f"A block without a type: {short_repr(block)}.")
+            yield _illegal(position, "malformed block", f"A block without a type: {short_repr(block)}.")
         elif block["type"] == "text" and not str(block.get("text") or "").strip():
-            yield _found(position, "empty content", "A text block without text.")
+            yield _illegal(position, "empty content", "A text block without text.")
 
 
 def _kind(block: object) -> object:

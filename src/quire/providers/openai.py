@@ -1,6 +1,6 @@
-"""OpenAI chat completions, also as other servers speak them.
+"""OpenAI chat completions, also of compatible servers.
 
-A legacy `function_call` has no id: the call and its `function` result are paired by the function's name.
+A legacy `function_call` has no id: the call and its `function` result are paired by the name of the function.
 """
 
 import json
@@ -36,7 +36,7 @@ _ROLES: Mapping[str, Role] = {
 
 
 def parse(value: Values, place: str = "message") -> list[Message]:
-    """The message. Raises `InvalidValue` naming what is not as it should be."""
+    """Read one message. Raise `InvalidValue`, which names the wrong field."""
     said = value.get("role")
     role = _ROLES.get(said) if isinstance(said, str) else None
     if role is None:
@@ -54,7 +54,7 @@ def parse(value: Values, place: str = "message") -> list[Message]:
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
-    """The messages as chat completions takes them."""
+    """Return the messages in the shape of chat completions."""
     return [
         value
         for message in messages
@@ -63,7 +63,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 
 
 def _as_input(value: Values) -> Values:
-    """The message as it may be sent: of a spoken answer only the id."""
+    """Return the message in its input form: audio is reduced to its id."""
     audio = value.get("audio")
     if not isinstance(audio, dict) or "data" not in audio:
         return value
@@ -156,7 +156,7 @@ _READERS: Mapping[str, Reader] = {"image_url": _image, "input_audio": _audio, "f
 
 
 def _formatted(message: Message) -> Values | None:
-    """The message in this provider's shape, from the fields all providers share; None if nothing of it is left."""
+    """Write the message from the common fields; None if nothing remains."""
     content = _written(message)
     if content is None and not message.tool_calls:
         return None
@@ -179,7 +179,7 @@ def _written(message: Message) -> str | list[Values] | None:
         thought_only = message.role == "assistant" and bool(message.content)
         return None if message.tool_calls or thought_only else ""
     if len(blocks) == 1 and blocks[0]["type"] == "text" and message.origin != "openai":
-        return str(blocks[0]["text"])  # the form that every server understands
+        return str(blocks[0]["text"])  # every server accepts this form
     return blocks
 
 
@@ -208,7 +208,7 @@ def _written_audio(part: Part, _origin: Provider) -> Values | None:
 
 def _written_file(part: Part, origin: Provider) -> Values | None:
     file = pick_text_fields(part, filename="name")
-    if origin != "anthropic":  # the same account's files
+    if origin != "anthropic":  # file ids are valid within one account
         file |= pick_text_fields(part, file_id="file_id")
     if data := (part.get("data") if origin != "anthropic" else None) or data_url(part):
         file["file_data"] = data

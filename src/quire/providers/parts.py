@@ -1,16 +1,12 @@
-"""How `raw` keeps an original: as JSON text, without what already stands in the message's own fields.
+"""Message parts and originals: what the readers and writers of all providers share.
 
-A message is stored once, not twice: where the original repeats a long text of the message, the data of an image or the
-arguments of a call, `raw` has a note saying where to find it. Nothing in `raw` depends on how messages are parsed or
-formatted, so any later version can read it.
-
-Messages in quire's own shape, given back by a caller or read from a document: checked field by field.
-
-Thinking goes back only to the model that thought it: another one refuses its signature or cannot open it.
-
-Content parts: what the three providers' readers and writers share.
-
-A part that a provider cannot take in some place is written as text: the text it holds, or a short mark like `[image]`.
+- `keep_original` and `restore_original`: `raw` holds the original of a message as JSON text. If the original repeats a
+  long text of the message (a text, the data of an image, the arguments of a call), `raw` refers to the field instead,
+  so that it is stored once. `raw` does not depend on how messages are parsed or formatted: later versions can read it.
+- `read_message`: checks a message in quire's own shape that a caller gives back or that a document contains.
+- `drop_foreign_thinking`: thinking is sent back only to the model that produced it. Another model refuses its signature
+  or cannot decrypt it.
+- Fields and parts: a part that a provider does not accept in a place is written as text, or as a mark like `[image]`.
 """
 
 import json
@@ -27,22 +23,22 @@ from quire.providers.common import invalid_value, to_plain_json
 from quire.providers.usage import is_same_model
 
 _WORTH_A_NOTE = 64
-_DEPTH = 3  # how deep items, parts and arguments stand in an original
+_DEPTH = 3  # the depth of items, parts and arguments in an original
 Path = tuple[Any, ...]
 
 
 def dumps(value: object) -> str:
-    """The value as compact JSON text."""
+    """Return the value as compact JSON text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def keep_original(message: Message, original: object, formatted: object) -> Message:
-    """The message, with the original in `raw` if what is formatted without it is something else."""
+    """Return the message, with the original in `raw` if the message formats to something else without it."""
     return message if formatted == original else structs.replace(message, raw=_Keeper(message).keep(original))
 
 
 def restore_original(message: Message) -> Any:
-    """The original that `exact` kept, as a fresh value."""
+    """Return the original that `keep_original` stored, as a new value."""
     kept = json.loads(message.raw or "")
     for target, source in kept["texts"]:
         _put(kept["original"], target, _text_at(message, source))
@@ -64,7 +60,7 @@ class _Keeper:
         return dumps({"original": hollow, "texts": self._texts, "values": self._values})
 
     def _hollow(self, value: object, path: Path) -> object:
-        """The value with None for all that is known, and a note where it is found."""
+        """Return the value with None for every text of the message, and record where the text is."""
         if isinstance(value, str) and value in self._known:
             self._texts.append((path, self._known[value]))
             return None
@@ -108,8 +104,8 @@ _TEXTS = frozenset(
 _ORIGINALS = frozenset({"part", "item"})
 
 
-def read(value: object, place: str) -> Message:
-    """The message as a copy of our own. Raises `InvalidValue` naming what is wrong with it."""
+def read_message(value: object, place: str) -> Message:
+    """Return a checked copy of a message. Raise `InvalidValue`, which names the wrong field."""
     fields = to_plain_json(structs.asdict(value) if isinstance(value, Message) else value, place)
     try:
         message = msgspec.convert(fields, Message)
@@ -154,30 +150,30 @@ def _check_raw(message: Message, place: str) -> None:
     try:
         restore_original(message)
     except (TypeError, ValueError, LookupError, RecursionError):
-        raise invalid_value(place, message.raw, "an original as quire keeps it is needed") from None
+        raise invalid_value(place, message.raw, "an original in the form that quire stores is needed") from None
 
 
 _THINKING = ("thinking", "redacted_thinking")
 
 
 def drop_foreign_thinking(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
-    """The messages without the thinking of other models; with no model all of them, as they came.
+    """Return the messages without the thinking of other models. Without a model, return them unchanged.
 
-    Thinking of an unknown model stays. A message that was nothing but thinking is left out. Raises `InvalidValue`.
+    Thinking of an unknown model is kept. A message that consists only of thinking is left out. Raise `InvalidValue`.
     """
     if model is not None and (not isinstance(model, str) or not model):
         raise invalid_value("model", model, "the name of a model is text")
     if model is None or not any(_is_foreign(message, provider, model) for message in messages):
         return messages
     kept: list[Message] = []
-    anew: set[str] = set()
+    rewritten: set[str] = set()
     for message in messages:
         if _is_foreign(message, provider, model):
-            anew.update(call.id for call in message.tool_calls)
+            rewritten.update(call.id for call in message.tool_calls)
             message = _without_thinking(message, provider)
             if not message.has_content:
                 continue
-        elif message.role == "tool" and message.tool_call_id in anew and provider == "responses":
+        elif message.role == "tool" and message.tool_call_id in rewritten and provider == "responses":
             message = structs.replace(message, raw=None)
         kept.append(message)
     return kept
@@ -194,7 +190,7 @@ def _without_thinking(message: Message, provider: Provider) -> Message:
     content = [part for part in message.content or () if isinstance(part, dict) and part.get("type") != "thinking"]
     left = structs.replace(message, content=content or None, raw=None)
     if provider == "responses":
-        # Items that came with reasoning are refused without it, by their ids: they are written as anybody else's.
+        # OpenAI refuses items that came with reasoning if it is missing. Without their ids, they are accepted.
         return structs.replace(left, origin="openai")
     if message.raw is None:
         return left
@@ -205,14 +201,14 @@ def _without_thinking(message: Message, provider: Provider) -> Message:
 
 Values = dict[str, Any]
 Reader = Callable[[Values], Part | None]
-"""Reads a block of a known type; None if it is not as the type wants it, so that it is kept as it is."""
+"""Reads a block of a known type. None if the block is malformed; then it is stored unchanged."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII)
 _MARK = 60
 
 
 def read_content(value: object, place: str, readers: Mapping[str, Reader]) -> str | list[Part]:
-    """Content as we keep it: text as text, a list block by block."""
+    """Read content: text, or a list of blocks."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -221,7 +217,7 @@ def read_content(value: object, place: str, readers: Mapping[str, Reader]) -> st
 
 
 def read_part(block: object, place: str, readers: Mapping[str, Reader]) -> Part:
-    """One block as a part; what no reader knows is kept whole."""
+    """Read one block as a part. A block of an unknown type is stored unchanged."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         raise invalid_value(place, block, 'a part of the content is a dict with a "type"')
     kind: str = block["type"]
@@ -235,7 +231,7 @@ _TEXTS_PARTS = frozenset({"text", "input_text", "output_text"})
 
 
 def text_field(value: Values, key: str, place: str) -> str:
-    """The text under a key. Raises `InvalidValue` if it is missing or of another type."""
+    """Return the text under a key. Raise `InvalidValue` if it is missing or not text."""
     text = value.get(key)
     if not isinstance(text, str):
         raise invalid_value(f"{place}.{key}", text, "text is needed")
@@ -243,7 +239,7 @@ def text_field(value: Values, key: str, place: str) -> str:
 
 
 def name_field(value: Values, place: str) -> str:
-    """The name of a tool that is called."""
+    """Return the name of the called tool."""
     name = value.get("name")
     if not isinstance(name, str) or not name:
         raise invalid_value(f"{place}.name", name, "a call names its tool")
@@ -251,7 +247,7 @@ def name_field(value: Values, place: str) -> str:
 
 
 def id_field(value: Values, key: str, place: str) -> str:
-    """The id of a call; "" if it has none: what is missing is healed where the whole history is known."""
+    """Return the id of a call; "" if it has none. A missing id is filled in when the whole history is known."""
     found = value.get(key)
     if found is not None and not isinstance(found, str):
         raise invalid_value(f"{place}.{key}", found, "an id is text")
@@ -259,7 +255,7 @@ def id_field(value: Values, key: str, place: str) -> str:
 
 
 def arguments_field(value: Values, key: str, place: str) -> str:
-    """The arguments of a call as JSON text. Some servers send the object itself."""
+    """Return the arguments of a call as JSON text. Some servers send an object."""
     found = value.get(key)
     if found is not None and not isinstance(found, str | dict):
         raise invalid_value(f"{place}.{key}", found, "arguments are JSON text")
@@ -267,7 +263,7 @@ def arguments_field(value: Values, key: str, place: str) -> str:
 
 
 def arguments_object(text: str) -> Values:
-    """The arguments as an object; what a model wrote that is none stands under `_raw`."""
+    """Return the arguments as an object. Text that is not a JSON object is put under `_raw`."""
     if not text.strip():
         return {}
     try:
@@ -278,21 +274,21 @@ def arguments_object(text: str) -> Values:
 
 
 def pick_text_fields(value: object, **names: str) -> Part:
-    """The text fields of a block under our names: `picked(block, url="image_url")`."""
+    """Return the text fields of a block under new names: `pick_text_fields(block, url="image_url")`."""
     if not isinstance(value, dict):
         return {}
     return {ours: value[theirs] for ours, theirs in names.items() if isinstance(value.get(theirs), str)}
 
 
 def parts_of(message: Message) -> list[Part]:
-    """The content as parts, whichever way it is kept."""
+    """Return the content as a list of parts."""
     if isinstance(message.content, str):
         return [{"type": "text", "text": message.content}]
     return message.content or []
 
 
 def prefix_name(message: Message) -> str | list[Part] | None:
-    """The content for a provider that knows no names: a user's name stands before the text."""
+    """Return the content for a provider without names: the name of a user is put before the text."""
     if message.role != "user" or not message.name:
         return message.content
     if isinstance(message.content, str):
@@ -301,7 +297,7 @@ def prefix_name(message: Message) -> str | list[Part] | None:
 
 
 def part_to_text(part: Part) -> str:
-    """What stands for the part where only text can stand; "" for thinking, which is nobody else's business."""
+    """Return the part as text, for places where a provider accepts only text; "" for thinking."""
     match part["type"]:
         case "text":
             return str(part["text"])
@@ -322,7 +318,7 @@ def part_to_text(part: Part) -> str:
 
 
 def get_data(part: Part) -> tuple[str, str] | None:
-    """Media type and base64 data of an image or file that carries its bytes, if both are known."""
+    """Return the media type and the base64 data of an image or file; None if one of them is unknown."""
     if "data" in part:
         media_type = part.get("media_type") or ("application/pdf" if is_pdf(part.get("name", "")) else "")
         return (media_type, part["data"]) if media_type else None
@@ -331,13 +327,13 @@ def get_data(part: Part) -> tuple[str, str] | None:
 
 
 def web_url(part: Part) -> str | None:
-    """The web address of an image or file, if it has one."""
+    """Return the web address of an image or file; None if it has none."""
     url: str = part.get("url", "")
     return url if url.startswith(("https://", "http://")) else None
 
 
 def data_url(part: Part) -> str | None:
-    """The bytes of an image or file as a data URL, if it carries them."""
+    """Return the bytes of an image or file as a data URL; None if it has none."""
     if part.get("url", "").startswith("data:"):
         return str(part["url"])
     data = get_data(part)
@@ -350,5 +346,5 @@ def _shown_url(part: Part) -> str:
 
 
 def is_pdf(name: str) -> bool:
-    """Whether a file of this name or address is a PDF."""
+    """Return whether a file with this name or address is a PDF."""
     return name.lower().endswith(".pdf")

@@ -1,9 +1,7 @@
-"""Items of the Responses API: who made them, and which of them are one message together.
+"""OpenAI Responses: a history is a list of items.
 
-OpenAI Responses: a history is a list of items.
-
-What a model does in one go is several items (reasoning, a message, calls): they are one message here, so that parallel
-calls stay together and are answered together. An item that needs no answer from us is kept whole as an `other` part.
+The items of one model turn (reasoning, a message, calls) are one message here, so that parallel calls and their results
+stay together. An item that needs no answer is stored unchanged as a part of type `other`.
 """
 
 import json
@@ -47,7 +45,7 @@ _OUTPUTS = frozenset({f"{call}_output" for call in _CALLS} | {"tool_search_outpu
 
 
 def group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The items, those together that are one message."""
+    """Group the items that form one message."""
     run: list[Entry] = []
     spoke = called = False
     for item in items:
@@ -62,33 +60,33 @@ def group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def kind_of(value: Values) -> str:
-    """The type of the item; "" if it has none."""
+    """Return the type of the item; "" if it has none."""
     kind = value.get("type")
     return kind if isinstance(kind, str) else ""
 
 
 def is_message(value: Values) -> bool:
-    """Whether the item is a message with a role."""
+    """Return whether the item is a message with a role."""
     return "role" in value and value.get("type") in (None, "message")
 
 
 def is_call(value: Values) -> bool:
-    """Whether the item is a call that needs an answer."""
+    """Return whether the item is a call that needs an output."""
     return kind_of(value) in _CALLS and not _is_hosted(value)
 
 
 def is_call_output(value: Values) -> bool:
-    """Whether the item is the answer to a call."""
+    """Return whether the item is the output of a call."""
     return kind_of(value) in _OUTPUTS and not _is_hosted(value)
 
 
 def _is_hosted(value: Values) -> bool:
-    """Whether a search for tools ran at OpenAI: call and output have no id and need no answer."""
+    """Return whether the item is of a tool search that OpenAI ran: its call and output have no id."""
     return kind_of(value).startswith("tool_search_") and value.get("call_id") is None
 
 
 def is_by_assistant(value: Values) -> bool:
-    """Whether the item is the model's doing."""
+    """Return whether the model produced the item."""
     return value["role"] == "assistant" if is_message(value) else not is_call_output(value)
 
 
@@ -100,12 +98,12 @@ _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user":
 
 
 def parse(value: Values, place: str = "message") -> list[Message]:
-    """The message of one item. Raises `InvalidValue` naming what is not as it should be."""
+    """Read the message of one item. Raise `InvalidValue`, which names the wrong field."""
     return [parse_run([Entry(place, value, {})])]
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
-    """The messages as input items."""
+    """Return the messages as input items."""
     custom = {call.id for message in messages for call in message.tool_calls if call.custom}
     items: list[Values] = []
     for message in messages:
@@ -115,7 +113,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 
 
 def parse_run(run: Sequence[Entry]) -> Message:
-    """The message that the items are together."""
+    """Read the message that a group of items forms."""
     first = run[0]
     if is_call_output(first.value):
         message = _output(first)
@@ -151,7 +149,7 @@ def _output(item: Entry) -> Message:
 
 
 def _result(output: object, place: str) -> str | list[Part]:
-    """What a tool answered: text and parts as such, the records of hosted tools as JSON text."""
+    """Read the output of a tool: text and parts, or the records of a hosted tool as JSON text."""
     blocks = [output] if isinstance(output, dict) else output
     if isinstance(blocks, list) and all(isinstance(block, dict) and kind_of(block) in _RESULTS for block in blocks):
         return read_content(blocks, f"{place}.output", _READERS)
@@ -233,7 +231,7 @@ _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", 
 
 
 def _formatted(message: Message, custom: Container[str | None]) -> Iterator[Values]:
-    """The message in this provider's shape, from the fields all providers share."""
+    """Write the items of the message from the common fields."""
     if message.role == "tool":
         kind = "custom_tool_call_output" if message.tool_call_id in custom else "function_call_output"
         yield {"type": kind, "call_id": message.tool_call_id or "", "output": _written(message) or ""}
@@ -245,7 +243,7 @@ def _formatted(message: Message, custom: Container[str | None]) -> Iterator[Valu
 
 
 def _written_turn(message: Message) -> Iterator[Values]:
-    """What the assistant said. A list of output texts would need ids that only OpenAI gives, so it is one text."""
+    """Write the assistant's text as one string. Output text parts would need ids that only OpenAI can assign."""
     if isinstance(message.content, str):
         if message.content or not message.tool_calls:
             yield {"role": "assistant", "content": message.content}

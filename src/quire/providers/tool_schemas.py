@@ -1,4 +1,4 @@
-"""Tool schemas: they are sent with every request, beside the view."""
+"""Tool schemas: their tokens. They are sent with every request in addition to the view."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,13 +13,14 @@ _COUNTER = VocabularyCounter()
 
 
 def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) -> int:
-    """The tokens of a list of tool schemas in any provider's shape, to be kept free with `reserve=`.
+    """Count the tokens of a list of tool schemas in any provider's shape, for `render(reserve=…)`.
 
-    Name, description and everything else as compact JSON text, 8 a tool and 12 for the list. What a provider adds of
-    its own (a prompt on how to call tools) is not known here; `report_usage` learns it. Raises `InvalidValue`.
+    Counted are the name, the description, the rest as compact JSON text, 8 per tool and 12 for the list. The text that
+    a provider adds itself (a prompt on how to call tools) is unknown here; `report_usage` learns it. Raise
+    `InvalidValue` if a value is not a tool schema.
     """
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
-        raise InvalidValue(f"tools is {short_repr(tools)}; a list of tool schemas is needed.")
+        raise InvalidValue(f"is {short_repr(tools)}; a list of tool schemas is needed.", argument="tools")
     count = (_COUNTER if counter is None else counter).count
     sizes = [sum(map(count, _texts(tool, f"tools[{n}]"))) + _PER_TOOL for n, tool in enumerate(tools)]
     return sum(sizes) + _PER_LIST if sizes else 0

@@ -1,6 +1,6 @@
-"""Names of models: a request names an alias (`gpt-5`), the answer the very version (`gpt-5-2025-08-07`).
+"""Usage reports of the three providers, and names of models.
 
-What a provider says it billed, in the three shapes they say it in.
+A request names a model (`gpt-5`), the response its version (`gpt-5-2025-08-07`).
 """
 
 import re
@@ -13,12 +13,12 @@ _VERSION = re.compile(r"[-@](?:(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})|latest)(?:-v\d+(?
 
 
 def strip_version(model: str) -> str:
-    """The name without vendor, date and case: what one model is called in requests and in answers."""
+    """Return the name in lower case without vendor and date, so that requests and responses have the same name."""
     return _VERSION.sub("", model.rpartition("/")[2].lower())
 
 
 def is_same_model(one: str, other: str) -> bool:
-    """Whether two names can be the same model: they are alike but for a date that only one of them has."""
+    """Return whether two names can mean the same model: they differ at most in a date that only one of them has."""
     if one == other:
         return True
     dates = {found[1] for name in (one, other) if (found := _VERSION.search(name.lower())) and found[1]}
@@ -26,13 +26,13 @@ def is_same_model(one: str, other: str) -> bool:
 
 
 _ACCEPTED = (
-    "give the usage of an answer, as a dict or an SDK object (OpenAI chat has prompt_tokens, Responses and Anthropic"
-    " have input_tokens), or the whole answer that has it"
+    "give the usage of a response, as a dict or an SDK object (OpenAI chat has prompt_tokens, Responses and Anthropic"
+    " have input_tokens), or the whole response"
 )
 
 
 class BilledTokens(NamedTuple):
-    """What went in: all tokens, those of them that were read from the cache, and the model if it is named."""
+    """The input tokens of a request, those of them that were read from the cache, and the model if it is named."""
 
     billed: int
     cached: int
@@ -40,20 +40,20 @@ class BilledTokens(NamedTuple):
 
 
 def read_usage(value: object) -> BilledTokens:
-    """What a usage report, or a whole answer with one, says of the tokens that went in. Raises `InvalidValue`."""
+    """Read the input tokens from a usage report or a whole response. Raise `InvalidValue` if there are none."""
     usage, model = _field(value, "usage"), _field(value, "model")
     if usage is None:
         usage = value
     billed, cached = _openai(usage) or _input(usage) or (None, 0)
     if billed is None:
-        raise InvalidValue(f"usage is {short_repr(value)}; {_ACCEPTED}.")
+        raise InvalidValue(f"is {short_repr(value)}; {_ACCEPTED}.", argument="usage")
     if billed == 0 or cached > billed:
-        raise InvalidValue(f"usage says that {billed:,} tokens went in, {cached:,} of them cached; {_ACCEPTED}.")
+        raise InvalidValue(f"has {billed:,} input tokens, {cached:,} of them cached; {_ACCEPTED}.", argument="usage")
     return BilledTokens(billed, cached, model if isinstance(model, str) and model else None)
 
 
 def _openai(usage: object) -> tuple[int, int] | None:
-    """OpenAI chat, and servers that speak like it: cached tokens are among the prompt's."""
+    """Read the usage of OpenAI chat and compatible servers: the prompt tokens include the cached ones."""
     billed = _number(usage, "prompt_tokens")
     if billed is None:
         return None
@@ -61,7 +61,7 @@ def _openai(usage: object) -> tuple[int, int] | None:
 
 
 def _input(usage: object) -> tuple[int, int] | None:
-    """Responses, where cached tokens are among the input's; Anthropic, where they are told beside it."""
+    """Read the usage of Responses (input tokens include the cached ones) or Anthropic (they do not)."""
     billed = _number(usage, "input_tokens")
     if billed is None:
         return None
@@ -74,7 +74,7 @@ def _input(usage: object) -> tuple[int, int] | None:
 def _field(value: object, name: str) -> object:
     try:
         return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-    except Exception:  # code of others: a field that cannot be read is not there
+    except Exception:  # foreign code: a field that cannot be read counts as missing
         return None
 
 

@@ -43,7 +43,7 @@ from quire.model.text import (
     encode_meta,
     format_json,
 )
-from quire.providers import parts as own
+from quire.providers import parts
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
 from quire.system.to_public import to_text
@@ -117,7 +117,7 @@ def _listed_messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Messa
             _refuse(place, f"is {short_repr(listed)}; a leaf has a list of messages")
         for n, value in enumerate(listed):
             try:
-                yield page, n, own.read(value, f"{place}[{n}]")
+                yield page, n, parts.read_message(value, f"{place}[{n}]")
             except InvalidValue as error:
                 raise InvalidValue(f"The document cannot be read: {error.fact}", *error.hints) from None
 
