@@ -1,8 +1,8 @@
-"""The terminal recording of the README: runs `quire demo` in a terminal of its own and writes it as an animated SVG.
+"""Records the terminal animation of the README: runs `quire demo` in a pseudo-terminal and writes an animated SVG.
 
 python docs/recording.py        writes docs/images/demo.svg
 
-What is shown is what the program printed, colours included; only the pace is set for reading.
+The picture shows the output of the program with its colours; the pace is set for reading.
 """
 
 import os
@@ -25,13 +25,13 @@ COLUMNS, ROWS = 96, 26
 PICTURE = Path(__file__).parent / "images" / "demo.svg"
 _COMMAND = ["-m", "quire", "demo", "--fast", "--no-serve"]
 _UNTIL = "Try next"
-"""The heading after which the lines name files of the machine that made the recording."""
+"""The heading of the part that is left out: it names files of the machine that made the recording."""
 
 _CELL, _LINE, _BASE, _MARGIN, _TOP = 8.4, 19, 14, 16, 36
-"""Points: the width of a column, the height of a line, the place of its letters in it, the edges, the bar above."""
+"""In points: the width of a column, the height of a line, its baseline, the margin, the bar at the top."""
 
-_STEP, _SCENE, _END = 0.16, 1.6, 6.0
-"""Seconds that a line stays the newest, that a heading does, and that the end is shown."""
+_STEP, _SECTION, _END = 0.16, 1.6, 6.0
+"""In seconds: the time before the next line, the time after a heading, and the time at the end."""
 
 _CODE = re.compile(r"\x1b\[(\d*)m")
 _CLASSES = {"1": "b", "2": "d", "31": "r", "32": "g", "33": "y", "34": "u", "35": "m", "36": "c"}
@@ -43,7 +43,7 @@ text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mon
 
 
 class Span(NamedTuple):
-    """A run of characters in one style, from a column on."""
+    """Characters of one style, and their first column."""
 
     column: int
     classes: str
@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
 
 def run_demo() -> list[str]:
-    """The lines that the demo prints on a terminal, with their codes for colour."""
+    """Return the lines that the demo prints on a terminal, with colour codes."""
     leader, follower = pty.openpty()
     ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS", "LINES"}}
@@ -68,17 +68,17 @@ def run_demo() -> list[str]:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65_536)
-    except OSError:  # what Linux says when the other end of a terminal is closed
+    except OSError:  # Linux raises it when the other end of the terminal is closed
         return b""
 
 
 def plain(line: str) -> str:
-    """A line without its codes."""
+    """Return a line without its colour codes."""
     return _CODE.sub("", line)
 
 
 def spans(line: str) -> Iterator[Span]:
-    """The runs of one style in a line."""
+    """Yield the spans of a line."""
     column, classes = 0, ""
     for number, part in enumerate(_CODE.split(line)):
         if number % 2:
@@ -89,9 +89,9 @@ def spans(line: str) -> Iterator[Span]:
 
 
 def draw(lines: Sequence[str]) -> str:
-    """The animated picture: a sheet with all lines that moves up, and a curtain over those to come."""
+    """Return the animated picture: a sheet with all lines that moves up, and a cover over the lines to come."""
     shown = ["\x1b[32m$\x1b[0m quire demo", *lines]
-    pauses = [_SCENE if re.match(r"\d\. ", plain(line)) else _STEP for line in shown]
+    pauses = [_SECTION if re.match(r"\d\. ", plain(line)) else _STEP for line in shown]
     pauses[-1] = _END
     across, down = _MARGIN * 2 + COLUMNS * _CELL, _TOP + ROWS * _LINE + _MARGIN
     rows = "\n".join(_row(number, line) for number, line in enumerate(shown))
@@ -120,7 +120,7 @@ def _row(number: int, line: str) -> str:
 
 
 def _motion(pauses: Sequence[float]) -> str:
-    """The steps of sheet and curtain; somebody who wants no motion sees the last screen."""
+    """Return the animation of sheet and cover; with reduced motion, only the last screen is shown."""
     whole = sum(pauses)
     starts = [100 * before / whole for before in accumulate([0.0, *pauses[:-1]])]
     sheet = "".join(f"{at:.2f}%{{{_up(number)}}}" for number, at in enumerate(starts) if number >= ROWS)

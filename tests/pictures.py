@@ -1,4 +1,4 @@
-"""The beginnings of image, sound and PDF files, made by hand."""
+"""The headers of image, sound and PDF files."""
 
 from base64 import b64encode
 from typing import Any
@@ -13,7 +13,7 @@ def gif(width: int, height: int) -> bytes:
 
 
 def jpeg(width: int, height: int, *, before: int = 200, frame: int = 0xC0) -> bytes:
-    """A JPEG with so many bytes of other segments before its size."""
+    """Return a JPEG header with `before` bytes of other segments before its size."""
     data = b"\xff\xd8"
     while before > 0:
         taken = min(before, 65_000)

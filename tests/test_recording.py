@@ -9,12 +9,12 @@ from quire.cli import main
 
 
 def letters(picture: str) -> str:
-    """All that a picture of a terminal says, without spaces."""
+    """Return the text of a picture of a terminal, without spaces."""
     texts = ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
     return "".join("".join((text.text or "").split()) for text in texts)
 
 
-def test_the_recording_is_of_the_demo_as_it_is(
+def test_the_recording_shows_the_output_of_the_demo(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
@@ -29,7 +29,7 @@ def test_a_line_keeps_its_colours_and_its_columns() -> None:
     assert list(spans(line)) == [(0, "b", "退款"), (4, "", " at "), (8, "d u", "02:14")]
 
 
-def test_the_end_stays_for_those_who_want_no_motion() -> None:
+def test_reduced_motion_shows_the_end() -> None:
     picture = draw([f"line {number}" for number in range(40)])
     still = picture.partition("prefers-reduced-motion")[2].partition("</style>")[0]
     assert still.count("animation:none") == 2

@@ -36,12 +36,12 @@ PROMPT = DEMO_TALK.prompt
 COUNTS = TokenCounts()
 CLEARED = SUMMARY = -2
 SUMMARY_TOKENS = 404
-"""The stand-in of 400 tokens, as a message."""
+"""The placeholder of 400 tokens as a message."""
 Sent = list[list[int]]
 
 
 def played(strategy: Any) -> Sent:
-    """What a strategy sends, call by call, as places in the conversation: -1 is the prompt, -2 what it made itself."""
+    """Return the positions of the messages of each request: -1 is the prompt, -2 a message of the strategy."""
     places = {id(message): place for place, message in enumerate(DEMO_TALK.messages)} | {id(PROMPT): -1}
     sent = []
     for message in DEMO_TALK.messages:
@@ -52,7 +52,7 @@ def played(strategy: Any) -> Sent:
 
 
 def theirs(render: Callable[[list[AnyMessage]], Sequence[BaseMessage]]) -> Sent:
-    """The same of a function of LangChain's that makes a request of the messages so far, and may change these."""
+    """Return the same for a function of LangChain that builds a request from the messages, and may change them."""
     messages: list[AnyMessage] = []
     sent = []
     for place, message in enumerate(DEMO_TALK.messages):
@@ -73,7 +73,7 @@ def converted(message: Message, place: str) -> AnyMessage:
 
 
 def tokens(messages: Iterable[Any]) -> int:
-    """Counted as quire counts them, by the message that each was."""
+    """Return the tokens of messages as quire counts them."""
     return sum(
         COUNTS.of(PROMPT)
         if one.id == "-1"

@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partialmethod
 from textwrap import wrap
 from time import monotonic, sleep
 from types import TracebackType
@@ -84,6 +84,11 @@ def escape_control(text: str) -> str:
     return _CONTROL.sub(_symbol, text)
 
 
+def pick(value: object, *names: str) -> Values:
+    """Return attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
+
+
 def count_of(number: int, thing: str) -> str:
     """Return a number with its noun: `1 page`, `2,000 pages`, `2 entries`."""
     if number == 1:
@@ -117,28 +122,16 @@ class Paint:
         return cls(colour=bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty())
 
     def colour(self, name: str, text: str) -> str:
+        """Return the text in a colour."""
         return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self._colour and text else text
 
-    def bold(self, text: str) -> str:
-        return self.colour("bold", text)
-
-    def dim(self, text: str) -> str:
-        return self.colour("dim", text)
-
-    def red(self, text: str) -> str:
-        return self.colour("red", text)
-
-    def green(self, text: str) -> str:
-        return self.colour("green", text)
-
-    def yellow(self, text: str) -> str:
-        return self.colour("yellow", text)
-
-    def blue(self, text: str) -> str:
-        return self.colour("blue", text)
-
-    def cyan(self, text: str) -> str:
-        return self.colour("cyan", text)
+    bold = partialmethod(colour, "bold")
+    dim = partialmethod(colour, "dim")
+    red = partialmethod(colour, "red")
+    green = partialmethod(colour, "green")
+    yellow = partialmethod(colour, "yellow")
+    blue = partialmethod(colour, "blue")
+    cyan = partialmethod(colour, "cyan")
 
 
 class Output:

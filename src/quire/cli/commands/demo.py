@@ -322,21 +322,16 @@ def _demo(options: argparse.Namespace, out: Output) -> None:
 
 def _result_values(path: Path, result: DemoResult) -> Values:
     sides = {"quire": result.ours, "sliding_window": result.theirs}
-    return {
-        "store": str(path),
-        "context": NAME,
-        "budget": BUDGET,
-        **{
-            name: {
-                "calls": side.calls,
-                "tokens": side.tokens,
-                "cached": side.shared,
-                "cost": side.cost,
-                "answers": side.answers._asdict(),
-            }
-            for name, side in sides.items()
-        },
-    }
+    values: Values = {"store": str(path), "context": NAME, "budget": BUDGET}
+    for name, side in sides.items():
+        values[name] = {
+            "calls": side.calls,
+            "tokens": side.tokens,
+            "cached": side.shared,
+            "cost": side.cost,
+            "answers": side.answers._asdict(),
+        }
+    return values
 
 
 COMMANDS = {"demo": Command(_demo, _add, ("quire demo", "quire demo --fast --no-serve"))}

@@ -4,14 +4,13 @@ import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
 
 from msgspec import Struct, structs
 
 from quire import Context, ContextSystem, Entry
 from quire.cli.command import Command, add_context, open_context
 from quire.cli.commands.contexts import parse_point
-from quire.cli.terminal import Output, Values, count_of
+from quire.cli.terminal import Output, Values, count_of, pick
 from quire.errors import InvalidValue, NoSuchPage, short_repr
 from quire.model.page_json import STATES
 from quire.model.pages import DetailPage, Mark, Page, PageIndex
@@ -62,7 +61,7 @@ def _history(options: argparse.Namespace, out: Output) -> None:
 def _select_entries(context: Context, options: argparse.Namespace) -> Iterator[Entry]:
     if options.limit < 0:
         raise InvalidValue(f"is {options.limit}; a whole number from 0 is needed.", argument="limit")
-    filters: dict[str, Any] = {name: getattr(options, name) for name in ("actor", "operation", "page")}
+    filters = pick(options, "actor", "operation", "page")
     filters |= {name: _parse_time(getattr(options, name), name) for name in ("since", "until")}
     if options.all:
         return context.history(options.after, **filters)
@@ -71,15 +70,7 @@ def _select_entries(context: Context, options: argparse.Namespace) -> Iterator[E
 
 
 def _entry_values(entry: Entry) -> Values:
-    return {
-        "seq": entry.seq,
-        "time": entry.time,
-        "actor": entry.actor,
-        "operation": entry.operation,
-        "pages": entry.pages,
-        "segments": entry.segments,
-        "undoes": entry.undoes,
-    }
+    return pick(entry, "seq", "time", "actor", "operation", "pages", "segments", "undoes")
 
 
 def _entry_row(entry: Entry, checkpoint: str | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from quire import Message
 from quire.cli import print_error
 from quire.cli.command import Command, add_context, new_name
 from quire.cli.log_formats import FileKind, LogFile, LoggedConversation, detect_kind, read_log
-from quire.cli.terminal import Output, Progress, Values, count_of
+from quire.cli.terminal import Output, Progress, Values, count_of, pick
 from quire.conversation import ImportReport
 from quire.errors import InvalidValue, QuireError
 from quire.storage.urls import mask_address
@@ -176,8 +176,7 @@ def _print_interruption(options: argparse.Namespace, out: Output, name: str, sto
 
 
 def _report_values(report: ImportReport) -> Values:
-    names = ("messages", "pages", "first", "last", "marked", "findings")
-    return {name: getattr(report, name) for name in names}
+    return pick(report, "messages", "pages", "first", "last", "marked", "findings")
 
 
 def _print_report(name: str, report: ImportReport, before: int, out: Output) -> None:

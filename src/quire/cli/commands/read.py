@@ -5,7 +5,7 @@ import argparse
 import quire
 from quire.cli.charts import short_number
 from quire.cli.command import Command, add_context, add_page, open_context
-from quire.cli.terminal import Output, Values, cut, cut_around, escape_control, width
+from quire.cli.terminal import Output, Values, cut, cut_around, escape_control, pick, width
 from quire.cli.tree import MAX_CHILDREN, MAX_DEPTH, draw_tree, tree_pages
 from quire.errors import InvalidValue
 from quire.model.page_json import STATES, page_to_dict
@@ -123,16 +123,8 @@ def _find(options: argparse.Namespace, out: Output) -> None:
 
 
 def _hit_values(hit: quire.Hit) -> Values:
-    return {
-        "index": hit.index,
-        "name": hit.name,
-        "description": hit.description,
-        "score": hit.score,
-        "snippet": hit.snippet,
-        "path": hit.path,
-        "lifecycle": STATES[hit.lifecycle],
-        "complete": hit.complete,
-    }
+    values = pick(hit, "index", "name", "description", "score", "snippet", "path")
+    return {**values, "lifecycle": STATES[hit.lifecycle], "complete": hit.complete}
 
 
 def _archive_state(page: Page) -> str:
@@ -193,15 +185,9 @@ def _stats(options: argparse.Namespace, out: Output) -> None:
 
 
 def _segment_values(segment: Segment) -> Values:
-    return {
-        "id": segment.id,
-        "name": segment.name,
-        "description": segment.description,
-        "type": segment.type.name,
-        "permission": segment.permission.name,
-        "max_capacity": segment.max_capacity,
-        "root": segment.root_index,
-    }
+    kind = {"type": segment.type.name, "permission": segment.permission.name}
+    place = {"max_capacity": segment.max_capacity, "root": segment.root_index}
+    return {**pick(segment, "id", "name", "description"), **kind, **place}
 
 
 COMMANDS = {
