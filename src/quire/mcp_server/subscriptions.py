@@ -48,7 +48,7 @@ _log = logging.getLogger("quire.mcp")
 
 
 class Changes(NamedTuple):
-    """Whether the list of tools and the list of resources changed, and the URIs whose text changed."""
+    """Flags for a changed list of tools or resources, and the URIs of changed texts."""
 
     tools: bool = False
     resources: bool = False

@@ -152,7 +152,7 @@ class Service:
             self.metrics.retried += 1
             return msgspec.json.encode(route.call(self.pool, path, given))
 
-    # Routes whose handler is the name of a method
+    # Handlers that routes name
 
     async def _get_health(self, path: dict[str, str], query: Any) -> Response:
         return Response(msgspec.json.encode(Health("ok", quire.__version__)), media_type=_JSON)

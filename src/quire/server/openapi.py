@@ -29,7 +29,7 @@ _SCHEMA_NAMES = {
     "ViewBody": "ViewOf",
     "ViewItem": "Shown",
 }
-"""Schemas whose names in the document differ from their classes. Generated clients rely on the document's names."""
+"""Names of schemas in the document that differ from the class names. Generated clients rely on them."""
 _PARAMETERS = {
     "c": "The name of a context.",
     "p": "A page index, such as usr-7.",

@@ -21,12 +21,12 @@ from quire.server.responses import Health
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
 
-def _struct(name: str, fields: Sequence[Any] = ()) -> type[Struct]:
-    return defstruct(name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
+def _struct(name: str, about: str, fields: Sequence[Any] = ()) -> type[Struct]:
+    namespace = {"__doc__": about}
+    return defstruct(name, fields, namespace=namespace, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
-Empty = _struct("Empty")
-"""No parameters, or an empty object."""
+Empty = _struct("Empty", "No parameters, or an empty object.")
 
 
 class Route(NamedTuple):
@@ -67,8 +67,9 @@ class Route(NamedTuple):
 
 
 def _route(method: Method, path: str, handler: Callable[..., Any], schema: str = "", **options: Any) -> Route:
-    """Return a route whose types come from the handler's signature. `schema` is the name of the type of its body."""
+    """Return a route with the types of the handler's signature. `schema` is the name of the type of its body."""
     found = signature(handler)
+    about = options.pop("about", None) or (handler.__doc__ or "").partition("\n")[0]
     given = [one for one in found.parameters.values() if one.kind is Parameter.KEYWORD_ONLY]
     if given and given[0].name == "body":
         kind = given[0].annotation
@@ -77,9 +78,8 @@ def _route(method: Method, path: str, handler: Callable[..., Any], schema: str =
             (one.name, one.annotation) if one.default is Parameter.empty else (one.name, one.annotation, one.default)
             for one in given
         ]
-        kind = _struct(schema or f"{handler.__name__}_query", fields) if fields else Empty
+        kind = _struct(schema or f"{handler.__name__}_query", about, fields) if fields else Empty
     options["body" if method in ("POST", "PATCH") else "query"] = kind
-    about = options.pop("about", None) or (handler.__doc__ or "").partition("\n")[0]
     return Route(method, path, handler, found.return_annotation, about, **options)
 
 
