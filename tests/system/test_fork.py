@@ -344,7 +344,7 @@ def test_a_fork_inside_a_temporary_block_is_refused_and_the_block_goes_on(storag
     talk.user("one")
     with talk.temporary():
         talk.user("not for long")
-        with refused(talk.pages, InvalidOperation, "not committed"):
+        with refused(talk.pages, InvalidOperation, "uncommitted"):
             talk.fork("branch")
         talk.user("still here")
         assert texts(talk)[-1] == "still here"

@@ -1,4 +1,4 @@
-"""The message face of a context: exchanges as pages, edits of the record, batches, imports."""
+"""The messages of a context: exchanges as pages, edits, batches, imports."""
 
 from quire.conversation.conversation import Conversation
 from quire.conversation.results import Cleanup, Finding, ImportReport, MarkMap, Modification

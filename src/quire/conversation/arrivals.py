@@ -1,4 +1,4 @@
-"""Planning the arrival of messages: which page each one stands on."""
+"""Arrivals: plan which page receives a new message."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from quire.core.exchanges import FORMS, exchange_fields, exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.model.text import MAX_NAME, collapse_whitespace
@@ -19,17 +19,17 @@ PROMPT = "System prompt"
 
 
 class Place(NamedTuple):
-    """Where a new exchange goes: into a folder, before one of its children or (None) at its end."""
+    """The place of a new exchange: in a folder, before one of its children or (None) at its end."""
 
     folder: int
     before: int | None = None
 
 
 def receive(plan: Plan, message: Message, place: Place | None = None) -> int:
-    """Take in a message, at the end of the conversation or at a place in it; its number.
+    """Plan the arrival of a message at the end of the conversation or at a place in it; return its number.
 
-    A result joins the exchange that made the call. A system message that comes before all others is the prompt. At the
-    end, the next user or assistant message closes the exchange that waits for results.
+    A result joins the exchange that made the call. A system message before all others is the prompt. At the end, the
+    next user or assistant message closes the exchange that waits for results.
     """
     if message.role == "tool":
         return take_result(plan, message)
@@ -51,15 +51,17 @@ def receive(plan: Plan, message: Message, place: Place | None = None) -> int:
 
 
 def keep_aside(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
-    """Store a message that is not to be shown, marked, at the end of the conversation; its number."""
+    """Store a message at the end of the conversation with a mark, so that it is not shown; return its number."""
     return _add(plan, message, tail(plan), mark=mark)
 
 
 def set_prompt(plan: Plan, message: Message) -> int:
-    """Set the system prompt, or the further one that the message's name says; the same text again changes nothing."""
+    """Set the system prompt, or a further one with the message's name. The same text again changes nothing."""
     segment = _prompt_segment(plan)
     if segment is None:
-        raise InvalidOperation("This context has no SYSTEM segment for a prompt: add_segment() makes one.")
+        raise InvalidOperation(
+            "This context has no SYSTEM segment for a prompt.", Hint("add_segment", purpose="to add one")
+        )
     name = _prompt_name(message)
     root = page_key(segment, 0)
     prompts = ((page, plan.message(page.header.numbers[0]).message) for page in plan.members(root) if is_prompt(page))
@@ -74,18 +76,18 @@ def set_prompt(plan: Plan, message: Message) -> int:
 
 
 def put_in_place(plan: Plan, page: PageRecord, number: int, message: Message) -> int:
-    """Let another message stand where one of a page's messages stood, on the same page; its number."""
+    """Replace one of a page's messages on the same page; return the number of the new message."""
     fresh = plan.add_message(page.key, message)
     numbers = tuple(fresh if old == number else old for old in page.header.numbers)
     fields = exchange_fields(plan, numbers)
-    if page.header.name == exchange_name(plan.message(number).message):  # not a name that someone gave it
+    if page.header.name == exchange_name(plan.message(number).message):  # the name was not given explicitly
         fields["name"] = exchange_name(message)
     plan.change(page, **fields)
     return fresh
 
 
 def take_result(plan: Plan, message: Message) -> int:
-    """Put a tool's result with its call; its number. The same result again changes nothing.
+    """Add a tool's result to its call; return its number. The same result again changes nothing.
 
     Raises `InvalidValue` if no such call is known, `InvalidOperation` if it has another result already.
     """
@@ -101,8 +103,8 @@ def take_result(plan: Plan, message: Message) -> int:
                     return number
                 index = plan.numbering().index(number)
                 raise InvalidOperation(
-                    f"Call {short_repr(call_id)} has a result already, message {index}, and this one differs;"
-                    f" conversation.replace({index}, …) changes it."
+                    f"Call {short_repr(call_id)} has a result already, message {index}, and this one differs.",
+                    Hint("conversation.replace", arguments=f"{index}, …", purpose="to change it"),
                 )
     waiting = plan.open_exchange()
     ids = ", ".join(map(repr, waiting.header.pending)) if waiting else "none"
@@ -111,7 +113,7 @@ def take_result(plan: Plan, message: Message) -> int:
 
 
 def pending_calls(reader: Reader) -> list[ToolCall]:
-    """The calls of the open exchange that have no result yet, in the order they were made."""
+    """Return the calls of the open exchange without a result, in order."""
     page = reader.open_exchange()
     if page is None:
         return []
@@ -126,7 +128,7 @@ def pending_calls(reader: Reader) -> list[ToolCall]:
 
 
 def close_calls(plan: Plan) -> list[ToolCall]:
-    """Wait no longer for the results of the open exchange; the calls that were given up."""
+    """Stop waiting for the results of the open exchange; return the calls without a result."""
     calls = pending_calls(plan)
     page = plan.open_exchange()
     if page is not None:
@@ -136,20 +138,22 @@ def close_calls(plan: Plan) -> list[ToolCall]:
 
 
 def tail(plan: Plan) -> Place:
-    """The end of the conversation."""
+    """Return the end of the conversation."""
     return Place(page_key(conversation_of(plan), 0))
 
 
 def conversation_of(reader: Reader) -> int:
-    """The number of the conversation's segment. Raises `InvalidOperation` if there is none."""
+    """Return the number of the conversation's segment. Raises `InvalidOperation` if there is none."""
     number = reader.conversation()
     if number is None:
-        raise InvalidOperation("This context has no USER segment for a conversation: add_segment() makes one.")
+        raise InvalidOperation(
+            "This context has no USER segment for a conversation.", Hint("add_segment", purpose="to add one")
+        )
     return number
 
 
 def is_prompt(page: PageRecord) -> bool:
-    """Whether a page of a SYSTEM segment holds a system message rather than a text."""
+    """Return True if a page of a SYSTEM segment holds a system message and not a text."""
     return page.header.form is Form.SYSTEM
 
 
@@ -188,21 +192,21 @@ def _add(
 
 
 def _same_go(plan: Plan, message: Message) -> PageRecord | None:
-    """The exchange that an item of the Responses API continues: what the model says in one go comes item by item."""
+    """Return the exchange that an item of the Responses API continues: one answer arrives item by item."""
     page = plan.last_exchange() if message.role == "assistant" else None
     if page is None or page.header.form is not Form.ASSISTANT or len(page.header.numbers) != 1:
         return None
     newest = next(plan.members(tail(plan).folder, reverse=True), None)
-    if newest is not None and newest.header.form is Form.SYSTEM:  # what stands after it was no word of the model's
+    if newest is not None and newest.header.form is Form.SYSTEM:  # a message of the system ends the answer of the model
         return None
     said = plan.message(page.header.numbers[0]).message
     by, before = message.meta.get("model"), said.meta.get("model")
-    another = by is not None and before is not None and by != before  # whose reasoning does not go with this one's
+    another = by is not None and before is not None and by != before  # reasoning of two models is never joined
     return page if said.origin == "responses" and not page.header.closed and not another else None
 
 
 def _join(plan: Plan, page: PageRecord, message: Message) -> int:
-    """Let one message stand for what was said so far and what is said now; its number."""
+    """Replace the messages of an answer by one that includes this item; return its number."""
     number = page.header.numbers[0]
     said = plan.message(number).message
     whole = parse([*format_messages([said], "responses"), *format_messages([message], "responses")])
@@ -216,7 +220,7 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
 
 
 def _answer(plan: Plan, page: PageRecord, message: Message) -> int:
-    """Put a result on the page of the exchange that waits for it; its number."""
+    """Add a result to the page of the exchange that waits for it; return its number."""
     header = page.header
     number = plan.add_message(page.key, message)
     pending = list(header.pending)
@@ -236,17 +240,17 @@ def _answer(plan: Plan, page: PageRecord, message: Message) -> int:
 
 
 def _exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
-    """The exchange that waits for the result of a call: the newest of those that made it, marked ones last."""
+    """Return the exchange that waits for the result of a call: the newest one, marked ones last."""
     waiting = plan.waiting_exchange()
     if waiting is not None and plan.counters[segment_number(waiting)].next == page_number(waiting) + 1:
-        page = plan.page(waiting)  # the everyday case: no page is newer, so nobody need look for others
+        page = plan.page(waiting)  # the usual case: the newest exchange waits
         if isinstance(page, PageRecord) and call_id in page.header.pending:
             return page
     return next((page for page in _exchanges_calling(plan, call_id) if call_id in page.header.pending), None)
 
 
 def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
-    """The exchanges that may have made a call with this id, newest first, those out of the conversation last."""
+    """Yield the exchanges that may have made a call with this id, newest first, marked ones last."""
     found = (plan.page(plan.current_key(key)) for key in reversed(plan.callers(call_key(call_id))))
     pages = [page for page in found if isinstance(page, PageRecord)]
     return sorted(pages, key=lambda page: page.header.mark is not Mark.NONE)
@@ -261,17 +265,17 @@ def _prompt_name(message: Message) -> str:
 
 
 def _is_first(plan: Plan) -> bool:
-    """Whether nothing but prompts has arrived so far."""
+    """Return True if only prompts have arrived so far."""
     conversation = plan.conversation()
     if conversation is None or plan.counters[conversation].next == 1:
         return True
-    if plan.note(GAPS) is not None:  # what was destroyed had arrived
+    if plan.note(GAPS) is not None:  # messages that were destroyed had arrived
         return False
     return all(segment_number(plan.message(number).page) != conversation for number in range(plan.next_message))
 
 
 def place_before(plan: Plan, number: int) -> Place:
-    """Where a message goes that is to stand before another: inside an exchange it is after that exchange."""
+    """Return the place before another message; inside an exchange, the place after that exchange."""
     conversation = conversation_of(plan)
     root = page_key(conversation, 0)
     for at in range(number, plan.next_message):

@@ -1,6 +1,6 @@
-"""Planning batches: stretches of the conversation that can be taken back as a whole.
+"""Batches: parts of the conversation that can be taken back as a whole, and temporary blocks.
 
-A block of work that is held back in memory and leaves the conversation when it ends.
+A temporary block is a batch in a transaction. Its work stays in memory and leaves the conversation when it ends.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, decode_entry, segment_number
 from quire.core.state import State
-from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.storage.base import JOURNAL
@@ -24,7 +24,7 @@ from quire.system.journal import page_before
 from quire.system.rules import check_unpinned
 
 Before = dict[int, PageRecord | Gone | None]
-"""Pages by key, as they were before they were first changed since some entry."""
+"""Pages by key, as they were before their first change since some entry."""
 
 
 def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
@@ -33,14 +33,14 @@ def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
     asked = numbering.length if boundary is None else boundary
     if type(asked) is not int or not 0 <= asked <= numbering.length:
         raise InvalidValue(
-            f"boundary is {short_repr(boundary)}; a message index from 0 to {numbering.length} is needed."
+            f"is {short_repr(boundary)}; a message index from 0 to {numbering.length} is needed.", argument="boundary"
         )
     number = plan.next_message if asked == numbering.length else _exchange_start(plan, numbering.number(asked))
     batches = plan.batches()
     if batches and number < batches[-1].boundary:
         least = numbering.index(batches[-1].boundary)
         least = numbering.length if least is None else least
-        raise InvalidValue(f"boundary is {asked}; batch {len(batches)} begins at {least}, a later one not before it.")
+        raise InvalidValue(f"is {asked}; batch {len(batches)} begins at {least}.", argument="boundary")
     plan.put_note(BATCHES, batches=(*batches, Batch(number, plan.seq)))
     index = numbering.index(number) if number < plan.next_message else numbering.length
     moved = () if index == asked else (f"Message {asked} stands inside an exchange: the batch begins at {index}.",)
@@ -48,16 +48,16 @@ def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
 
 
 def batch_commit(plan: Plan) -> Modification:
-    """Close the current batch and keep its work, for the batch around it."""
+    """Close the current batch and keep its changes as part of the batch around it."""
     batches = plan.batches()
     if not batches:
-        raise InvalidOperation("No batch is open: batch_start() opens one.")
+        raise InvalidOperation("No batch is open.", Hint("batch_start", purpose="to open one"))
     plan.put_note(BATCHES, batches=batches[:-1])
     return Modification(operation="batch_commit", batch=len(batches) - 1)
 
 
 def batch_end(plan: Plan, target: int) -> Modification:
-    """Go back to a batch: what arrived from the boundary after it leaves, and every mark made since is undone."""
+    """Go back to a batch: later messages leave the conversation, and later marks are undone."""
     batches = plan.batches()
     if type(target) is not int or not 0 <= target <= len(batches):
         raise InvalidValue(f"No batch {short_repr(target)} is open; open batches are 0 to {len(batches)}.")
@@ -67,7 +67,7 @@ def batch_end(plan: Plan, target: int) -> Modification:
 
 
 def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Modification:
-    """Take back what came with a batch and after it, so that the batches around it are left."""
+    """Take back a batch and all later ones; `around` are the batches that stay open."""
     before = _pages_before(plan, batch.seq)
     left = _leave(plan, batch.boundary, before, pinned_too=pinned_too)
     restored = _turn_back_marks(plan, batch.boundary, before, left, pinned_too=pinned_too)
@@ -86,7 +86,7 @@ def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too
 
 
 def mark_map(reader: Reader) -> MarkMap:
-    """The messages and the open batches, as lists of indices."""
+    """Return the messages and the open batches as lists of indices."""
     numbering = reader.numbering()
     starts = [batch.boundary for batch in reader.batches()]
     indices = [numbering.index(start) if start < numbering.end else numbering.length for start in starts]
@@ -100,7 +100,7 @@ def mark_map(reader: Reader) -> MarkMap:
 
 
 def _exchange_start(plan: Plan, number: int) -> int:
-    """The first message of the exchange around this one; a result that came late stands for itself."""
+    """Return the first message of the exchange of this one. A late result is its own exchange."""
     page = plan.page_of(number)
     if page is None or number not in page.header.numbers:
         return number
@@ -111,7 +111,7 @@ def _exchange_start(plan: Plan, number: int) -> int:
 
 
 def _pages_before(plan: Plan, seq: int) -> Before:
-    """Every page changed after an entry, as it was then."""
+    """Return every page changed after an entry, as it was then."""
     state = plan.state
     found: Before = {}
     for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
@@ -122,7 +122,7 @@ def _pages_before(plan: Plan, seq: int) -> Before:
 
 
 def _leave(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> set[int]:
-    """Take what arrived from the boundary on out of the conversation; the numbers of those messages."""
+    """Take the messages from the boundary on out of the conversation; return their numbers."""
     numbering = plan.numbering()
     left: set[int] = set()
     for number in range(boundary, plan.next_message):
@@ -138,20 +138,20 @@ def _leave(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> se
             _refuse_pinned(plan, page, pinned_too=pinned_too)
             left.update(page.header.numbers)
             plan.change(page, mark=Mark.ENDED, pinned=False, lifecycle=Lifecycle.COLD_ARCHIVED)
-        else:  # a late result, or a message that took another's place: the exchange goes back to what it was
+        else:  # a late result or a replaced message: the exchange gets its old messages back
             left.update(late for late in page.header.numbers if late >= boundary)
             _go_back(plan, page, boundary, before.get(page.key))
     return left
 
 
 def _was_here(before: Before, key: int, boundary: int) -> bool:
-    """Whether the page held messages from before the boundary when the batch was opened."""
+    """Return True if the page held messages from before the boundary when the batch was opened."""
     old = before.get(key)
     return isinstance(old, PageRecord) and bool(old.header.numbers) and old.header.numbers[0] < boundary
 
 
 def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone | None) -> PageRecord:
-    """Give an exchange the messages it had, without those that arrived from the boundary on."""
+    """Restore the messages of an exchange, without those that arrived from the boundary on."""
     if all(number < boundary for number in page.header.numbers):
         return page
     then = old if isinstance(old, PageRecord) and old.header.numbers[0] < boundary else page
@@ -160,7 +160,7 @@ def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone
 
 
 def _turn_back_marks(plan: Plan, boundary: int, before: Before, left: set[int], *, pinned_too: bool) -> set[int]:
-    """Give every earlier exchange the mark it had; the numbers of the messages that are back.
+    """Restore the marks of every earlier exchange; return the numbers of the messages that are back.
 
     An exchange that an undo brought back meanwhile is marked again, and its messages are added to `left`.
     """
@@ -183,7 +183,7 @@ def _turn_back_marks(plan: Plan, boundary: int, before: Before, left: set[int], 
 
 
 def _wait_again(plan: Plan, before: Before) -> None:
-    """Open exchanges again that a message closed which has left."""
+    """Open exchanges again that were closed by a message that has left."""
     for key, old in before.items():
         page = plan.page(key)
         if isinstance(page, PageRecord) and isinstance(old, PageRecord) and page.header.mark is Mark.NONE:
@@ -191,7 +191,7 @@ def _wait_again(plan: Plan, before: Before) -> None:
 
 
 def _is_marked_otherwise(page: PageRecord, old: PageRecord | Gone | None, boundary: int) -> bool:
-    """Whether an exchange from before the boundary has another mark than it had, or was removed then."""
+    """Return True if the mark of an exchange from before the boundary changed, or if it was removed."""
     now = page.header
     if not isinstance(old, PageRecord):
         return now.numbers[0] < boundary
@@ -200,7 +200,7 @@ def _is_marked_otherwise(page: PageRecord, old: PageRecord | Gone | None, bounda
 
 
 def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...]:
-    """Give a page the mark it had, and its place if it had none; its messages if they are back."""
+    """Restore the mark of a page, and its place if it had none; return its messages if they are back."""
     fields = {"mark": old.header.mark, "standin": old.header.standin, "lifecycle": old.header.lifecycle}
     if old.is_cold:
         plan.change(page, **fields, pinned=False)
@@ -212,7 +212,7 @@ def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...
 
 
 def _stand_again(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
-    """Bring back an earlier exchange whose page was removed, with the folders it stood in; its messages."""
+    """Restore an earlier exchange with a removed page, and the folders above it; return its messages."""
     if not old.header.numbers or old.header.numbers[0] >= boundary:
         return ()
     _stand(plan, before, old)
@@ -233,7 +233,7 @@ def _stand(plan: Plan, before: Before, old: PageRecord) -> None:
 
 
 def _settle_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
-    """Let every summary stand for what it stood for when the batch was opened, as far as that is still behind it."""
+    """Restore every summary as it was when the batch was opened, as far as its messages are still compressed."""
     lost: dict[int, int | None] = {}
     for key, old in before.items():
         if isinstance(old, PageRecord) and old.header.standin:
@@ -254,7 +254,7 @@ def _settle_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
 
 
 def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None, old: PageRecord) -> None:
-    """Let a summary stand for what it stood for when the batch was opened."""
+    """Restore a summary as it was when the batch was opened."""
     if isinstance(page, PageRecord):
         kept = ("name", "description", "summary_tokens", "tokens", "body", "messages")
         plan.change(page, **{field: getattr(old.header, field) for field in kept})
@@ -274,7 +274,7 @@ _TRIES = 20
 
 
 class Temporary:
-    """One such block, from the moment it is made until `end`."""
+    """One temporary block, from its creation to `end`."""
 
     def __init__(self, engine: Engine, actor: str) -> None:
         self._engine = engine
@@ -292,14 +292,14 @@ class Temporary:
                 raise
 
     def end(self) -> None:
-        """Take back what the block did to the conversation, and hand the rest over in one commit.
+        """Take back the block's changes to the conversation and commit its other changes as one.
 
-        If another writer was at work meanwhile, only the messages are handed over, marked; were there other changes,
-        `Conflict` names the pages.
+        If another writer committed meanwhile, only the messages are stored, with a mark. If there were other changes,
+        `Conflict` names their pages.
         """
         with self._engine.lock:
             if self._held.is_ended:
-                raise InvalidOperation("This temporary() was ended with the one around it: end them in turn.")
+                raise InvalidOperation("This temporary block was already ended by the block around it.")
             try:
                 if self._engine.current().version > self._version + 1:
                     plan = self._engine.begin(self._actor)
@@ -324,9 +324,7 @@ class Temporary:
         if spoken:
             self._keep_aside(spoken)
         if others:
-            raise Conflict(
-                f"Another writer changed the context during temporary(): {', '.join(others[:12])} could not be stored."
-            )
+            raise Conflict(f"Another writer changed the context meanwhile; not stored: {', '.join(others[:12])}.")
 
     def _keep_aside(self, spoken: Sequence[Message]) -> None:
         for _ in range(_TRIES):
@@ -343,7 +341,7 @@ def _keep_all_aside(plan: Plan, messages: Sequence[Message]) -> None:
 
 
 def _other_changes(state: State, since: int) -> list[str]:
-    """What was changed since an entry beside messages, their marks and their summaries, by name."""
+    """Return the names of pages and segments changed since an entry, except by messages, marks and summaries."""
     pages: dict[int, PageRecord | Gone | None] = {}
     segments: dict[int, None] = {}
     for record in state.storage.scan(state.context, JOURNAL, since + 1, state.version):
@@ -357,7 +355,7 @@ def _other_changes(state: State, since: int) -> list[str]:
 
 
 def _is_talk(state: State, key: int, old: PageRecord | Gone | None) -> bool:
-    """Whether all that happened to a page is that messages came, were marked or were summed up."""
+    """Return True if a page was only changed by messages that arrived, were marked or were summarised."""
     page = state.page(key)
     if not isinstance(page, PageRecord):
         return segment_number(key) == state.conversation()

@@ -1,8 +1,7 @@
-"""Planning modifications of the record: insert, delete, replace, compress.
+"""Edits: plan to insert, delete, replace and compress messages, and to clean up.
 
-Planning a cleanup: what was marked is destroyed, and the messages that are left are numbered anew.
-
-Modifications given as data: the dicts of the design document.
+A cleanup destroys the marked messages and renumbers the others. Edits can also be given as dicts, in the form of the
+design documents.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from quire.core.numbering import Numbering, merge_gaps
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, PageRecord, segment_number
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Lifecycle, Mark, PageIndex, SegmentType
 from quire.model.text import check_text
@@ -26,7 +25,7 @@ from quire.system.rules import check_not_waiting, check_unpinned
 
 
 def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
-    """Bring messages in: at the end, or before message `at` (inside an exchange: after it)."""
+    """Insert messages at the end, or before message `at` (inside an exchange: after it)."""
     numbering = plan.numbering()
     notes: list[str] = []
     place: Place | None = None
@@ -40,7 +39,7 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
         lone = _lone_result(messages)
         if lone is not None:
             raise InvalidValue(
-                f"A tool's result stands with its call: insert that of {short_repr(lone.tool_call_id)} without `at`."
+                f"A result belongs to its call; insert the result of {short_repr(lone.tool_call_id)} without `at`."
             )
     numbers = [receive(plan, message, place) for message in messages]
     return Modification(
@@ -52,7 +51,7 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
 
 
 def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
-    """Take messages out of the conversation; they stay readable until cleanup."""
+    """Take messages out of the conversation. They stay readable until a cleanup."""
     asked = check_indices(plan, indices)
     pages = [page for page in _covered(plan, asked, "delete") if page.header.mark in (Mark.NONE, Mark.COMPRESSED)]
     summaries = {page.header.standin: page.parent for page in pages if page.header.mark is Mark.COMPRESSED}
@@ -64,16 +63,16 @@ def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
 
 
 def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Message]) -> Modification:
-    """Let messages stand where others stood. New messages have new indices; the old ones stay readable."""
+    """Replace messages by others. New messages have new indices; the old ones stay readable until a cleanup."""
     asked = check_indices(plan, indices)
     if not messages:
-        raise InvalidValue("replace needs the message to put in place of the old one: give `data`.")
+        raise InvalidValue("is missing; the new message is needed.", argument="data")
     numbers = [plan.numbering().number(index) for index in asked]
     for index, number in zip(asked, numbers, strict=True):
         mark = plan.mark_of(number)
         if mark is not Mark.NONE:
             raise InvalidOperation(
-                f"Cannot replace message {index}: it is out of the conversation ({mark.name.lower()})."
+                f"Cannot replace message {index}: it is not in the conversation ({mark.name.lower()})."
             )
     half = _half_of_a_pair(plan, numbers, messages)
     if half is not None:
@@ -87,9 +86,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
         )
     lone = _lone_result(messages)
     if lone is not None:
-        raise InvalidValue(
-            f"The result of {short_repr(lone.tool_call_id)} belongs to its call and can only replace a result of it."
-        )
+        raise InvalidValue(f"The result of {short_repr(lone.tool_call_id)} can only replace a result of the same call.")
     pages = _covered(plan, asked, "replace")
     first = pages[0]
     place = Place(first.parent if first.parent is not None else tail(plan).folder, first.key)
@@ -100,7 +97,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
     for page in pages:
         now = plan.page(page.key)
         if isinstance(now, PageRecord) and set(now.header.numbers) != old & set(now.header.numbers):
-            raise InvalidOperation("Cannot replace an exchange by a result of its own call; replace that result alone.")
+            raise InvalidOperation("Cannot replace an exchange by a result of its own call; replace only that result.")
         plan.change(page, mark=Mark.REPLACED, lifecycle=Lifecycle.COLD_ARCHIVED)
     result = _result(plan, "replace", asked, pages)
     return Modification(
@@ -113,14 +110,14 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
 
 
 def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
-    """Let a summary stand for messages, one for every run of neighbours; the messages stay readable until cleanup."""
+    """Replace messages by summaries, one for every run of neighbours. They stay readable until a cleanup."""
     asked = check_indices(plan, indices)
     text = None if summary is None else check_text(summary, "summary")
     pages = [page for page in _covered(plan, asked, "compress") if page.header.mark is Mark.NONE]
     runs = list(_runs(plan, pages))
     if text is not None and len(runs) > 1:
         raise InvalidValue(
-            f"One summary cannot stand for {len(runs)} separate runs of messages: compress them one by one."
+            f"One summary cannot replace {len(runs)} separate runs of messages; compress them one by one."
         )
     summaries: list[PageRecord] = []
     for run in runs:
@@ -139,7 +136,7 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
 
 
 def check_index(reader: Reader, index: object) -> int:
-    """The index if a message has it. Raises `InvalidValue`."""
+    """Return the index if a message has it. Raises `InvalidValue`."""
     length = reader.numbering().length
     if type(index) is not int or not 0 <= index < length:
         known = f"messages are 0 to {length - 1}" if length else "there are no messages yet"
@@ -148,19 +145,21 @@ def check_index(reader: Reader, index: object) -> int:
 
 
 def check_indices(reader: Reader, indices: object) -> list[int]:
-    """One index or several, each once, in the given order. Raises `InvalidValue`."""
+    """Return one index or several, each once, in the given order. Raises `InvalidValue`."""
     if type(indices) is int:
         return [check_index(reader, indices)]
     if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
-        raise InvalidValue(f"indices is {short_repr(indices)}; a message index or a list of them is needed.")
+        raise InvalidValue(
+            f"is {short_repr(indices)}; a message index or a list of them is needed.", argument="indices"
+        )
     found = list(dict.fromkeys(check_index(reader, index) for index in indices))
     if not found:
-        raise InvalidValue("indices is empty; name at least one message.")
+        raise InvalidValue("is empty; at least one message is needed.", argument="indices")
     return found
 
 
 def _covered(plan: Plan, indices: Sequence[int], doing: str) -> list[PageRecord]:
-    """The pages of these messages, each once. Raises `InvalidOperation` for one that is protected."""
+    """Return the pages of these messages, each once. Raises `InvalidOperation` for a protected one."""
     numbering = plan.numbering()
     found: dict[int, PageRecord] = {}
     for index in indices:
@@ -178,14 +177,15 @@ def _refuse_protected(plan: Plan, page: PageRecord, doing: str) -> None:
     segment = plan.segment(segment_number(page.key))
     if segment is not None and segment.type is SegmentType.SYSTEM:
         raise InvalidOperation(
-            f"Cannot {doing} {plan.index(page.key)!r}: it is the system prompt. system(text) changes it."
+            f"Cannot {doing} {plan.index(page.key)!r}: it is the system prompt.",
+            Hint("system", arguments="text", purpose="to change it"),
         )
     check_unpinned(plan, page, doing)
     check_not_waiting(plan, page, doing)
 
 
 def _half_of_a_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
-    """The page on which one message of a tool exchange can be exchanged for one that pairs with the same calls."""
+    """Return the page on which a message of a tool exchange can be replaced by one with the same calls."""
     if len(numbers) != 1 or len(messages) != 1:
         return None
     page = plan.page_of(numbers[0])
@@ -197,7 +197,7 @@ def _half_of_a_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Messa
 
 
 def _lone_result(messages: Sequence[Message]) -> Message | None:
-    """The first result whose call does not come in before it."""
+    """Return the first result without its call before it."""
     called: set[str | None] = set()
     for message in messages:
         if message.role == "tool" and message.tool_call_id not in called:
@@ -207,7 +207,7 @@ def _lone_result(messages: Sequence[Message]) -> Message | None:
 
 
 def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]:
-    """The pages as runs of neighbours in one folder."""
+    """Return the pages as runs of neighbours in one folder."""
     folders: dict[int | None, list[PageRecord]] = {}
     for page in pages:
         folders.setdefault(page.parent if not page.is_cold else ~page.key, []).append(page)
@@ -254,9 +254,9 @@ def _pages(plan: Plan, pages: Iterable[PageRecord]) -> tuple[PageIndex, ...]:
 
 
 def cleanup(plan: Plan) -> Cleanup:
-    """Destroy the messages that are out of the conversation for good. Nothing before it can be undone afterwards."""
+    """Destroy the messages that are not in the conversation. Nothing before it can be undone afterwards."""
     if plan.batches():
-        raise InvalidOperation(f"Batch {len(plan.batches())} is open: end or commit it, then clean up.")
+        raise InvalidOperation(f"Batch {len(plan.batches())} is open; end or commit it first.")
     numbering = plan.numbering()
     kept: set[int] = set()
     marked = []
@@ -298,18 +298,22 @@ _OPERATIONS = ("insert", "delete", "replace", "compress", "batch_start", "batch_
 
 
 def planner_of(value: object, place: str) -> tuple[str, Planner]:
-    """The operation a dict asks for, and what plans it. Raises `InvalidValue` naming what is wrong with it."""
+    """Return the operation of a dict and its planner. Raises `InvalidValue` for a wrong field."""
     if not isinstance(value, Mapping):
-        raise InvalidValue(f"{place} is {short_repr(value)}; a dict with operation, indices, data and batch is needed.")
+        raise InvalidValue(
+            f"is {short_repr(value)}; a dict with operation, indices, data and batch is needed.", argument=place
+        )
     unknown = [key for key in value if key not in _FIELDS]
     if unknown:
-        raise InvalidValue(f"{place} has the field {short_repr(unknown[0])}; fields are {', '.join(_FIELDS)}.")
+        raise InvalidValue(f"has the field {short_repr(unknown[0])}; fields are {', '.join(_FIELDS)}.", argument=place)
     operation = value.get("operation")
     if operation not in _OPERATIONS:
-        raise InvalidValue(f"{place}.operation is {short_repr(operation)}; use {', '.join(_OPERATIONS)}.")
+        raise InvalidValue(f"is {short_repr(operation)}; use {', '.join(_OPERATIONS)}.", argument=f"{place}.operation")
     indices, data, batch = value.get("indices", []), value.get("data"), value.get("batch")
     if isinstance(indices, str | bytes) or not isinstance(indices, Sequence):
-        raise InvalidValue(f"{place}.indices is {short_repr(indices)}; a list of message indices is needed.")
+        raise InvalidValue(
+            f"is {short_repr(indices)}; a list of message indices is needed.", argument=f"{place}.indices"
+        )
     return operation, _planner(operation, indices, data, batch, place)
 
 
@@ -318,7 +322,7 @@ def _planner(operation: str, indices: Sequence[Any], data: object, batch: Any, p
         case "insert":
             messages = messages_of(data, f"{place}.data")
             if len(indices) > 1:
-                raise InvalidValue(f"{place}.indices has {len(indices)} entries; an insert goes to one place.")
+                raise InvalidValue(f"has {len(indices)} entries; an insert has one place.", argument=f"{place}.indices")
             at = indices[0] if indices else None
             return lambda plan: insert(plan, messages, at)
         case "delete":
@@ -329,7 +333,7 @@ def _planner(operation: str, indices: Sequence[Any], data: object, batch: Any, p
         case "compress":
             if data is not None and not isinstance(data, str):
                 raise InvalidValue(
-                    f"{place}.data is {short_repr(data)}; a compression takes a summary as text, or nothing."
+                    f"is {short_repr(data)}; a summary as text, or None, is needed.", argument=f"{place}.data"
                 )
             return lambda plan: compress(plan, indices, data)
         case "batch_start":
@@ -343,10 +347,10 @@ def _planner(operation: str, indices: Sequence[Any], data: object, batch: Any, p
 
 
 def messages_of(data: object, place: str = "data") -> list[Message]:
-    """One message or a list of them, in any provider's shape. Raises `InvalidValue` if there is none."""
+    """Return one message or several, given in any provider's shape. Raises `InvalidValue` if there is none."""
     messages = [] if data is None else parse(data)
     if not messages:
-        raise InvalidValue(f"{place} is {short_repr(data)}; a message or a list of messages is needed.")
+        raise InvalidValue(f"is {short_repr(data)}; a message or a list of messages is needed.", argument=place)
     return messages
 
 
@@ -355,6 +359,6 @@ def _single(indices: Sequence[Any], batch: Any, place: str) -> Any:
         return batch
     if len(indices) != 1 or (batch is not None and batch != indices[0]):
         raise InvalidValue(
-            f"{place} names {short_repr(list(indices))} and batch {short_repr(batch)}; exactly one is needed."
+            f"names {short_repr(list(indices))} and batch {short_repr(batch)}; exactly one is needed.", argument=place
         )
     return indices[0]

@@ -1,6 +1,6 @@
-"""Making a broken history readable, item by item: missing ids are filled in, what cannot be read is kept as text.
+"""Importing: read a whole history, even a broken one. Nothing is dropped, and everything that was wrong is reported.
 
-Taking in a whole history, also a broken one: nothing is dropped, and all that was wrong is reported.
+Missing ids are filled in. An item that cannot be read is kept as text.
 """
 
 import json
@@ -19,27 +19,27 @@ from quire.model.messages import Message
 from quire.providers import parse, parse_each
 
 UNREADABLE = "unreadable"
-"""The key in a message's `meta` under which stands why its original could not be read."""
+"""The key in a message's `meta` for the reason why the original could not be read."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CALL_ITEMS = ("function_call", "custom_tool_call")
 _OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
 Told = tuple[int, str, str]
-"""(item, kind, words): something that was not as it should be."""
+"""(item, kind, text): something that was wrong."""
 
 
 class Healer:
-    """Passes a history on and mends what a parser would refuse."""
+    """Repairs the items of a history that a parser would refuse."""
 
     def __init__(self) -> None:
         self.told: list[Told] = []
         self.failure: Exception | None = None
-        """What the history itself raised instead of its next item."""
+        """The error that the history itself raised instead of its next item."""
         self._waiting: list[str] = []
         self._item = -1
 
     def healed(self, values: Iterable[object]) -> Iterator[object]:
-        """The items, each one readable."""
+        """Yield the items, repaired."""
         for item, value in enumerate(self._until_failure(values)):
             self._item = item
             for inner in value if isinstance(value, list | tuple) else (value,):
@@ -51,7 +51,7 @@ class Healer:
     def _until_failure(self, values: Iterable[object]) -> Iterator[object]:
         try:
             yield from values
-        except Exception as error:  # code of others: whatever it raises, what came before it is taken in
+        except Exception as error:  # foreign code may raise anything; the items before it are imported
             self.failure = error
 
     def _readable(self, value: object) -> tuple[object, list[Message]]:
@@ -71,22 +71,22 @@ class Healer:
             return kept, [kept]
 
     def _follow(self, message: Message) -> None:
-        """Remember which calls wait for a result, for results that do not say whose they are."""
+        """Remember the calls without a result, for results without a call id."""
         if message.role in ("assistant", "user"):
-            goes_on = message.role == "assistant" and message.origin == "responses"  # each call is an item there
-            self._waiting = [*(self._waiting if goes_on else ()), *(call.id for call in message.tool_calls)]
+            goes_on = message.role == "assistant" and message.origin == "responses"  # one item per call
+            self._waiting = [*(self._waiting if continues else ()), *(call.id for call in message.tool_calls)]
         elif message.role == "tool" and message.tool_call_id in self._waiting:
             self._waiting.remove(message.tool_call_id)
 
     def _mended(self, value: object) -> object:
-        """A copy with ids where they are missing and without what is not Unicode."""
+        """Return a copy with missing ids filled in and without invalid Unicode."""
         if not isinstance(value, Mapping):
             return value
         try:
             copy = _clean(value)
             if _is_broken(value):
                 self._tell("not unicode", "Lone surrogates were replaced by U+FFFD.")
-        except RecursionError:  # it holds itself, or nearly so
+        except RecursionError:  # it contains itself, or is nested too deeply
             return value
         if copy.get("role") == "tool":
             self._give_owner(copy, "tool_call_id")
@@ -110,7 +110,7 @@ class Healer:
                 self._tell("missing id", f"A call had no id and got {call[key]!r}.")
 
     def _give_owner(self, result: dict[str, Any], key: str) -> None:
-        """Let a result that does not say whose it is belong to the first call that waits for one."""
+        """Give a result without a call id the id of the first call that waits for one."""
         if not _has(result, key):
             result[key] = self._waiting.pop(0) if self._waiting else f"unknown_{self._item}"
             self._tell("missing id", f"A result did not say whose it is and was taken for that of {result[key]!r}.")
@@ -128,7 +128,7 @@ def _has(value: Mapping[str, Any], key: str) -> bool:
 
 
 def _clean(value: object) -> Any:
-    """A copy of plain JSON values in which lone surrogates are replaced; other values as they are."""
+    """Return a copy of plain JSON values with lone surrogates replaced; other values are returned unchanged."""
     if isinstance(value, str):
         return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, Mapping):
@@ -139,7 +139,7 @@ def _clean(value: object) -> Any:
 
 
 def _is_broken(value: object) -> bool:
-    """Whether a lone surrogate stands anywhere in plain JSON values."""
+    """Return True if plain JSON values contain a lone surrogate."""
     if isinstance(value, str):
         return _SURROGATE.search(value) is not None
     if isinstance(value, Mapping):
@@ -148,7 +148,7 @@ def _is_broken(value: object) -> bool:
 
 
 def _as_text(value: object, why: str) -> Message:
-    """What cannot be read, as a message that says what was there."""
+    """Return a message that describes an item that cannot be read."""
     try:
         text = json.dumps(_clean(value), ensure_ascii=False, default=repr)
     except (TypeError, ValueError, RecursionError):
@@ -157,26 +157,26 @@ def _as_text(value: object, why: str) -> Message:
 
 
 CHUNK = 500
-"""Messages a commit."""
+"""Messages per commit."""
 
 
 class Importer:
-    """One import under way: parts of the history in, findings out.
+    """One running import: it plans parts of the history and collects findings.
 
-    A part is planned, as often as that takes, and kept once it is committed.
+    A part may be planned several times; it is kept once it is committed.
     """
 
     def __init__(self, values: Iterable[object]) -> None:
         single = isinstance(values, str | bytes | Mapping) or hasattr(values, "model_dump")  # an SDK object is iterable
         if single or not isinstance(values, Iterable):
-            raise InvalidValue(f"import_messages takes an iterable of messages, not {short_repr(values)}.")
+            raise InvalidValue(f"is {short_repr(values)}; an iterable of messages is needed.", argument="messages")
         self._healer = Healer()
         self._messages = parse_each(self._healer.healed(values))
         self._kept = _Taken()
         self._taken = _Taken()
 
     def parts(self) -> Iterator[list[Message]]:
-        """The history in parts, each for one commit. If it fails, that is raised after what came before."""
+        """Yield the history in parts, one per commit. An error of the history is raised after the items before it."""
         while part := list(islice(self._messages, CHUNK)):
             yield part
         if self._healer.failure is not None:
@@ -195,11 +195,11 @@ class Importer:
                     self._find(plan, "duplicate call id", number, f"Calls of one message share an id: {ids}.")
 
     def keep(self) -> None:
-        """Note that the part that was planned last is committed."""
+        """Record that the last planned part is committed."""
         self._kept.merge(self._taken)
 
     def finish(self, reader: Reader) -> ImportReport:
-        """What was taken in, with the calls that never got a result."""
+        """Return the report, with the calls that never got a result."""
         self._taken = self._kept
         for key, number in self._kept.callers.items():
             page = reader.page(reader.current_key(key))
@@ -209,7 +209,7 @@ class Importer:
         return self.report(reader)
 
     def report(self, reader: Reader) -> ImportReport:
-        """What was taken in so far."""
+        """Return the report so far."""
         numbering, kept = reader.numbering(), self._kept
         healed = (Finding(kind=kind, item=item, index=None, text=text) for item, kind, text in self._healer.told)
         return ImportReport(
@@ -267,7 +267,7 @@ class Importer:
 
 
 class _Taken:
-    """What was taken in, of the whole history or of one part."""
+    """The counts and findings of the whole history or of one part."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -282,13 +282,13 @@ class _Taken:
         self.newest_page = -1
 
     def next_part(self) -> "_Taken":
-        """An empty one that goes on from here."""
+        """Return an empty tally that continues from here."""
         part = _Taken()
         part.prompts, part.spoken, part.newest_page = self.prompts, self.spoken, self.newest_page
         return part
 
     def add(self, number: int, page: int) -> None:
-        """Count a message and, if it is another one, its page."""
+        """Count a message and, if it is a new one, its page."""
         self.messages += 1
         self.pages += page > self.newest_page
         self.newest_page = max(page, self.newest_page)
@@ -296,7 +296,7 @@ class _Taken:
         self.last = number
 
     def merge(self, part: "_Taken") -> None:
-        """Add what a part took in."""
+        """Add the counts of a part."""
         self.messages += part.messages
         self.pages += part.pages
         self.first = part.first if self.first is None else self.first

@@ -1,4 +1,4 @@
-"""What the operations on a conversation tell the caller."""
+"""Results: the values that operations on a conversation return."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from quire.model.pages import PageIndex
 
 
 class Modification(Struct, frozen=True, kw_only=True):
-    """What one modification did.
+    """The result of one modification.
 
-    `covered` are the messages it took out of the conversation (or, for the end of a batch, brought back: `restored`),
-    `inserted` those it brought in, `pages` the pages it touched, `summaries` the pages that stand for compressed ones.
-    `notes` say in words where it did more, or other, than was asked.
+    `covered` are the messages it took out of the conversation (at the end of a batch, `restored` are those
+    it brought back), `inserted` are new messages, `pages` the changed pages, `summaries` the pages that replace
+    compressed messages. `notes` explain where it did more than was asked, or something else.
     """
 
     operation: str
@@ -27,7 +27,7 @@ class Modification(Struct, frozen=True, kw_only=True):
 
 
 class MarkMap(Struct, frozen=True, kw_only=True):
-    """The messages in order of arrival, and the open batches with the indices they begin at."""
+    """The messages in order of arrival, and the open batches with their first indices."""
 
     original_indices: list[int]
     batch_boundaries: list[int]
@@ -36,7 +36,7 @@ class MarkMap(Struct, frozen=True, kw_only=True):
 
 
 class Cleanup(Struct, frozen=True, kw_only=True):
-    """What a cleanup destroyed, and the new index of every message that is left (old → new)."""
+    """The result of a cleanup: the destroyed messages, and the new index of every other one (old to new)."""
 
     renumbered: Mapping[int, int] = field(default_factory=dict)
     messages: int = 0
@@ -45,7 +45,7 @@ class Cleanup(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing an import found: what kind, at which item of the history or which message index, and in words."""
+    """One finding of an import: its kind, the item of the history or the message index, and a text."""
 
     kind: str
     item: int | None = None
@@ -54,9 +54,9 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class ImportReport(Struct, frozen=True, kw_only=True):
-    """What an import took in: how many messages, their first and last index, and all that was not as it should be.
+    """The result of an import: the number of messages, their first and last index, and all findings.
 
-    `marked` are the messages that are kept but cannot be shown to a model.
+    `marked` are messages that are kept but cannot be shown to a model.
     """
 
     messages: int = 0

@@ -1,7 +1,4 @@
-"""The messages of a conversation as a sequence that reads them when they are looked at.
-
-The context as a list of items in order of their seq: what was said, and whether it still counts.
-"""
+"""Sequence: the messages of a conversation as a lazy sequence, and all its items by seq."""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +12,7 @@ from quire.core.numbering import Numbering
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_key, segment_number
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, QuireError
+from quire.errors import Hint, InvalidOperation, InvalidValue, QuireError
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark, PageIndex, SegmentType
 from quire.system.window_pages import StoredWindow, window_pages
@@ -26,9 +23,9 @@ _CHUNK = 256
 
 
 class Messages(Sequence[Message]):
-    """Messages in order. Bodies are read one by one as they are looked at, so a long conversation costs little.
+    """Messages in order. Each is read when it is accessed, so a long conversation costs little.
 
-    The order is that of the moment it was first looked at; a message itself never changes.
+    The order is fixed at the first access. A message itself never changes.
     """
 
     def __init__(self, read: Callable[[Callable[[State], Any]], Any], *, everything: bool) -> None:
@@ -67,7 +64,7 @@ class Messages(Sequence[Message]):
     def __repr__(self) -> str:
         try:
             return f"<{len(self)} messages>"
-        except QuireError as error:  # whoever prints it, or a debugger, wants no error
+        except QuireError as error:  # printing it, or a debugger, must not fail
             return f"<messages that cannot be read: {type(error).__name__}>"
 
     def _numbers(self) -> Sequence[int]:
@@ -87,10 +84,10 @@ class Messages(Sequence[Message]):
 
 
 def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
-    """A message with its index, as a value of the caller's own."""
+    """Return a message with its index."""
     index = numbering.index(number)
     if index is None:
-        raise InvalidOperation("The message was destroyed by a cleanup; messages() gives those that are left.")
+        raise InvalidOperation("The message was destroyed by a cleanup.", Hint("messages", purpose="for the others"))
     message = reader.message(number).message
     fields: dict[str, Any] = {"index": index, "meta": deepcopy(message.meta) if message.meta else {}}
     if isinstance(message.content, list):
@@ -99,7 +96,7 @@ def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
 
 
 def numbers_in_place(reader: Reader) -> Sequence[int]:
-    """The numbers of all messages in the conversation, in the order they stand: the prompts, then the leaves."""
+    """Return the numbers of all messages in the conversation, in order: the prompts, then the conversation."""
     found = array("q")
     for segment in _spoken(reader):
         root = reader.require_referenced(page_key(segment, 0), page_key(segment, 0))
@@ -109,7 +106,7 @@ def numbers_in_place(reader: Reader) -> Sequence[int]:
 
 
 def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
-    """The numbers of `numbers_in_place` that stand after a message, or from the first on. Streams: none is skipped.
+    """Yield the numbers of `numbers_in_place` after a message, or from the first on; earlier ones are not read.
 
     Raises `InvalidValue` for a message that is not in the conversation.
     """
@@ -119,7 +116,7 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
         number = reader.numbering().number(index)
         page = reader.page_of(number)
         if page is None or page.header.mark is not Mark.NONE or reader.cold_top(page) is not None:
-            raise InvalidValue(f"Message {index} is not in the conversation any more; begin at the start.")
+            raise InvalidValue(f"Message {index} is no longer in the conversation; begin at the start.")
         numbers = page.header.numbers
         yield from numbers[numbers.index(number) + 1 :]
         for after in reader.pages_after(page):
@@ -132,7 +129,7 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
 
 
 def newest_numbers(reader: Reader) -> Iterator[int]:
-    """The numbers of `numbers_in_place` from the last to the first. Streams: what stands before is not read."""
+    """Yield the numbers of `numbers_in_place` from the last to the first; earlier ones are not read."""
     for segment in reversed(_spoken(reader)):
         stack = [reader.members(page_key(segment, 0), reverse=True)]
         while stack:
@@ -146,7 +143,7 @@ def newest_numbers(reader: Reader) -> Iterator[int]:
 
 
 def _spoken(reader: Reader) -> list[int]:
-    """The segments that hold messages: the prompts, then the conversation."""
+    """Return the segments that hold messages: the prompts, then the conversation."""
     conversation = reader.conversation()
     segments = [number for number, segment in reader.live_segments() if segment.type is SegmentType.SYSTEM]
     return segments if conversation is None else [*segments, conversation]
@@ -157,7 +154,7 @@ def _numbers_of(page: PageRecord) -> Sequence[int]:
 
 
 def all_numbers(reader: Reader) -> Sequence[int]:
-    """The numbers of all messages that were not destroyed, in order of arrival."""
+    """Return the numbers of all messages that were not destroyed, in order of arrival."""
     numbering = reader.numbering()
     return range(numbering.end) if numbering.length == numbering.end else array("q", numbering.numbers())
 
@@ -174,10 +171,10 @@ _TYPES = {
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One exchange, prompt, summary or window: its page, its type, what it says, and the journal entry that brought it.
+    """One exchange, prompt, summary or window: its page, type and content, and the journal entry that created it.
 
-    Of a window the content is its id, for what it shows changes. What an edit took out of the conversation and a
-    window that was closed are `obsolete`.
+    The content of a window is its id, because its display changes. Items that an edit took out of the conversation, and
+    closed windows, are `obsolete`.
     """
 
     id: PageIndex
@@ -188,9 +185,9 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 def items(state: State, *, active: bool = False, content: bool = True) -> Iterator[Item]:
-    """The items by seq; with `active` only those that are not obsolete. Bodies are read as they are looked at.
+    """Yield the items by seq; with `active` only those that are not obsolete. Bodies are read one at a time.
 
-    Without `content` no body is read, to count them.
+    Without `content` no body is read.
     """
     found: list[tuple[int, PageRecord, StoredWindow | None]] = [
         (page.header.born, page, None) for page in _pages(state)
@@ -209,7 +206,7 @@ def items(state: State, *, active: bool = False, content: bool = True) -> Iterat
 
 
 def _pages(state: State) -> Iterator[PageRecord]:
-    """The leaves of the prompt and of the conversation."""
+    """Yield the leaves of the prompt and of the conversation."""
     for number, segment in state.live_segments():
         is_prompt = segment.type is SegmentType.SYSTEM
         if is_prompt or number == state.conversation():
