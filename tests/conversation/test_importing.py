@@ -372,14 +372,14 @@ def test_an_import_is_one_entry_a_part_and_can_be_undone() -> None:
 @pytest.mark.parametrize("bad", [None, 5, "text", b"x", USER, {}, Message(role="user", content="x")], ids=repr)
 def test_a_history_is_an_iterable_of_messages(bad: Any) -> None:
     ctx = talk_of("a")
-    with refused(ctx.pages, InvalidValue, "import_messages"):
+    with refused(ctx.pages, InvalidValue, "iterable of messages"):
         ctx.import_messages(bad)
 
 
 def test_a_single_sdk_object_is_no_history() -> None:
     chat = pytest.importorskip("openai.types.chat")
     ctx = talk_of("a")
-    with refused(ctx.pages, InvalidValue, "import_messages"):
+    with refused(ctx.pages, InvalidValue, "iterable of messages"):
         ctx.import_messages(chat.ChatCompletionMessage(role="assistant", content="x"))
 
 

@@ -71,7 +71,7 @@ def test_a_part_costs_the_part_wherever_it_begins() -> None:
 def test_a_place_that_is_gone_is_refused() -> None:
     ctx = talking(3)
     ctx.conversation.delete([1])
-    with pytest.raises(InvalidValue, match="not in the conversation any more"):
+    with pytest.raises(InvalidValue, match="Message 1 is"):
         ctx.conversation.messages_after(1)
     with pytest.raises(InvalidValue, match="99"):
         ctx.conversation.messages_after(99)

@@ -396,7 +396,7 @@ def test_the_others_messages_are_not_taken_for_those_of_the_block(mine: int) -> 
         ctx.user("temporary")
     for text in ("x", "y", "z"):
         other.user(text)
-    with pytest.raises(Conflict, match="'usr-1', segment 'mem' could not be stored"):
+    with pytest.raises(Conflict, match="'usr-1', segment 'mem'"):
         block.__exit__(None, None, None)
     assert texts(ctx) == ["a", "x", "y", "z"]
     assert texts(ctx, all_of_them=True) == ["a", "x", "y", "z", *["temporary"] * mine]

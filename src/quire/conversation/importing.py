@@ -73,7 +73,7 @@ class Healer:
     def _follow(self, message: Message) -> None:
         """Remember the calls without a result, for results without a call id."""
         if message.role in ("assistant", "user"):
-            goes_on = message.role == "assistant" and message.origin == "responses"  # one item per call
+            continues = message.role == "assistant" and message.origin == "responses"  # one item per call
             self._waiting = [*(self._waiting if continues else ()), *(call.id for call in message.tool_calls)]
         elif message.role == "tool" and message.tool_call_id in self._waiting:
             self._waiting.remove(message.tool_call_id)
