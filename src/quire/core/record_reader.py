@@ -50,17 +50,23 @@ class RecordReader:
     def __init__(self, storage: Storage, context: str, name_of: Callable[[int], str | None]) -> None:
         self._context = context
         self._name_of = name_of
+        self._set_storage(storage)
         self.read_from(storage)
 
     def read_from(self, storage: Storage, near: StorageReader | None = None) -> None:
         """Read from this storage, and small records from `near`, which was read together with the head."""
-        self._storage = storage
+        if storage is not self._storage:
+            self._set_storage(storage)
         self._near = storage if near is None else near
+
+    def _set_storage(self, storage: Storage) -> None:
+        self._storage = storage
+        self._prefetch = storage.prefetch if isinstance(storage, SupportsPrefetch) else None  # checked once: it is slow
 
     def look(self) -> Prefetch:
         """The head, and what to read this version from: what a backend read along with it, else the storage."""
-        if isinstance(self._storage, SupportsPrefetch):
-            return self._storage.prefetch(self._context)
+        if self._prefetch is not None:
+            return self._prefetch(self._context)
         return Prefetch(self._storage.head(self._context), self._storage)
 
     def head(self, value: bytes) -> HeadRecord:

@@ -314,7 +314,7 @@ def encode_body(key: int, text: str) -> bytes:
 def _unseal(family: str, key: int, value: bytes) -> bytes:
     """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record."""
     payload = value[:-_SEAL]
-    if crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(value[-_SEAL:]):
+    if len(value) < _SEAL or crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(value[-_SEAL:]):
         raise _damaged(family, key, "its checksum does not match")
     return payload
 

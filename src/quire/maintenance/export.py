@@ -130,8 +130,7 @@ def import_context(
         if existing is not None and existing.version >= 0 and existing != file.head(context):
             raise InvalidOperation(
                 f"Another context {context!r} exists already, at version {existing.version}. Delete it first, or import"
-                " this one under another name.",
-                Hint("import_", arguments="path, name=…", purpose="to choose another name"),
+                " this one under another name."
             )
         copy_contexts(file, storage, context, progress=progress)
     return context

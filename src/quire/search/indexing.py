@@ -9,7 +9,7 @@ Work that is held back (`temporary`) is searched as a thin layer over the index 
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from quire.core.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
 from quire.errors import Corrupt, StorageFailure
@@ -204,6 +204,7 @@ _TRIES = 5
 T = TypeVar("T")
 _SELDOM = 64
 _indexes: PerStorageCache[MemoryIndex] = PerStorageCache()
+_has_index: PerStorageCache[bool] = PerStorageCache()
 _missed: PerStorageCache[list[int]] = PerStorageCache()
 """How often nothing was found in a context."""
 
@@ -248,7 +249,8 @@ def _caught_up(storage: Storage, context: str) -> Index:
 
 def _own(storage: Storage, context: str) -> SearchIndex | None:
     """The index that a storage keeps itself."""
-    return storage.search(context) if isinstance(storage, SupportsSearch) else None
+    has_index = _has_index.get(storage, "", lambda: isinstance(storage, SupportsSearch))  # the check itself is slow
+    return cast(SupportsSearch, storage).search(context) if has_index else None
 
 
 def _in_memory(storage: Storage, context: str) -> MemoryIndex:
