@@ -40,14 +40,14 @@ def _book(storage: S3Storage) -> Context:
 def _operations(storage: S3Storage, commits: int) -> list[Figure]:
     """Run operations in sequence. Compaction runs between them and is counted separately."""
     ctx, chance = _book(storage), Random(7)
-    bare, ours, requests, beside = [], [], [], 0
+    bare, ours, requests, compaction = [], [], [], 0
     while ctx.seq < commits:
         before, start = _sent(storage), time.perf_counter()
         _speak(ctx, chance)
         ours.append(time.perf_counter() - start)
         requests.append(_sent(storage) - before)
         if requests[-1] > 1:
-            beside += _compact(storage)
+            compaction += _compact(storage)
         if len(ours) % 10 == 0:
             bare.append(_bare(storage))
     steady = requests[10:]
@@ -57,7 +57,7 @@ def _operations(storage: S3Storage, commits: int) -> list[Figure]:
     return [
         Figure("requests of one operation in steady state, at most", max(steady), "", 2),
         Figure("requests of one operation on average", statistics.mean(steady), "×", note=flushes),
-        Figure("requests of upkeep beside 1,000 operations", beside / len(ours) * 1_000, ""),
+        Figure("requests of upkeep beside 1,000 operations", compaction / len(ours) * 1_000, ""),
         Figure("one operation, × a bare PUT", mine / floor, "×", note=note),
     ]
 

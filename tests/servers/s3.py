@@ -80,8 +80,8 @@ def server() -> Server:
 
 
 def _program() -> str | None:
-    beside = Path(sys.executable).with_name("weed")
-    return str(beside) if beside.exists() else shutil.which("weed")
+    installed = Path(sys.executable).with_name("weed")
+    return str(installed) if installed.exists() else shutil.which("weed")
 
 
 def _shared(program: str) -> Server:

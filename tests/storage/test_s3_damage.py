@@ -193,7 +193,6 @@ def test_a_context_with_a_damaged_head_can_be_deleted(objects: CountingObjects, 
     assert list(library.list()) == ["谈话"]
     assert library.storage.examine() == []  # type: ignore[attr-defined]
     assert quire.doctor(library.storage).healthy
-    library.open("书").user("anew")
-    assert [
-        message.content for message in Library(open_engine(objects.in_another_process())).open("书").messages()
-    ] == ["anew"]
+    library.open("书").user("again")
+    fresh = Library(open_engine(objects.in_another_process()))
+    assert [message.content for message in fresh.open("书").messages()] == ["again"]

@@ -27,6 +27,7 @@ from quire.storage.base import (
     Put,
     Record,
     Storage,
+    Symptom,
     check_context_name,
     check_durability,
     conflict,
@@ -38,7 +39,6 @@ from quire.storage.postgres.forks import ForkSharing
 from quire.storage.postgres.schema import CODES, prepare_schema
 
 if TYPE_CHECKING:
-    from quire.storage.base import Symptom
     from quire.storage.postgres.connection import Db, Session
     from quire.storage.postgres.maintenance import PostgresCheck
     from quire.storage.postgres.search import PostgresIndex, PostgresIndexes
@@ -292,7 +292,7 @@ class PostgresStorage:
 
         return PostgresCheck(self._session, self._number)
 
-    def bulk_read(self, context: str) -> "Storage | None":
+    def bulk_read(self, context: str) -> Storage | None:
         """Return a small context in memory, in one round trip; None if it is large, shares records or is missing."""
         rows = self._session.read(_BULK, (self.tenant, check_context_name(context)))
         if not rows:
@@ -306,7 +306,7 @@ class PostgresStorage:
         memory.commit(context, Commit(0, rows[0][0], rows[0][1], writes))
         return memory
 
-    def examine(self, *, repair: bool = False) -> "list[Symptom]":
+    def examine(self, *, repair: bool = False) -> list[Symptom]:
         """Return what is wrong with the schema below the level of contexts. With `repair`, repair what can be."""
         from quire.storage.postgres.maintenance import examine_records, examine_search
 

@@ -25,26 +25,7 @@ import msgspec
 from msgspec import Struct, field
 
 from quire.model.sized_cache import SizedCache
-from quire.storage.base import (
-    ANCHOR,
-    BODY,
-    CALL,
-    FAMILIES,
-    JOURNAL,
-    MESSAGE,
-    NOTE,
-    PAGE,
-    PIN,
-    SEGMENT,
-    TALLY,
-    VECTOR,
-    Delete,
-    Family,
-    Patch,
-    Put,
-    Record,
-    Write,
-)
+from quire.storage.base import CALL, FAMILIES, PAGE, Delete, Family, Patch, Put, Record, Write
 from quire.storage.file.log import Frame
 from quire.storage.s3.client import Objects, damaged
 
@@ -53,17 +34,17 @@ SortKey = tuple[int | bytes, ...]
 """(rank, key) of a record, or (SLOTS, group, order, key) of its position in a group."""
 
 _RANKS: Final[dict[Family, int]] = {
-    BODY: 10,
-    MESSAGE: 11,
-    JOURNAL: 12,
-    VECTOR: 13,
-    PAGE: 20,
-    CALL: 30,
-    TALLY: 31,
-    PIN: 40,
-    ANCHOR: 41,
-    NOTE: 42,
-    SEGMENT: 43,
+    "body": 10,
+    "message": 11,
+    "journal": 12,
+    "vector": 13,
+    "page": 20,
+    "call": 30,
+    "tally": 31,
+    "pin": 40,
+    "anchor": 41,
+    "note": 42,
+    "segment": 43,
 }
 SLOTS: Final = 21
 RANKS: Final[dict[Family, int]] = {family: _RANKS.get(family, 100 + number) for number, family in enumerate(FAMILIES)}

@@ -10,7 +10,7 @@ A commit replaces the head if it is still the one that was read. When `commit` r
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import urandom
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from quire.storage.base import (
     Family,
     Head,
     Record,
+    Symptom,
     check_context_name,
     check_durability,
     conflict,
@@ -50,9 +51,6 @@ from quire.storage.s3.commit import (
 from quire.storage.s3.compaction import DROPPED, Compactor, Deadline, group_incarnations
 from quire.storage.s3.head import key_of, name_of
 from quire.storage.s3.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from quire.storage.base import Symptom
 
 T = TypeVar("T")
 UpkeepMode = Literal["background", "inline", "off"]
@@ -273,7 +271,7 @@ class S3Storage:
             self.compact(context)
             self.collect(context, grace_seconds=0)
 
-    def examine(self, *, repair: bool = False) -> "list[Symptom]":
+    def examine(self, *, repair: bool = False) -> list[Symptom]:
         """Report objects that belong to no context. With `repair`, remove those that nothing needs."""
         self._check_open()
         found = self._compactor.examine(self.contexts, repair=repair)
