@@ -8,6 +8,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from quire.errors import Hint, InvalidOperation
+from quire.server.responses import to_http_error
 from quire.server.routes import ROUTES, Route
 from tests.server.conftest import Api, Talk
 from tests.server.test_change_stream import events
@@ -243,3 +245,14 @@ def test_a_change_of_a_page_is_one_entry(api: Api, talk: Talk) -> None:
         "PATCH", f"{talk.path}/pages/mem-2", 400, "invalid_value", json={"name": "b", "description": "x" * 3_000}
     )
     assert api.get(f"{talk.path}/pages/mem-2")["name"] == "a"
+
+
+def test_hints_of_errors_name_routes() -> None:
+    def text(*hints: Hint) -> str:
+        return str(to_http_error(InvalidOperation("mem-2 is hidden.", *hints)))
+
+    expected = "mem-2 is hidden. Call POST …/pages/mem-2/expand to open it."
+    assert text(Hint("expand", "mem-2", purpose="to open it")) == expected
+    assert text(Hint("find", purpose="to look for it")) == "mem-2 is hidden. Call GET …/search to look for it."
+    assert text(Hint("refresh")) == "mem-2 is hidden. Retry the request."
+    assert text(Hint("migrate", arguments="target")) == "mem-2 is hidden."

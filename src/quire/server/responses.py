@@ -10,12 +10,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from quire.errors import (
     Busy,
     Conflict,
+    Hint,
     InvalidOperation,
     InvalidValue,
     IrreducibleFloor,
     PermissionDenied,
     QuireError,
     StorageFailure,
+    Wording,
 )
 from quire.model.page_json import State
 from quire.model.pages import PageIndex
@@ -71,6 +73,34 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
 )
 
 
+_HINT_ROUTES = {
+    "children": "GET …/pages?parent={page}",
+    "detail": "GET …/pages/{page}",
+    "find": "GET …/search",
+    "history": "GET …/history",
+    "messages": "GET …/messages",
+    "move_page": "POST …/pages/{page}/move",
+    "read_page": "GET …/pages/{page}",
+    "render": "POST …/render",
+    "undo": "POST …/undo",
+    **{name: f"POST …/pages/{{page}}/{name}" for name in ("archive", "expand", "hide", "recall", "restore", "unpin")},
+}
+"""The routes of the calls in hints."""
+
+
+class _HttpWording(Wording):
+    """Words hints as routes. A hint without a route is omitted."""
+
+    def hint(self, hint: Hint) -> str:
+        if hint.call == "refresh":
+            return "Retry the request."
+        route = _HINT_ROUTES.get(hint.call)
+        return hint.sentence(route.format(page=hint.page or "{p}")) if route else ""
+
+
+_WORDING = _HttpWording()
+
+
 def to_http_error(error: Exception) -> HttpError:
     """Return the response for an error. The text of an unexpected error is not revealed."""
     if isinstance(error, HttpError):
@@ -78,7 +108,7 @@ def to_http_error(error: Exception) -> HttpError:
     if not isinstance(error, QuireError):
         return HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Internal error; the server's log has details.")
     statuses = (status for kind, status in _STATUSES if isinstance(error, kind))
-    return HttpError(next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR), error.code, str(error))
+    return HttpError(next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR), error.code, error.describe(_WORDING))
 
 
 # Contexts
