@@ -43,7 +43,7 @@ GROUPS: tuple[tuple[str, tuple[CommandRow, ...]], ...] = (
         (
             CommandRow("view", "view", "show a map of the model's window; writes nothing"),
             CommandRow("render", "view", "print the messages that a model would get; writes nothing"),
-            CommandRow("why", "view", "explain why a page is shown as it is, and how to change that"),
+            CommandRow("why", "view", "explain how a page is shown, why, and how to change that"),
         ),
     ),
     (

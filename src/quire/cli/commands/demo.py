@@ -90,7 +90,7 @@ class Side(CallTotals):
         self.answers += self.reach([(question.find, question.answer) for question in questions], messages)
 
     def reach(self, sought: Sequence[tuple[str, str]], messages: Sequence[Message]) -> Reach:
-        """Count the (query, answer) pairs whose answer is in the messages or is found."""
+        """Count the (query, answer) pairs with the answer in the messages or found by a search."""
         return measure_reach(sought, messages, self._context)
 
 

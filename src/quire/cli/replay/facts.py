@@ -35,7 +35,7 @@ def extract_facts(messages: Iterable[Message]) -> list[str]:
 def measure_reach(
     sought: Sequence[tuple[str, str]], messages: Iterable[Message], context: Context | None = None
 ) -> Reach:
-    """Count the (query, answer) pairs whose answer is in the messages, or on a page that the query finds."""
+    """Count the (query, answer) pairs with the answer in the messages, or on a page that the query finds."""
     text = "\n".join(message_texts(messages))
     missing = [(query, answer) for query, answer in sought if not contains_fact(text, answer)]
     found = sum(_finds(context, query, answer) for query, answer in missing) if context is not None else 0
