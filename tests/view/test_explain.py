@@ -83,10 +83,10 @@ def test_a_folder_that_is_open_says_so() -> None:
     view = ctx.render()
     sizes = {page.index: page.tokens for page in view.pages}
     why = ctx.why(chapter)
-    assert (why.shown, why.rule, why.call) == ("open", "open: its pages stand in its place", f"hide({chapter!r})")
+    assert (why.shown, why.rule, why.call) == ("open", "open: its pages are shown in its place", f"hide({chapter!r})")
     assert why.tokens == sizes["usr-2"] + sizes["usr-3"]
     assert ctx.why("usr-0").shown == "open"
-    assert ctx.why(notes).rule == "open: its pages stand below its name"
+    assert ctx.why(notes).rule == "open: its pages are shown below its name"
     assert ctx.why(empty).rule == "there is nothing in it to show"
     ctx.pages.hide(chapter)
     assert ctx.why(chapter).rule == "hidden: shown as one line"

@@ -1,5 +1,5 @@
-"""Finding pages and recalling them: words, queries, scores, indexes, vectors.
+"""Search and recall: tokenizer, queries, scores, indexes, vectors.
 
-Nothing here writes to a context: an index is derived from the pages, knows the version it stands at, and catches up
-before it answers.
+Nothing here changes the pages of a context. An index is derived from the pages, knows the version it reflects, and
+catches up before it answers.
 """

@@ -1,16 +1,16 @@
 """Embedders that come with quire. An embedder is any callable from a list of texts to as many vectors.
 
-Give it a `name` that changes when its vectors do: vectors of another name are made anew. It is a plain function that
-gets up to 128 texts at once, each of at most 8,000 characters, and one for every query.
+Give it a `name` that changes when its vectors do: vectors with another name are computed again. It is a plain function.
+It gets up to 128 texts at once, each of at most 8,000 characters, and is called once for every query.
 """
 
 from typing import Any
 
-from quire.errors import InvalidOperation
+from quire.errors import NotInstalled
 
 
 class WordLlamaEmbedder:
-    """Static vectors of 256 numbers from the wordllama package: no network, no accelerator, a thousand pages a second.
+    """Static vectors of 256 numbers from the wordllama package: no network, no GPU, about a thousand pages a second.
 
     The package is loaded with the first text.
     """
@@ -27,11 +27,11 @@ class WordLlamaEmbedder:
 
 
 def wordllama() -> WordLlamaEmbedder:
-    """The embedder of `quire[embeddings]`. Raises `InvalidOperation` if the package is missing."""
+    """Return the embedder of `quire[embeddings]`. Raise `NotInstalled` if the package is missing."""
     from importlib.util import find_spec
 
     if find_spec("wordllama") is None:
-        raise InvalidOperation("wordllama is not installed: pip install 'quire[embeddings]'.")
+        raise NotInstalled("wordllama is not installed: pip install 'quire[embeddings]'.", name="wordllama")
     return WordLlamaEmbedder()
 
 
@@ -40,5 +40,5 @@ def _load() -> Any:
 
     import wordllama as package
 
-    folder = Path(package.__file__ or "").parent  # the model lies in the wheel; without this it asks the network
+    folder = Path(package.__file__ or "").parent  # the model is in the wheel; without this the package uses the network
     return package.WordLlama.load(cache_dir=folder, disable_download=True)

@@ -1,4 +1,4 @@
-"""`find`: from a query to hits, for any viewer."""
+"""`find`: from a query to hits, in the scope of a viewer."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -25,11 +25,11 @@ from quire.storage.search_protocol import Index, IndexLost
 
 _AGAIN = 8
 _MOST_LOOKED_AT = 1_024
-"""Hits among which echoes are looked for in one search; the next search goes on from there."""
+"""The most hits that one search checks for echoes; the next search checks further ones."""
 _BELOW = 16
-"""Hits beyond the limit among which pages below a chapter are looked for."""
+"""The number of further hits among which pages below a chapter are searched."""
 _LOOKED_AT = 256
-"""Hits whose text is read to see whether they hold the query letter for letter."""
+"""The number of hits whose text is compared with the query letter for letter."""
 _ROLES: dict[str, Callable[[Header], bool]] = {
     "user": lambda header: header.form is Form.USER,
     "assistant": lambda header: header.form is Form.ASSISTANT,
@@ -47,11 +47,11 @@ _KINDS: dict[str, Callable[[Header], bool]] = {
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """A page that answers a query, best first by `score`.
+    """A page that matches a query, best first by `score`.
 
-    `snippet` is the passage that answers best, in one line, with «marks» around what was found. `path` leads to the
-    page: the folders above it, the root first; a page in the cold archive has none. `complete` says whether it holds
-    everything that was asked for, `echo` whether it only quotes other pages: a model searched this context there.
+    `snippet` is the best passage in one line, with «marks» around the matches. `path` has the folders above the page,
+    the root first; a page in the cold archive has none. `complete` is True if the page contains everything that was
+    asked for. `echo` is True if it only quotes other pages, because a model searched this context there.
     """
 
     index: PageIndex
@@ -67,10 +67,10 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """What a hit must be, beside answering the query. None: anything.
+    """Conditions on a hit in addition to the query. None accepts everything.
 
-    `kind` is folder, leaf, exchange, chapter, summary or text; `role` who speaks in an exchange (`tool`: it holds
-    results); `lifecycle` the effective one; `since` and `until` bound the time of its making; `actor` wrote it.
+    `kind` is folder, leaf, exchange, chapter, summary or text; `role` is the speaker of an exchange (`tool`: it has
+    results); `lifecycle` is the effective one; `since` and `until` bound the time of creation; `actor` is the author.
     """
 
     segment: str | None = None
@@ -83,21 +83,21 @@ class Filters(Struct, frozen=True, kw_only=True):
 
     @property
     def look_at_pages(self) -> bool:
-        """Whether pages must be read to know."""
+        """Whether pages must be read to apply the filters."""
         return any(getattr(self, field) is not None for field in self.__struct_fields__ if field != "segment")
 
     def check(self) -> None:
-        """Raise `InvalidValue` for what cannot be asked for."""
+        """Raise `InvalidValue` for an invalid filter."""
         _one_of("kind", self.kind, _KINDS)
         _one_of("role", self.role, _ROLES)
         if self.lifecycle is not None and not isinstance(self.lifecycle, Lifecycle):
-            raise InvalidValue(f"lifecycle is {short_repr(self.lifecycle)}; a quire.Lifecycle is needed.")
+            raise InvalidValue(f"is {short_repr(self.lifecycle)}; a Lifecycle is needed.", argument="lifecycle")
         for field in ("since", "until"):
             value = getattr(self, field)
             if value is not None and not (isinstance(value, datetime) and value.tzinfo):
-                raise InvalidValue(f"{field} is {short_repr(value)}; a datetime with a time zone is needed.")
+                raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
         if self.actor is not None and not isinstance(self.actor, str):
-            raise InvalidValue(f"actor is {short_repr(self.actor)}; a name is needed.")
+            raise InvalidValue(f"is {short_repr(self.actor)}; a name is needed.", argument="actor")
 
 
 def find(
@@ -109,14 +109,14 @@ def find(
     embedder: Embedder | None = None,
     **filters: Any,
 ) -> list[Hit]:
-    """The pages in a scope that answer a query, best first; every find goes through here.
+    """Return the pages in a scope that match a query, best first. Every search uses this function.
 
-    With an embedder, pages that say it in other words are found too. Filters are those of `Filters`. Raises
+    With an embedder, pages with the same meaning in other words are found too. Filters are those of `Filters`. Raises
     `InvalidValue`, or `NoSuchSegment` for a segment outside the scope.
     """
     wanted = parse_query(query)
     if type(limit) is not int or limit < 0:
-        raise InvalidValue(f"limit is {short_repr(limit)}; a whole number of at least 0 is needed.")
+        raise InvalidValue(f"is {short_repr(limit)}; a whole number from 0 is needed.", argument="limit")
     chosen = Filters(**filters)
     chosen.check()
     seen = all_segments(state) if scope is None else scope
@@ -135,7 +135,7 @@ def find(
 
 
 class UncachedReader(ReaderProxy):
-    """Reads pages as they are stored, past the state's cache: a search must not push out what is in use."""
+    """Reads pages past the state's cache: a search must not evict pages that are in use."""
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
@@ -149,7 +149,7 @@ class UncachedReader(ReaderProxy):
 
 
 def _meaning(state: State, query: str, embedder: Embedder | None) -> NearestPages | None:
-    """What gives the pages whose vectors are nearest to the query's."""
+    """Return a function that gives the pages whose vectors are nearest to the query, or None."""
     found = try_vectors(query, state.storage, state.context, embedder)
     if found is None:
         return None
@@ -158,7 +158,7 @@ def _meaning(state: State, query: str, embedder: Embedder | None) -> NearestPage
 
 
 def _written(query: str) -> str | None:
-    """What is to be met letter for letter: a query that is one thing with signs or accents, as `user_id` or `né`."""
+    """Return a query that pages should match letter for letter: one word with signs or accents, as `user_id`."""
     text = query.strip()
     if text.endswith("*") or '"' in text or any(map(str.isspace, text)):
         return None
@@ -168,7 +168,7 @@ def _written(query: str) -> str | None:
 
 
 class _Search(Struct, frozen=True):
-    """One search: what is asked for, who asks, and where."""
+    """One search: the query, the viewer's scope, and the filters."""
 
     state: State
     query: Query
@@ -180,7 +180,7 @@ class _Search(Struct, frozen=True):
     written: str | None
 
     def hits(self, index: Index) -> list[Hit]:
-        """What an index answers."""
+        """Return the hits that an index gives."""
         aside = UncachedReader(self.state)
         echoes = echo_cache_of(self.state, self.seen)
         wanted = self.limit * _AGAIN if self.filters.look_at_pages else self.limit
@@ -205,7 +205,7 @@ class _Search(Struct, frozen=True):
                 late = [hit for hit in hits if hit[0].key in echoes.keys]
                 late = [(demote(entry) if entry.key in new else entry, page) for entry, page in late]
                 return self._shown(aside, first, sorted(late, key=lambda hit: (-hit[0].score, hit[0].key)))
-            if not new or 2 * len(new) > self.limit:  # else the few places that became free are filled by looking again
+            if not new or 2 * len(new) > self.limit:  # otherwise a second search fills the few free places
                 wanted *= _AGAIN
 
     def _shown(self, aside: UncachedReader, first: Sequence["_Entry"], echoes: Sequence["_Entry"]) -> list[Hit]:
@@ -225,7 +225,7 @@ _Entry = tuple[RankedPage, PageRecord]
 def _without_their_chapters(
     reader: Reader, hits: Sequence[tuple[RankedPage, PageRecord]]
 ) -> list[tuple[RankedPage, PageRecord]]:
-    """A chapter is called after what is in it: it is a hit only where no page below it is one that is as complete."""
+    """Drop a chapter if a page below it is a hit that is as complete: a chapter is named after its pages."""
     if not any(page.header.form is Form.CHAPTER for _, page in hits):
         return list(hits)
     below: dict[int, bool] = {}
@@ -233,11 +233,11 @@ def _without_their_chapters(
         if page.header.form is not Form.CHAPTER:
             for folder in reader.ancestors(page):
                 below[folder.key] = below.get(folder.key, False) or entry.complete
-    is_told = [
+    is_covered = [
         page.header.form is Form.CHAPTER and page.key in below and below[page.key] >= entry.complete
         for entry, page in hits
     ]
-    return [hit for hit, told in zip(hits, is_told, strict=True) if not told]
+    return [hit for hit, covered in zip(hits, is_covered, strict=True) if not covered]
 
 
 def _has_chapter(hits: Sequence["_Entry"]) -> bool:
@@ -247,7 +247,7 @@ def _has_chapter(hits: Sequence["_Entry"]) -> bool:
 def _as_written_first(
     state: State, hits: Sequence[tuple[RankedPage, PageRecord]], written: str
 ) -> list[tuple[RankedPage, PageRecord]]:
-    """Pages that hold the query letter for letter before those that hold its words: `user_id` before "user ID"."""
+    """Put pages that contain the query letter for letter before those that contain its words."""
     most = max((entry.score for entry, _ in hits), default=0.0)
     exact, others = [], []
     for entry, page in hits:
@@ -297,7 +297,7 @@ def _hit(
 
 
 def _passage(state: State, header: Header, query: Query) -> str:
-    """What to show of a page: of its body, or of its description where it has none."""
+    """Return the passage to show of a page: from its body, or from its description if the body has none."""
     body = DisplayText("") if header.folder else read_display_text(state.storage, state.context, header)
     passage = make_snippet(body.text, query.words, labels=body.labels) if body.text else ""
     if OPEN in passage or not header.description:
@@ -309,10 +309,10 @@ def _passage(state: State, header: Header, query: Query) -> str:
 def _segment(state: State, scope: Scope, segment: str) -> int:
     known = {state.counters[number].segment: number for number in sorted(scope.segments)}
     if not isinstance(segment, str) or segment not in known:
-        raise NoSuchSegment(segment, list(known))  # names none that the viewer may not see
+        raise NoSuchSegment(segment, list(known))  # does not name segments outside the scope
     return known[segment]
 
 
 def _one_of(field: str, value: object, known: dict[str, Any]) -> None:
     if value is not None and (not isinstance(value, str) or value not in known):
-        raise InvalidValue(f"{field} is {short_repr(value)}; use one of {', '.join(known)}.")
+        raise InvalidValue(f"is {short_repr(value)}; use one of {', '.join(known)}.", argument=field)

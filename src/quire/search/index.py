@@ -1,8 +1,6 @@
-"""What is kept in memory for the contexts of a storage: it goes with the storage, and at most so much of it is kept.
+"""Search indexes in memory: one for storages without an index of their own, and one that layers changes over another.
 
-Two indexes as one: what lies below, and what was changed above it.
-
-An index in this process, for storages that keep none: the reference for all others.
+`MemoryIndex` is the reference for all other indexes. `PerStorageCache` holds objects as long as their storage lives.
 """
 
 from array import array
@@ -33,33 +31,33 @@ from quire.storage.search_protocol import (
 
 T = TypeVar("T")
 MAX_CONTEXTS = 256
-"""Contexts of one storage; what was asked for longest ago goes first, and is made anew when it is asked for."""
+"""The contexts of one storage. The least recently used one is dropped, and created again when needed."""
 
 
 class PerStorageCache(Generic[T]):
-    """One thing for each context of each storage."""
+    """One object for each context of each storage."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._all: WeakKeyDictionary[Storage, OrderedDict[Hashable, T]] = WeakKeyDictionary()
 
     def get(self, storage: Storage, key: Hashable, make: Callable[[], T]) -> T:
-        """What is kept under a key, or else made now."""
+        """Return the object under a key; create it if there is none."""
         with self._lock:
             try:
-                held = self._all.setdefault(storage, OrderedDict())
-            except TypeError:  # a storage that cannot be watched: made every time
+                objects = self._all.setdefault(storage, OrderedDict())
+            except TypeError:  # a storage without weak references: nothing is cached
                 return make()
-            if key not in held:
-                held[key] = make()
-            held.move_to_end(key)
-            if len(held) > MAX_CONTEXTS:
-                held.popitem(last=False)
-            return held[key]
+            if key not in objects:
+                objects[key] = make()
+            objects.move_to_end(key)
+            if len(objects) > MAX_CONTEXTS:
+                objects.popitem(last=False)
+            return objects[key]
 
 
 class LayeredIndex:
-    """An index with the pages of another one in place of its own; `touched` are the keys that count above only."""
+    """An index with the pages of another one over it. Only the upper index is asked for keys in `touched`."""
 
     def __init__(self, below: Index, above: Index, touched: Collection[int]) -> None:
         self._below = below
@@ -92,7 +90,7 @@ class LayeredIndex:
         return (self._below, self._left(spans)), (self._above, spans)
 
     def _left(self, spans: Sequence[Span]) -> Sequence[Span]:
-        """The stretches without what counts above only."""
+        """Return the spans without the keys that only the upper index answers."""
         found: list[Span] = []
         for first, last in spans:
             for key in self._cut[bisect_left(self._cut, first) : bisect_right(self._cut, last)]:
@@ -106,22 +104,22 @@ _Places = tuple[Sequence[int], ...]
 
 
 class _Sought(NamedTuple):
-    """A phrase in the numbers of an index, looked up once a question: its terms, and what the last one may be."""
+    """A phrase in the term numbers of an index: its terms before the last, and the candidates for the last."""
 
     before: tuple[int, ...]
     ends: set[int]
 
 
 class MemoryIndex:
-    """The terms of every document as numbers, and for every term the documents that hold it."""
+    """The terms of every document as numbers, and for every term the documents that contain it."""
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._standing: IndexState | None = None
+        self._state: IndexState | None = None
         self.clear()
 
     def state(self) -> IndexState | None:
-        return self._standing
+        return self._state
 
     def sizes(self) -> Blocks:
         return self._sizes.blocks
@@ -146,8 +144,8 @@ class MemoryIndex:
 
     def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
         with self._lock:
-            if self._standing is None or self._standing.reached < MAX_KEY:
-                raise IndexLost("The search index was emptied and is made anew.")
+            if self._state is None or self._state.reached < MAX_KEY:
+                raise IndexLost("The search index was emptied and is rebuilt.")
             known = {phrase: self._sought(phrase) for phrase in {*wanted.phrases}}
             phrases = [known[phrase] for phrase in wanted.phrases]
             every, some = ([known[phrase] for phrase in group] for group in (wanted.every, wanted.some))
@@ -159,18 +157,18 @@ class MemoryIndex:
     ) -> bool:
         taken = list(documents)
         with self._lock:
-            if self._standing != seen:
+            if self._state != seen:
                 return False
             for key in (*gone, *(document.key for document in taken)):
                 self._remove(key)
             for document in taken:
                 self._add(document)
-            self._standing = then
+            self._state = then
             return True
 
     def clear(self) -> None:
         with self._lock:
-            self._standing = None
+            self._state = None
             self._sizes = Sizes()
             self._numbers: dict[str, int] = {}
             self._sorted: list[str] = []  # the terms in order, for prefixes
@@ -201,7 +199,7 @@ class MemoryIndex:
         return number
 
     def _beginning(self, start: str) -> list[int]:
-        """The numbers of the terms that begin so."""
+        """Return the numbers of the terms that begin with `start`."""
         if len(self._unsorted) > 64:
             self._sorted = sorted([*self._sorted, *self._unsorted])
         else:
@@ -217,13 +215,13 @@ class MemoryIndex:
         return found
 
     def _sought(self, phrase: Phrase) -> _Sought:
-        """A phrase in numbers; -1 for a term that stands nowhere."""
+        """Return a phrase in numbers; -1 for an unknown term."""
         *before, last = (self._numbers.get(term, -1) for term in phrase.terms)
         ends = self._beginning(phrase.terms[-1]) if phrase.prefix else [last]
         return _Sought(tuple(before), {number for number in ends if number >= 0})
 
     def _holders(self, sought: _Sought) -> set[int]:
-        """The documents that hold every term of a phrase, wherever."""
+        """Return the documents that contain every term of a phrase, in any order."""
         found: set[int] = set().union(*(self._holding[number] for number in sought.ends))
         for number in sought.before:
             found = found & self._holding[number] if number >= 0 else set()
@@ -242,7 +240,7 @@ class MemoryIndex:
                 yield key
 
     def places(self, key: int, sought: _Sought) -> _Places:
-        """Where a phrase stands in each field."""
+        """Return the positions of a phrase in each field."""
         fields = self._documents[key]
         before, ends = sought
         if not before and len(ends) == 1:
@@ -252,7 +250,7 @@ class MemoryIndex:
 
 
 class _Here:
-    """The document at hand while it is scored."""
+    """The document that is being scored."""
 
     def __init__(self, index: MemoryIndex, key: int, phrases: Sequence[_Sought]) -> None:
         self.rowid = key
@@ -264,7 +262,7 @@ class _Here:
 
 
 def _rows(field: "array[int]", before: Sequence[int], ends: set[int]) -> Iterator[int]:
-    """The places in a field where these terms stand in a row."""
+    """Yield the positions in a field at which these terms follow each other."""
     length = len(before)
     for place in range(length, len(field)):
         if field[place] in ends and all(field[place - length + n] == number for n, number in enumerate(before)):

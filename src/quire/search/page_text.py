@@ -1,4 +1,4 @@
-"""What can be found of a page: its name, its description and everything its body says."""
+"""The searchable text of a page: its name, its description and everything in its body."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -18,38 +18,38 @@ Saying = tuple[object, ...]
 
 
 class RecordSource(Protocol):
-    """Where records are read from: a storage, or what was read ahead of it."""
+    """A source of records: a storage, or prefetched records."""
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
-        """One record, or None."""
+        """Return one record, or None."""
 
 
 class DisplayText(NamedTuple):
-    """A text as a person reads it, and the stretches of it that are labels of quire's and no words of the page."""
+    """A text as a person reads it, and the spans in it that are labels of quire, not words of the page."""
 
     text: str
     labels: Sequence[tuple[int, int]] = ()
 
 
 def searchable_text(messages: Sequence[Message]) -> str:
-    """Everything in the messages of an exchange that a query can meet, names and escaped characters included."""
+    """Return everything in an exchange that a query can match, with names and without escapes."""
     text = "\n".join(line for _, line in label_lines(messages))
     more = _more(messages, text)
     return "\n".join([text, *more]) if more else text
 
 
 def is_searchable(page: PageRecord) -> bool:
-    """Whether a page can be found at all: what an edit took out of the conversation cannot."""
+    """Return whether a page can be found: a page that an edit took out of the conversation cannot."""
     return page.header.mark is Mark.NONE
 
 
 def text_fields(header: Header) -> Saying:
-    """What decides what can be found of a page; as long as it stays so, the index need not look again."""
+    """Return the fields that determine the searchable text. If they did not change, the index is up to date."""
     return header.name, header.description, header.body, header.numbers, header.mark
 
 
 def read_body(storage: RecordSource, context: str, header: Header) -> str:
-    """What a page says, read past every cache: a search over everything must not push out what is in use."""
+    """Return the text of a page, read past every cache: a search must not evict records that are in use."""
     if header.numbers:
         return searchable_text(read_messages(storage, context, header.numbers))
     text = decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
@@ -57,7 +57,7 @@ def read_body(storage: RecordSource, context: str, header: Header) -> str:
 
 
 def read_display_text(storage: RecordSource, context: str, header: Header) -> DisplayText:
-    """What a page says, as hits show it: in a conversation with who speaks."""
+    """Return the text of a page as hits show it: exchanges with their speakers."""
     if not header.numbers:
         return DisplayText(read_body(storage, context, header))
     messages = read_messages(storage, context, header.numbers)
@@ -73,7 +73,7 @@ def read_display_text(storage: RecordSource, context: str, header: Header) -> Di
 
 
 def build_document(storage: RecordSource, context: str, page: PageRecord) -> Document:
-    """The terms of a page."""
+    """Return the terms of a page."""
     header = page.header
     body, parts = tokenize(read_body(storage, context, header))
     name, named = tokenize(header.name)
@@ -84,18 +84,18 @@ def build_document(storage: RecordSource, context: str, page: PageRecord) -> Doc
 
 
 def read_messages(storage: RecordSource, context: str, numbers: Sequence[int]) -> list[Message]:
-    """The messages with these numbers, read past every cache."""
+    """Return the messages with these numbers, read past every cache."""
     found = ((number, _read(storage, context, MESSAGE, number)) for number in numbers)
     return [decode_message(number, value).message for number, value in found]
 
 
 def _more(messages: Sequence[Message], text: str) -> list[str]:
-    """What a query can meet beside the text that is shown."""
+    """Return the texts that a query can match in addition to the displayed text."""
     return [*_unread(messages), unescape_json(text)] if "\\" in text else list(_unread(messages))
 
 
 def _strings(saved: str) -> str:
-    """The texts in what a window's app saved, which is JSON, without the app's own names for them."""
+    """Return the strings in the JSON that a window's app saved, without the app's field names."""
     try:
         left = [msgspec.json.decode(saved)]
     except (msgspec.DecodeError, RecursionError):
@@ -113,7 +113,7 @@ def _strings(saved: str) -> str:
 
 
 def _unread(messages: Sequence[Message]) -> Iterator[str]:
-    """The texts of messages that a person is not shown: names, transcripts, files."""
+    """Yield the texts of messages that are not displayed: names, transcripts, files."""
     for message in messages:
         if message.name:
             yield message.name

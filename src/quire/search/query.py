@@ -1,14 +1,14 @@
-"""What a viewer may see, as a value that is passed down: nothing outside it is counted, ranked or found.
+"""Queries, and the scope of a viewer. Query text is data: it has no operators, columns or escapes.
 
-What a query asks for. Query text is data: there are no operators, columns or escapes in it.
-
-| in the query       | means                                                                             |
+| in the query       | meaning                                                                           |
 |--------------------|-----------------------------------------------------------------------------------|
-| `words`            | pages that hold all of them come first, then those that hold some                 |
-| `src/engine.py:42` | several words in a row: they must stand together, in this order                   |
-| `"a few words"`    | the same, and a page without them is no hit                                       |
-| `begin*`           | words that begin so                                                               |
-| `9fceb02`          | a hash, or one that begins so                                                     |
+| `words`            | pages with all of them come first, then pages with some                           |
+| `src/engine.py:42` | several words in a row: they must occur together, in this order                   |
+| `"a few words"`    | the same, and a page without them is not a hit                                    |
+| `begin*`           | words that begin with this                                                        |
+| `9fceb02`          | a hash, or the beginning of one                                                   |
+
+Pages outside the scope are not counted, ranked or found.
 """
 
 import re
@@ -33,7 +33,7 @@ class Scope(Struct, frozen=True):
         return segment_number(key) in self.segments
 
     def spans(self) -> list[Span]:
-        """The stretches of page keys in it, in order, as few as can be."""
+        """Return the spans of page keys in the scope, in order, as few as possible."""
         found: list[Span] = []
         for number in sorted(self.segments):
             first, last = page_key(number, 0), page_key(number, MAX_NUMBER)
@@ -45,30 +45,30 @@ class Scope(Struct, frozen=True):
 
 
 def all_segments(reader: Reader) -> Scope:
-    """What a developer sees: all segments."""
+    """Return the scope of a developer: all segments."""
     return Scope(frozenset(number for number, _ in reader.live_segments()))
 
 
 def agent_scope(reader: Reader) -> Scope:
-    """What an agent sees: all segments but the private ones."""
+    """Return the scope of an agent: all segments but the private ones."""
     live = reader.live_segments()
     return Scope(frozenset(number for number, segment in live if segment.permission is not Permission.PRIVATE))
 
 
 def narrow(scope: Scope, segments: Iterable[int]) -> Scope:
-    """The part of a scope in these segments."""
+    """Return the part of a scope in these segments."""
     return Scope(scope.segments.intersection(segments))
 
 
 MAX_QUERY = 10_000
 MAX_CLAUSES = 64
 _HASH = re.compile("(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,39}")
-"""The beginning of a hash, as version control shows it."""
+"""The beginning of a hash, as version control prints it."""
 _PIECE = re.compile(r'["“]([^"“”]*)["”]|[^\s"“”]+')
 
 
 class Clause(Struct, frozen=True):
-    """One thing that is looked for. `words` are what a person would see of it in the text; `begin*` may go on."""
+    """One part of a query. `words` are its words as they occur in a text; a word with `*` matches what continues it."""
 
     phrase: Phrase
     words: tuple[str, ...]
@@ -76,7 +76,7 @@ class Clause(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True):
-    """The clauses of a query, and all of them in a row if there are several."""
+    """The clauses of a query, and all of them as one phrase if there are several."""
 
     clauses: tuple[Clause, ...]
     together: Phrase | None = None
@@ -88,12 +88,13 @@ class Query(Struct, frozen=True):
 
 
 def parse_query(text: object) -> Query:
-    """What the text asks for; no clauses if there is no word in it. Raises `InvalidValue`."""
+    """Return the clauses of a query; none if it has no word. Raise `InvalidValue` if it is not text or too long."""
     if not isinstance(text, str):
-        raise InvalidValue(f"query is {short_repr(text)}; text is needed.")
+        raise InvalidValue(f"is {short_repr(text)}; text is needed.", argument="query")
     if len(text) > MAX_QUERY:
         raise InvalidValue(
-            f"query has {len(text):,} characters; at most {MAX_QUERY:,} are looked for. Give a few telling words."
+            f"has {len(text):,} characters; at most {MAX_QUERY:,} are allowed. Use a few distinctive words.",
+            argument="query",
         )
     clauses: dict[Phrase, Clause] = {}
     for match in _PIECE.finditer(text):
@@ -106,7 +107,7 @@ def parse_query(text: object) -> Query:
 
 
 def make_clause(text: str, *, required: bool = False) -> Clause | None:
-    """A piece of text as one clause; None if there is no word in it."""
+    """Return a piece of text as one clause; None if it has no word."""
     found = split_runs(normalize_text(text))
     if not found:
         return None
@@ -119,7 +120,7 @@ def make_clause(text: str, *, required: bool = False) -> Clause | None:
 
 
 def make_phrase(text: str) -> Phrase:
-    """The words of a text in a row. A run of an unspaced script at its end may go on in a page, so it has no end."""
+    """Return the words of a text as a phrase. A run of an unspaced script at its end may continue in a page."""
     found = split_terms(text)
     last = split_runs(normalize_text(text))[-1:]
     if not last or not is_unspaced(last[0]):

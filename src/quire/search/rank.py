@@ -1,10 +1,8 @@
-"""One scorer for every backend: BM25 over the fields of a page, with the statistics of what the viewer may see.
+"""Ranking: one scorer for every backend, BM25 over the fields of a page with the statistics of the viewer's scope.
 
-Occurrences in the body count less the longer it is; those in name and description count more. Full matches come before
-partial ones: a page that holds every clause gets a bonus that no partial match can reach, and one where they stand
-together, in a row, a second one.
-
-Which pages answer a query, best first: those that hold everything asked for, then those that hold some of it.
+Occurrences in a long body count less; occurrences in the name and the description count more. Full matches come before
+partial ones: a page with every clause gets a bonus that no partial match can reach, and a page where the clauses follow
+each other gets a second one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,24 +30,24 @@ NAME = 4.0
 DESCRIPTION = 2.5
 PARTS = 0.5
 _SHORTEST = 0.5
-"""A body shorter than so much of the average counts as if it had that length: else a single word would win always."""
+"""A body below this share of the average length counts as that long; otherwise a single word would always win."""
 _COMMON = 4
 _FEW = 256
-"""Among at least so many pages, a word on every fourth tells nothing apart; counting ends there."""
+"""Among at least so many pages, a word on every fourth page is common; counting stops there."""
 
 
 def count_limit(documents: int) -> int:
-    """Up to how many pages with a word are counted; a word on so many is a common one."""
+    """Return up to how many pages with a word are counted. A word on so many pages is common."""
     return documents // _COMMON if documents >= _FEW else documents
 
 
 def idf(count: int, documents: int) -> float:
-    """What a word on so many pages is worth."""
+    """Return the weight of a word that occurs on so many pages."""
     return log(1 + (documents - count + 0.5) / (count + 0.5))
 
 
 class Weights:
-    """What phrases are worth to a viewer, and how long the bodies are on average."""
+    """The weights of phrases in a viewer's scope, and the average length of the bodies."""
 
     def __init__(self, index: Index, spans: Sequence[Span]) -> None:
         self._index = index
@@ -59,18 +57,18 @@ class Weights:
         self._counts: dict[Phrase, int] = {}
 
     def count(self, phrase: Phrase) -> int:
-        """On how many pages a phrase stands, as far as they are counted."""
+        """Return on how many pages a phrase occurs, up to `most`."""
         found = self._counts.get(phrase)
         if found is None:
             found = self._counts[phrase] = self._index.count(phrase, self._spans, self.most)
         return found
 
     def of(self, phrase: Phrase) -> float:
-        """What the phrase is worth."""
+        """Return the weight of a phrase."""
         return idf(self.count(phrase), self.amount.documents)
 
     def is_common(self, phrase: Phrase) -> bool:
-        """Whether the phrase stands on so many pages that it tells none apart."""
+        """Return whether the phrase occurs on so many pages that it does not distinguish them."""
         return self.amount.documents >= _FEW and self.count(phrase) >= self.most
 
     @property
@@ -79,18 +77,18 @@ class Weights:
 
 
 def max_score(weights: Sequence[float]) -> float:
-    """What no page can reach by phrases of these weights alone."""
+    """Return a score that no page can reach with phrases of these weights alone."""
     return sum(weights) * (K1 + 1)
 
 
 def make_scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0) -> Score:
-    """What gives the worth of a page at which phrases of these weights are located. One call a page, so it is lean."""
-    start, slope = 1 - B - B / average, B / average  # sizes are kept plus one
+    """Return a function that scores a page from the positions of phrases. It runs once a page, so it is lean."""
+    start, slope = 1 - B - B / average, B / average  # sizes are stored plus one
     worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights) if weight]
 
     def score(place: ScoredDocument) -> float:
         key = place.rowid & MAX_KEY
-        block = sizes.get(key >> 9)  # None: another writer's page that came a moment ago
+        block = sizes.get(key >> 9)  # None: a page that another writer has just added
         norm = start + slope * block[key & 511] if block else 1.0
         if norm < _SHORTEST:
             norm = _SHORTEST
@@ -110,21 +108,21 @@ def make_scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: 
     return score
 
 
-_MOST_TERMS = 96
-_MOST_TELLING = 24
+_MAX_TERMS = 96
+_MAX_DISTINCTIVE = 24
 _WIDER = 4
 _USUAL = 1.0
-"""What a page that holds the two rarest words, once each, has of their weights: the least that good pages reach."""
+"""The share of their weights that a page with the two rarest words, once each, reaches."""
 _LIKE, _LEAST_LIKE = 0.3, 0.2
-"""A page that is less like a query than so much of the likest, or than so much of itself, is no hit."""
+"""A page with less than this share of the best similarity, or a similarity below this, is not a hit."""
 _BEHIND = 1e-6
-"""What counts of the score of a page that is to come behind all others."""
+"""The factor for the score of a page that comes behind all others."""
 _FULL = 2.0
-"""What a full match is worth above any other, where words and meaning are added."""
+"""The bonus of a full match where scores of words and meaning are added."""
 
 
 class RankedPage(NamedTuple):
-    """A page with its score; `complete` if it holds everything that was asked for."""
+    """A page with its score; `complete` if it contains everything that was asked for."""
 
     score: float
     key: int
@@ -132,7 +130,7 @@ class RankedPage(NamedTuple):
 
 
 NearestPages = Callable[[Sequence[Span], int], list[ScoredKey]]
-"""The pages nearest in meaning, with their likeness."""
+"""Returns the pages nearest in meaning, with their similarity."""
 
 
 def rank(
@@ -144,10 +142,10 @@ def rank(
     near: NearestPages | None = None,
     behind: Collection[int] = (),
 ) -> list[RankedPage]:
-    """The best pages in the stretches `within`, by the statistics of all of `spans`.
+    """Return the best pages in the spans `within`, with the statistics of all `spans`.
 
-    With `near`, likeness of meaning orders the pages of a tier beside their words and joins those that hold some. Pages
-    whose keys are in `behind` come after the others, and beyond the limit.
+    With `near`, similarity of meaning is added to the scores within a tier, and similar pages join the partial matches.
+    Pages with keys in `behind` come after the others, in addition to the limit.
     """
     if not query.clauses or not limit or not within:
         return []
@@ -156,14 +154,14 @@ def rank(
     wide = _WIDER * limit + _WIDER * 10
     is_strict = any(clause.required for clause in query.clauses)
     words, like = _by_words(index, query, spans, within, wide, behind), near(within, wide + len(behind))
-    ahead = _mixed(
+    ahead = _merge(
         [entry for entry in words if entry.key not in behind],
         [one for one in like if one[1] not in behind][:wide],
         is_strict=is_strict,
     )[:limit]
     if not behind:
         return ahead
-    late = _mixed(
+    late = _merge(
         [entry for entry in words if entry.key in behind],
         [one for one in like if one[1] in behind],
         is_strict=is_strict,
@@ -172,14 +170,14 @@ def rank(
 
 
 def demote(entry: RankedPage) -> RankedPage:
-    """The page with the score that it has behind all others."""
+    """Return the page with a score behind all others."""
     return entry._replace(score=entry.score * _BEHIND)
 
 
-def _mixed(words: Sequence[RankedPage], near: Sequence[ScoredKey], *, is_strict: bool) -> list[RankedPage]:
-    """Both lists as one: within a tier, scores that were measured against the best are added.
+def _merge(words: Sequence[RankedPage], near: Sequence[ScoredKey], *, is_strict: bool) -> list[RankedPage]:
+    """Merge both lists: within a tier, normalized scores are added.
 
-    If something was required, meaning only orders: a page without it is no hit.
+    If something is required, similarity only orders pages: a page without it is not a hit.
     """
     best = [max((entry.score for entry in words if entry.complete is tier), default=0.0) for tier in (False, True)]
     likest = max((score for score, _ in near), default=0.0)
@@ -214,8 +212,8 @@ def _by_words(
     return [*found.values(), *late.values()]
 
 
-def _with_some_behind(score: Score, behind: Collection[int]) -> Score:
-    """A score by which the pages in `behind` come after all others, in the same order among themselves."""
+def _demoting(score: Score, behind: Collection[int]) -> Score:
+    """Return a scorer that puts the pages in `behind` after all others and keeps their order."""
     if not behind:
         return score
 
@@ -228,9 +226,8 @@ def _with_some_behind(score: Score, behind: Collection[int]) -> Score:
 def _best(
     index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behind: Collection[int] = ()
 ) -> list[ScoredKey]:
-    """The best pages of a tier. Where some words will do, pages with none but the common ones are looked at only if
-    they could still come in."""
-    worth = _with_some_behind(make_scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
+    """Return the best pages of a tier. Pages with only common words are scored only if they can be among them."""
+    worth = _demoting(make_scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
     every, some = tier.wanted.every, tier.wanted.some
     weights = dict(zip(some, tier.weights[len(every) :], strict=True)) if some else {}
     order = sorted(some, key=lambda phrase: -weights[phrase])
@@ -240,7 +237,7 @@ def _best(
             wanted = IndexQuery(every, tuple(order[:split]), tuple(order[split:]))
             again = [0.0] * split
             first = [*tier.weights[: len(every)], *again, *(weights[phrase] for phrase in order)]
-            first_worth = _with_some_behind(make_scorer(first, index.sizes(), tier.average, tier.bonus), behind)
+            first_worth = _demoting(make_scorer(first, index.sizes(), tier.average, tier.bonus), behind)
             found = index.best(wanted, within, first_worth, limit)
             if len(found) == limit and found[-1][0] > left + max_score(tier.weights[: len(every)]):
                 return found
@@ -249,7 +246,7 @@ def _best(
 
 
 class _Tier(NamedTuple):
-    """Pages of which every one comes before all of the next tier."""
+    """A group of pages that come before all pages of the next tier."""
 
     wanted: IndexQuery
     weights: Sequence[float]
@@ -260,7 +257,7 @@ class _Tier(NamedTuple):
 
 
 def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
-    """Everything in a row, then everything, then some of it. The next is made only when it is asked for."""
+    """Yield the tiers: all clauses in a row, then all clauses, then some. The next is computed only when needed."""
     every = tuple(clause.phrase for clause in query.clauses)
     worth = [weights.of(phrase) for phrase in every]
     step = max_score(worth)
@@ -275,7 +272,7 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
 
 
 def _partial(weights: Weights, query: Query) -> IndexQuery | None:
-    """Some of the words, and everything that is required; None if there is nothing less to ask for."""
+    """Return the query for some of the words and everything required; None if there is no smaller query."""
     required = tuple(clause.phrase for clause in query.clauses if clause.required)
     loose = (clause.phrase for clause in query.clauses if not clause.required)
     terms = list(dict.fromkeys(term for phrase in loose for term in _terms(phrase)))
@@ -284,17 +281,17 @@ def _partial(weights: Weights, query: Query) -> IndexQuery | None:
 
 
 def distinctive_terms(weights: Weights, terms: Sequence[Phrase]) -> tuple[Phrase, ...]:
-    """The terms that tell pages apart, the rarest if they are many; those that stand nowhere are left out."""
-    known = [term for term in terms[:_MOST_TERMS] if weights.count(term)]
+    """Return the terms that distinguish pages, the rarest if there are many. Terms without any page are left out."""
+    known = [term for term in terms[:_MAX_TERMS] if weights.count(term)]
     rare = [term for term in known if not weights.is_common(term)] or known
-    if len(rare) <= _MOST_TELLING:
+    if len(rare) <= _MAX_DISTINCTIVE:
         return tuple(rare)
     order = {term: place for place, term in enumerate(rare)}
-    return tuple(nsmallest(_MOST_TELLING, rare, key=lambda term: (weights.count(term), order[term])))
+    return tuple(nsmallest(_MAX_DISTINCTIVE, rare, key=lambda term: (weights.count(term), order[term])))
 
 
 def _terms(phrase: Phrase) -> Iterator[Phrase]:
-    """The terms of a phrase, each on its own."""
+    """Yield the terms of a phrase, each as a phrase."""
     for term in phrase.terms[:-1]:
         yield Phrase((term,))
     yield Phrase(phrase.terms[-1:], phrase.prefix)

@@ -1,8 +1,8 @@
-"""Echoes: exchanges in which a model searched this very context. They hold the query and quote what was found, so for
-the next query of that kind they would come before the page they quote, and more of them with every search.
+"""Echoes: exchanges in which a model searched this very context. They contain the query and quote the hits, so the next
+similar query would rank them before the pages they quote, and every search would add one more.
 
-An echo is told by what quire's tools are called with and answer, not by their names alone, for a tool of the user's may
-be called `find` too. It stays a hit; it is ranked behind all others.
+An echo is recognized by the arguments and answers of quire's tools, not by their names alone, because a user's tool may
+be called `find` too. An echo stays a hit, but it is ranked behind all others.
 """
 
 import re
@@ -21,13 +21,13 @@ from quire.search.page_text import RecordSource, read_messages
 from quire.search.query import Scope
 
 NOTHING_FOUND: Final = "Nothing found for "
-"""How the tool `find` begins when it has no hit."""
+"""The beginning of the answer of the tool `find` without a hit."""
 FIND_TOOL: Final = "find"
 READ_TOOL: Final = "read_page"
 OTHER_TOOLS: Final = ("expand_details", "hide_details", "move_page", "remove_page", "archive", "recall")
-"""Tools that say nothing of their own about a page. Those that bring a text, as `write_page`, make no echo."""
+"""Tools that add no text about a page. A tool that adds text, such as `write_page`, makes no echo."""
 _LONGEST_WORDS = 300
-"""Characters: a model that says more than this beside its calls says something that may stand nowhere else."""
+"""The most characters of text next to the calls. A longer text may say something that no other page has."""
 _KNOWN = 50_000
 _INDEX = re.compile(r"\[([^\s\[\]]+)(?: [^\[\]\n]*)?\] ")
 """A page as quire's tools list it: `[usr-12] name`, `[usr-0 3 pages] name`."""
@@ -37,17 +37,17 @@ _known: "WeakKeyDictionary[State, dict[frozenset[int], EchoCache]]" = WeakKeyDic
 
 
 class EchoCache:
-    """The pages that one viewer's searches found to be echoes: looked at once, and again when they change."""
+    """The pages that were found to be echoes for one scope. A page is read once, and again when it changes."""
 
     def __init__(self) -> None:
         self.keys: set[int] = set()
         self._others: set[int] = set()
-        self._stands: tuple[bytes, int] = b"", 0
+        self._version: tuple[bytes, int] = b"", 0
         self._segments: frozenset[str] = frozenset()
 
     def follow(self, state: State, scope: Scope) -> "EchoCache":
         """Forget the pages that changed since the last search."""
-        identity, version = self._stands
+        identity, version = self._version
         changed = state.pages_changed_since(version) if identity == state.head.identity else None
         if changed is None or len(self.keys) + len(self._others) > _KNOWN:
             self.keys.clear()
@@ -55,12 +55,12 @@ class EchoCache:
         else:
             self.keys.difference_update(changed)
             self._others.difference_update(changed)
-        self._stands = state.head.identity, state.version
+        self._version = state.head.identity, state.version
         self._segments = segment_ids(state, scope)
         return self
 
     def learn(self, state: State, pages: Iterable[PageRecord]) -> set[int]:
-        """Look at pages, and say which of them are echoes that were not known as such."""
+        """Read pages that are not known yet, and return the keys of new echoes."""
         new: set[int] = set()
         for page in pages:
             if page.key not in self.keys and page.key not in self._others and _may_be(page.header):
@@ -71,18 +71,18 @@ class EchoCache:
 
 
 def echo_cache_of(state: State, scope: Scope) -> EchoCache:
-    """What is known of echoes to those who see this much of a context."""
+    """Return the echo cache of a state and a scope."""
     seen = _known.setdefault(state, {})
     return seen.setdefault(scope.segments, EchoCache()).follow(state, scope)
 
 
 def segment_ids(state: State, scope: Scope) -> frozenset[str]:
-    """The ids of the segments in a scope."""
+    """Return the ids of the segments in a scope."""
     return frozenset(state.counters[number].segment for number in scope.segments)
 
 
 def is_echo(messages: Iterable[Message], segments: Collection[str]) -> bool:
-    """Whether in an exchange nothing is done but to search and read pages of these segments, with few words."""
+    """Return whether an exchange only searches and reads pages of these segments, with few words."""
     calls: list[ToolCall] = []
     results: dict[str | None, str] = {}
     words = 0
@@ -104,13 +104,13 @@ def _may_be(header: Header) -> bool:
 
 
 def _read(records: RecordSource, context: str, header: Header) -> Iterator[Message]:
-    """The messages of an exchange, one by one: most are known to be none of quire's by the first."""
+    """Yield the messages of an exchange one by one: the first usually shows that it is not an echo."""
     for number in header.numbers:
         yield from read_messages(records, context, [number])
 
 
 def _is_own(call: ToolCall, result: str | None, segments: Collection[str]) -> bool:
-    """Whether a call is one of quire's tools: called as it is called, and answered as it answers."""
+    """Return whether a call is one of quire's tools: its arguments and its answer have their form."""
     given = _arguments(call)
     if given is None:
         return False

@@ -1,4 +1,4 @@
-"""The passage of a text that answers a query best, in one line, with the words that were found marked."""
+"""Snippets: the passage of a text that matches a query best, in one line, with the matches marked."""
 
 import re
 from bisect import bisect_right
@@ -11,7 +11,7 @@ from quire.search.tokenizer import WITHOUT_ACCENTS, are_one_word, is_unspaced, n
 
 SNIPPET_LENGTH = 160
 OPEN, CLOSE = "«", "»"
-"""What stands around a word that was found."""
+"""The marks around a match."""
 _MOST_PLACES = 64
 _MOST_TRIES = 2_000
 _Place = tuple[int, int, int]
@@ -21,9 +21,9 @@ _Place = tuple[int, int, int]
 def make_snippet(
     text: str, words: Sequence[str], length: int = SNIPPET_LENGTH, labels: Sequence[tuple[int, int]] = ()
 ) -> str:
-    """A passage with as many different words of the query as can be; the beginning if none stands in the text.
+    """Return the passage with the most distinct words of the query; the beginning of the text if it has none.
 
-    Nothing is looked for in `labels`, stretches in the order of the text.
+    Matches in `labels` (spans in the order of the text) do not count.
     """
     places = [place for place in _places(text, words) if not _is_in(labels, place[0])]
     if not places:
@@ -37,9 +37,9 @@ def make_snippet(
 
 
 class _Bare:
-    """A text without width and accents, in its own case, with the way back to where its characters came from.
+    """A text without width and accents, in its own case, with a mapping back to the original positions.
 
-    Stretches that stay as long as they were take turns with spots that do not: `ß`, a letter and the accent after it.
+    Stretches that keep their length alternate with spots that do not: `ß`, or a letter and the accent after it.
     """
 
     def __init__(self, text: str) -> None:
@@ -63,29 +63,29 @@ class _Bare:
         self.text = "".join([*pieces, text[done:].translate(WITHOUT_ACCENTS)])
 
     def start(self, place: int) -> int:
-        """Where the character at a place begins in the original."""
+        """Return where the character at a position begins in the original."""
         number = bisect_right(self._at, place) - 1
         return self._from[number] + (0 if number % 2 else place - self._at[number])
 
     def end(self, place: int) -> int:
-        """Where the character before a place ends in the original."""
+        """Return where the character before a position ends in the original."""
         number = bisect_right(self._at, place - 1) - 1
         return self._from[number + 1] if number % 2 else self._from[number] + place - self._at[number]
 
 
 def _joins(sign: str) -> bool:
-    """Whether a character becomes one with the one before it: marks, Korean letters, Japanese marks of half width."""
+    """Return whether a character combines with the one before it: marks, Korean letters, half-width Japanese marks."""
     return category(sign)[0] == "M" or "\u1160" <= sign <= "\u11ff" or sign in "\uff9e\uff9f"
 
 
 def _one_of(signs: Iterable[str]) -> str:
-    """A pattern for any of the characters; "" for none."""
+    """Return a pattern for any of the characters; "" for none."""
     found = "".join(sorted(signs))
     return f"[{re.escape(found)}]" if found else ""
 
 
 def _places(text: str, words: Sequence[str]) -> list[_Place]:
-    """Where the words stand, the first places of each."""
+    """Return the positions of the words, the first ones of each."""
     bare = _Bare(text)
     lowered = bare.text.casefold()
     found: list[_Place] = []
@@ -110,19 +110,19 @@ def _is_in(labels: Sequence[tuple[int, int]], place: int) -> bool:
 
 
 def _needles(word: str, lowered: str) -> list[str]:
-    """What to look for: the word, or of a run without blanks that does not stand there whole, its pairs."""
+    """Return the strings to search for: the word, or the pairs of an unspaced run that does not occur as a whole."""
     if len(word) > 2 and is_unspaced(word) and word not in lowered:
         return list(dict.fromkeys(map(str.__add__, word, word[1:])))
     return [word]
 
 
 def _is_apart(text: str, start: int, end: int, *, goes_on: bool) -> bool:
-    """Whether what stands between two places is a word, or a piece of a compound one."""
+    """Return whether the text between two positions is a word, or a part of a compound word."""
     return _joint(text, start) and (goes_on or _joint(text, end))
 
 
 def _joint(text: str, place: int) -> bool:
-    """Whether a word can end at a place."""
+    """Return whether a word can end at a position."""
     left, right = text[place - 1 : place], text[place : place + 1]
     if not left or not right or not are_one_word(left + right) or left.isdigit() is not right.isdigit():
         return True
@@ -130,7 +130,7 @@ def _joint(text: str, place: int) -> bool:
 
 
 def _densest(places: Sequence[_Place], length: int) -> int:
-    """Where a stretch begins that holds the most different words."""
+    """Return the start of a stretch with the most distinct words."""
     best, start = 0, places[0][0]
     for place, (first, _, _) in enumerate(places):
         held = set()
@@ -144,7 +144,7 @@ def _densest(places: Sequence[_Place], length: int) -> int:
 
 
 def _at_words(text: str, start: int, end: int, within: Sequence[_Place]) -> tuple[int, int]:
-    """A stretch that begins and ends between words, if that costs little, and nothing of what was found."""
+    """Move the ends of a stretch to word boundaries if that costs little and no match."""
     first, last = (within[0][0], within[-1][1]) if within else (end, start)
     if start:
         blank = text.find(" ", start, min(start + 16, first))

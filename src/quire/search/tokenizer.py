@@ -1,21 +1,19 @@
-"""From text to the terms that are looked up: the same on every backend, for any language.
+"""The tokenizer: from text to terms, the same on every backend, for any language.
 
-- Words are runs of letters and digits, without regard to case, width or accents: `ＡＢＣ` is `abc`, `Łódź` is `lodz`. A
+- Words are runs of letters and digits, regardless of case, width and accents: `ＡＢＣ` is `abc`, `Łódź` is `lodz`. A
   path, a date or a `snake_case` name is several words in a row, so it is found by its parts and, as a phrase, as a
-  whole. A moment (`2024-05-20T10:30Z`) is a date and a time, and `v2.3.1` a `v` before a number.
-- Scripts that are written without blanks (Chinese, Japanese, Thai …), and Korean, whose particles cling to words, give
-  one term for every character: the character with the one after it, and the last one alone. A word of two characters
-  is then one term, a longer one a phrase, and a single character the beginning of a term: all of them exact.
-- Signs such as emoji are words of their own; other punctuation is none.
-- `parts` are further ways into a word: the pieces of `camelCase` and `HTTPServer2` in a row, and those that stand next
-  to each other as one word, so that `UserName` leads to `getUserName` and `iphone` to `iPhone15`.
+  whole. A timestamp (`2024-05-20T10:30Z`) is a date and a time, and `v2.3.1` is a `v` before a number.
+- Scripts without blanks (Chinese, Japanese, Thai …), and Korean, where particles are attached to words, give one term
+  for every character: the character with the one after it, and the last one alone. A word of two characters is one
+  term, a longer one is a phrase, and a single character is the beginning of a term: all of them match exactly.
+- Signs such as emoji are words of their own; other punctuation is not.
+- `parts` are further terms for a word: the pieces of `camelCase` and `HTTPServer2` in a row, and adjacent pieces as one
+  word, so that `UserName` finds `getUserName` and `iphone` finds `iPhone15`.
 
-The work is linear in the text; no term is longer than `LONGEST` characters.
+The work is linear in the text; no term is longer than `MAX_TERM` characters.
 
-Words without their English endings, for recall: `adopted`, `adopting` and `adoptions` are one word there.
-
-Only recall uses them, where a question is asked in other words than the answer was given in; `find` is exact. Words of
-other scripts stay as they are.
+`stem` removes English endings: `adopted`, `adopting` and `adoptions` become one word. Only recall uses it, where a
+question and its answer use different forms; `find` is exact. Words of other scripts stay the same.
 """
 
 import re
@@ -25,11 +23,11 @@ from typing import Final
 from unicodedata import is_normalized, name, normalize
 
 TOKENIZER_VERSION = b"2"
-"""Stands for the rules by which text is cut. Whoever changes them changes it, and every index is made anew."""
+"""The version of the rules. A change of the rules must change it; then every index is rebuilt."""
 MAX_TERM = 64
-"""Characters of a term; what is longer is data, and known by its beginning."""
+"""The most characters of a term. A longer word is data; its beginning is indexed."""
 PART_SEPARATOR = "·"
-"""Stands between the parts of two words, so that they are no row; no word holds it."""
+"""Separates the parts of two words, so that they do not match as a phrase. No word contains it."""
 _MOST_PIECES = 8
 _UNSPACED = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e80-\u0ecf\u1000-\u103f\u1050-\u109f\u1100-\u11ff\u1780-\u17d3\u2e80-\u2fd5"
@@ -45,39 +43,39 @@ _MARKS = (
 )
 _ASCII = re.compile(r"[a-z0-9]+")
 _WORDS_ONLY = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128)).lower()
-"""By code, what ASCII characters are in a term; cutting text by it takes a quarter of what a pattern takes."""
+"""ASCII characters as they occur in terms. Translating text with it takes a quarter of the time of a pattern."""
 _TYPED = dict.fromkeys(map(ord, "‘’“”–—…•·\u00a0\u2009\u200b"), " ")
-"""What typesetting puts between words: without it, most European prose is ASCII."""
+"""Typographic characters between words. Without them, most European prose is ASCII."""
 _LETTERS = rf"[^\W_{_UNSPACED}]"
 _SIGNS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _JOINT = re.compile("[A-Z0-9](?:(?<=[a-z0-9][A-Z])|(?<=[A-Za-z][0-9])|(?=[A-Za-z])(?<=[0-9])|(?=[a-z])(?<=[A-Z][A-Z]))")
-"""Where a compound name is joined. It begins with the rarest sign of one, so that prose is passed over quickly."""
+"""Where the pieces of a compound name meet. It begins with the rarest character, so that prose is skipped quickly."""
 _ALNUM = re.compile("[A-Za-z0-9]+")
 _PIECE = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _DATA = re.compile("[0-9a-f]+|[0-9A-F]+")
-"""A word of hexadecimal digits is no name that was put together."""
+"""A word of hexadecimal digits is not a compound name."""
 _GLUED = re.compile(
     "[0-9](?:(?<=[0-9]{2})[Tt](?=[0-9]{2}:)|(?<=-[0-9]{2})[Tt](?=[0-9]{2}(?![A-Za-z0-9]))"
     r"|(?:(?<=:[0-9]{2})|(?<=:[0-9]{2}\.[0-9]{3})|(?<=:[0-9]{2}\.[0-9]{6}))[Zz](?![A-Za-z0-9])"
     "|(?=[AaPp][Mm](?![A-Za-z0-9]))|(?<=[Vv][0-9])(?<![A-Za-z0-9][Vv][0-9])())"
 )
-"""A digit with what glues a date to a time, a time to its zone or half of the day, or a version to its number."""
+"""A digit with the letter that joins a date and a time, a time and its zone, or a version and its number."""
 _ACCENTS = re.compile(
     "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
     "\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
 )
 """Marks that people leave out: accents, and the vowels of Hebrew and Arabic. Those of Indian scripts are letters."""
 _OWN = frozenset("йўїѓќЙЎЇЃЌ")
-"""Letters of their own that only look as if they had accents."""
+"""Letters that only look as if they had accents."""
 _SPELLED = {"æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i", "ŋ": "n"}
 _BASE = re.compile("LATIN (?:SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
 
 
 @cache
 def _word() -> re.Pattern[str]:
-    """A run of one kind: characters of an unspaced script, letters and digits with their marks, or a single sign.
+    """Return the pattern of a run: characters of an unspaced script, letters and digits with marks, or a sign.
 
-    Compiled when first needed, for that takes tens of milliseconds.
+    It is compiled when first needed, because that takes tens of milliseconds.
     """
     return re.compile(rf"[{_UNSPACED}]+|{_LETTERS}+(?:[{_MARKS}]+{_LETTERS}*)*|[{_SIGNS}]")
 
@@ -88,7 +86,7 @@ def _unspaced() -> re.Pattern[str]:
 
 
 def normalize_text(text: str) -> str:
-    """The text as it is compared: one width, one form of every character, no case."""
+    """Return the text in the form in which it is compared: one width, one form of every character, no case."""
     if text.isascii():
         return text.lower()
     text = text.translate(_TYPED)
@@ -98,12 +96,12 @@ def normalize_text(text: str) -> str:
 
 
 def _unglued(text: str) -> str:
-    """The text with blanks in dates, times and versions where words end."""
+    """Return the text with blanks in dates, times and versions where words end."""
     return _GLUED.sub(lambda found: f"{found[0][0]} " if found[1] is None else f" {found[0]}", text)
 
 
 class _Bare(dict[int, str]):
-    """By code, what a character is without width and accents, in its own case; found out when it is first met."""
+    """Maps a code point to the character without width and accent, in its own case; computed on first use."""
 
     def __missing__(self, code: int) -> str:
         whole = normalize("NFKC", _TYPED.get(code, chr(code)))
@@ -113,11 +111,11 @@ class _Bare(dict[int, str]):
 
 
 WITHOUT_ACCENTS = _Bare()
-"""For `str.translate`: a text without width and accents. Without case its characters still stand at the same places."""
+"""For `str.translate`: removes width and accents. Folding the case then changes no position."""
 
 
 def _base(sign: str) -> str:
-    """A character without its accent, or as people without it on their keyboard write it."""
+    """Return a character without its accent, or its usual ASCII spelling."""
     if sign.isascii() or sign in _OWN or is_unspaced(sign):
         return sign
     found = []
@@ -132,18 +130,18 @@ def _base(sign: str) -> str:
 
 
 def split_runs(text: str) -> list[str]:
-    """The runs of a plain text, in order."""
+    """Return the runs of a normalized text, in order."""
     text = _unglued(text)
     return _ASCII.findall(text) if text.isascii() else _word().findall(text)
 
 
 def split_terms(text: str) -> list[str]:
-    """The terms of a text, in order."""
+    """Return the terms of a text, in order."""
     return _terms(normalize_text(text), joined=_JOINT.search(text) is not None)
 
 
 def tokenize(text: str) -> tuple[list[str], list[str]]:
-    """The terms of a text in order, and the parts of its compound names; one look at the text serves both."""
+    """Return the terms of a text in order, and the parts of its compound names."""
     joined = _JOINT.search(text) is not None
     return _terms(normalize_text(text), joined=joined), _parts(text) if joined else []
 
@@ -169,7 +167,7 @@ def _shortened(words: list[str]) -> list[str]:
 
 
 def _parts(text: str) -> list[str]:
-    """Further terms that lead to compound names: the pieces of each in a row, then what pieces make together."""
+    """Return further terms for compound names: the pieces of each in a row, then the joined pieces."""
     found: list[str] = []
     together: dict[str, None] = {}
     for word in dict.fromkeys(_ALNUM.findall(_unglued(text))):
@@ -184,7 +182,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _neighbours(pieces: list[str]) -> Iterator[tuple[str, None]]:
-    """What pieces next to each other make together, from every one that is no number; not the whole word."""
+    """Yield the joined adjacent pieces, from every piece that is not a number; not the whole word."""
     for first in range(len(pieces)):
         for last in range(first + 2, len(pieces) + 1) if pieces[first].isalpha() else ():
             if last - first < len(pieces):
@@ -192,12 +190,12 @@ def _neighbours(pieces: list[str]) -> Iterator[tuple[str, None]]:
 
 
 def are_one_word(signs: str) -> bool:
-    """Whether characters next to each other are of one word, whatever stands before them; not in unspaced scripts."""
+    """Return whether adjacent characters belong to one word; always False for unspaced scripts."""
     return signs.isalnum() if signs.isascii() else _word().fullmatch(f"x{signs}") is not None
 
 
 def is_unspaced(run: str) -> bool:
-    """Whether a run is of a script in which words are not told apart by blanks."""
+    """Return whether a run is of a script that does not separate words by blanks."""
     return not run.isascii() and _unspaced().match(run) is not None
 
 
@@ -208,14 +206,14 @@ _STOP: Final = (
     " which who whom whose why will with would you your"
 )
 STOP_WORDS: Final = frozenset(_STOP.split())
-"""Words that say nothing of what a question is about."""
+"""Words that do not tell what a question is about."""
 _SMALL_TALK: Final = (
     "alright bye continue cool exactly fine go good goodbye great hello hey hi next nice no ok okay perfect please"
     " proceed right sure thank thanks yeah yep yes 谢谢 多谢 好的 好吧 好 你好 您好 嗯 是 是的 对 对的 可以 行 没错"
     " 继续 请继续 下一步 再见"
 )
 SMALL_TALK: Final = frozenset(_SMALL_TALK.split())
-"""A message of nothing but these asks for nothing."""
+"""A message of only these words asks for nothing."""
 _FORMS: Final = (
     "go went gone;buy bought;see saw seen;take took taken;get got gotten;make made;give gave given;come came;find"
     " found;think thought;tell told;feel felt;leave left;bring brought;begin began begun;keep kept;hold held;write"
@@ -230,7 +228,7 @@ _IRREGULAR: Final = {form: forms.split()[0] for forms in _FORMS.split(";") for f
 
 @lru_cache(maxsize=1 << 15)
 def stem(word: str) -> str:
-    """The word without its ending."""
+    """Return the word without its ending."""
     if not word.isascii() or len(word) < 4:
         return _IRREGULAR.get(word, word)
     word = _singular(_IRREGULAR.get(word, word))

@@ -1,8 +1,8 @@
-"""Vectors of pages: kept with them, renewed when a page says something else, searched exactly.
+"""Vectors of pages: stored with them, computed again when the text of a page changes, searched exactly.
 
 An embedder is any callable from a list of texts to as many vectors. Vectors are records of their own family, derived
-from the pages: a copy takes them along, a fork makes its own, and those of another embedder are replaced. numpy is
-loaded when the first vector is needed.
+from the pages: a copy includes them, a fork computes its own, and those of another embedder are replaced. numpy is
+imported when the first vector is needed.
 """
 
 import logging
@@ -24,7 +24,7 @@ from quire.core.records import (
     encode_record,
     page_number,
 )
-from quire.errors import Conflict, InvalidOperation, InvalidValue, short_repr
+from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form
 from quire.search.index import PerStorageCache
@@ -34,37 +34,37 @@ from quire.storage.base import MESSAGE, VECTOR, Commit, Delete, Put, Storage, Wr
 from quire.storage.search_protocol import ScoredKey, Span
 
 Embedder = Callable[[list[str]], Any]
-"""From texts to vectors, one for each: lists of numbers or rows of an array."""
+"""Returns one vector for each text: lists of numbers or rows of an array."""
 _BATCH = 128
 _WRITES = 1_024
 _LONGEST = 8_000
-"""Characters of a page that a vector is made of."""
+"""The characters of a page that are embedded."""
 _TRIES = 20
 _BLUR = 1e-4
-"""More than the products of two vectors differ by rounding."""
+"""More than the rounding error of a product of two vectors."""
 _known: "PerStorageCache[Vectors]" = PerStorageCache()
 _log = logging.getLogger("quire")
 
 
 class EmbedderFailed(Exception):
-    """The embedder itself raised something."""
+    """The embedder itself raised an error."""
 
 
 def try_vectors(text: str, storage: Storage, context: str, embedder: Embedder | None) -> "tuple[Vectors, Any] | None":
-    """As `vectors_and`; None without an embedder, or if it fails: words alone must do then, and the log says why."""
+    """Return `get_vectors`; None without an embedder or if it fails (then words alone count, and it is logged)."""
     if embedder is None:
         return None
     try:
         return get_vectors(text, storage, context, embedder)
     except EmbedderFailed as failed:
-        _log.warning("The embedder failed, so only words count: %r", failed.__cause__)
+        _log.warning("The embedder failed; the search uses words only: %r", failed.__cause__)
         return None
 
 
 def get_vectors(text: str, storage: Storage, context: str, embedder: Embedder) -> "tuple[Vectors, Any]":
-    """The vectors of a context, brought up to date, and that of a text.
+    """Return the up-to-date vectors of a context, and the vector of a text.
 
-    Raises `InvalidOperation` without numpy, and `EmbedderFailed`.
+    Raises `NotInstalled` without numpy, and `EmbedderFailed`.
     """
     vector = embed(embedder, [text[:_LONGEST]])[0]
     model = model_id(embedder, len(vector))
@@ -74,13 +74,13 @@ def get_vectors(text: str, storage: Storage, context: str, embedder: Embedder) -
 
 
 def model_id(embedder: Embedder, width: int) -> int:
-    """A number that tells embedders apart by their `name`, or what they are called in the code, and their vectors."""
+    """Return a number that identifies an embedder by its name and the length of its vectors."""
     name = getattr(embedder, "name", None) or getattr(embedder, "__qualname__", None) or type(embedder).__qualname__
     return crc32(f"{name} {width}".encode())
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> Any:
-    """The vectors of texts as rows of length 1. Raises `InvalidValue` if the embedder gives something else."""
+    """Return the vectors of texts as rows of length 1. Raise `InvalidValue` if the embedder returns something else."""
     numpy = _numpy()
     try:
         found = embedder(list(texts))
@@ -91,20 +91,20 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Any:
     except InvalidValue:
         raise
     except (TypeError, ValueError) as error:
-        raise InvalidValue(f"The embedder gave no vectors of one length: {error}.") from error
+        raise InvalidValue(f"The embedder must return vectors of one length: {error}.") from error
     if rows.ndim != 2 or len(rows) != len(texts) or not rows.shape[1] or not numpy.isfinite(rows).all():
         raise InvalidValue(
-            f"The embedder gave {short_repr(rows.shape)} for {len(texts)} texts; one finite vector for each is needed."
+            f"The embedder returned {short_repr(rows.shape)} for {len(texts)} texts; one finite vector each is needed."
         )
     lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
     return rows / numpy.where(lengths == 0, 1, lengths)
 
 
 def _given(vectors: Any) -> Any:
-    """What an embedder gave, a generator's all at once. Raises `InvalidValue` for a coroutine."""
+    """Return the result of an embedder, a generator's as a list. Raise `InvalidValue` for a coroutine."""
     if hasattr(vectors, "__await__"):
-        getattr(vectors, "close", lambda: None)()  # nobody will await it
-        raise InvalidValue("The embedder gave something to await; a plain function that gives the vectors is needed.")
+        getattr(vectors, "close", lambda: None)()  # it is never awaited
+        raise InvalidValue("The embedder returned an awaitable; a plain function that returns the vectors is needed.")
     return list(vectors) if isinstance(vectors, Iterator) else vectors
 
 
@@ -114,13 +114,13 @@ class Vectors:
     def __init__(self, model: int) -> None:
         self.model = model
         self._lock = RLock()
-        self._standing: VectorState | None = None
+        self._state: VectorState | None = None
         self._rows: dict[int, Any] = {}
         self._matrix: Any = None
         self._keys: Any = None
 
     def catch_up(self, storage: Storage, context: str, embedder: Embedder) -> None:
-        """Bring vectors to the state that is stored now; what is new is kept for the next one."""
+        """Bring the vectors to the version that is stored now, and store new ones."""
         with self._lock:
             for _ in range(_TRIES):
                 head = storage.head(context)
@@ -128,21 +128,21 @@ class Vectors:
                     self._forget()
                     return
                 identity = decode_head(head.value).identity
-                stands = self._stored(storage, context)
-                if stands is None or (stands.identity, stands.model) != (identity, self.model):
-                    stands = VectorState(0, identity, self.model)
-                if self._standing != stands:
-                    self._load(storage, context, stands)
-                if stands.version == head.version:
+                state = self._stored(storage, context)
+                if state is None or (state.identity, state.model) != (identity, self.model):
+                    state = VectorState(0, identity, self.model)
+                if self._state != state:
+                    self._load(storage, context, state)
+                if state.version == head.version:
                     return
-                keys = changed_pages(storage, context, stands.version, head.version) if stands.version else None
+                keys = changed_pages(storage, context, state.version, head.version) if state.version else None
                 try:
                     self._renew(storage, context, embedder, keys, VectorState(head.version, identity, self.model))
                 except Conflict:
                     continue
 
     def like(self, vector: Any, spans: Sequence[Span], limit: int) -> list[ScoredKey]:
-        """The pages in these stretches whose vectors are nearest, best first."""
+        """Return the pages in these spans with the nearest vectors, best first."""
         numpy = _numpy()
         with self._lock:
             if not self._rows:
@@ -153,13 +153,13 @@ class Vectors:
                 inside |= (self._keys >= first) & (self._keys <= last)
             places = numpy.flatnonzero(inside)
             scores = self._matrix[places] @ vector if len(places) < len(self._keys) else self._matrix @ vector
-            if limit < len(places):  # a product's last digits depend on what else is in the matrix: look again
+            if limit < len(places):  # the last digits of a product depend on the matrix: compute again
                 places = places[scores >= numpy.partition(scores, -limit)[-limit] - _BLUR]
             found = [(float(self._matrix[place] @ vector), int(self._keys[place])) for place in places]
             return sorted(found, key=lambda page: (-page[0], page[1]))[:limit]
 
     def rows(self, keys: Sequence[int]) -> Any:
-        """The vectors of these pages, zero where there is none."""
+        """Return the vectors of these pages; zeros for a page without one."""
         numpy = _numpy()
         with self._lock:
             width = len(next(iter(self._rows.values()))) if self._rows else 1
@@ -173,28 +173,28 @@ class Vectors:
             self._matrix = numpy.stack([self._rows[key] for key in order])
 
     def _forget(self) -> None:
-        self._standing, self._rows, self._matrix = None, {}, None
+        self._state, self._rows, self._matrix = None, {}, None
 
     def _stored(self, storage: Storage, context: str) -> VectorState | None:
         record = storage.get(context, VECTOR, VECTOR_STATE)
         found = decode_vector(record.key, record.value) if record else None
         return found if isinstance(found, VectorState) else None
 
-    def _load(self, storage: Storage, context: str, stands: VectorState) -> None:
-        """Take over what is kept."""
+    def _load(self, storage: Storage, context: str, state: VectorState) -> None:
+        """Load the stored vectors."""
         numpy = _numpy()
         self._forget()
-        if stands.version:
+        if state.version:
             for record in storage.scan(context, VECTOR, 0, VECTOR_STATE - 1):
                 kept = decode_vector(record.key, record.value)
                 if isinstance(kept, VectorRecord):
                     self._rows[record.key] = numpy.frombuffer(kept.vector, dtype="<f2").astype(numpy.float32)
-        self._standing = stands
+        self._state = state
 
     def _renew(
         self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorState
     ) -> None:
-        """Make the vectors of changed pages, or of all in place of what is kept; the last write moves the standing."""
+        """Compute the vectors of changed pages, or of all pages; the last write stores the new state."""
         pages = scan_pages(storage, context) if keys is None else (read_page(storage, context, key) for key in keys)
         kept = (record.key for record in storage.scan(context, VECTOR)) if keys is None else keys
         gone = set(kept)
@@ -206,24 +206,24 @@ class Vectors:
             if texts:
                 rows = embed(embedder, [text for _, text in texts]).astype("<f2")
                 if model_id(embedder, rows.shape[1]) != self.model:
-                    raise InvalidValue("The embedder gave vectors of several lengths; one length is needed.")
+                    raise InvalidValue("The embedder returned vectors of several lengths; one length is needed.")
                 fresh.update((key, row) for (key, _), row in zip(texts, rows, strict=True))
         gone -= fresh.keys()
         self._keep(storage, context, fresh, gone, then)
         self._rows.update((key, row.astype("float32")) for key, row in fresh.items())
         for key in gone:
             self._rows.pop(key, None)
-        self._standing, self._matrix = then, None
+        self._state, self._matrix = then, None
 
     def _keep(self, storage: Storage, context: str, fresh: dict[int, Any], gone: set[int], then: VectorState) -> None:
-        """Write them beside the pages, in commits that leave the context where it stands.
+        """Write the vectors in commits that do not change the version of the context.
 
-        Others may write to the context meanwhile: `then` stays behind, and the next turn looks again at what changed.
+        Others may write to the context meanwhile. Then `then` is an older version, and the next call catches up.
         """
         writes: list[Write] = [Delete(VECTOR, key) for key in sorted(gone - {VECTOR_STATE})]
         writes += [Put(VECTOR, key, encode_record(key, VectorRecord(row.tobytes()))) for key, row in fresh.items()]
         if VECTOR_STATE in gone and len(writes) >= _WRITES:
-            # were this interrupted, nobody must take the vectors of two embedders for those of one
+            # if this is interrupted, vectors of two embedders must not be taken for those of one
             _write(storage, context, then.identity, [Delete(VECTOR, VECTOR_STATE)])
         writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, then)))
         for start in range(0, len(writes), _WRITES):
@@ -243,19 +243,19 @@ def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Wri
 
 
 def _has_meaning(page: PageRecord) -> bool:
-    """Whether a page says something of its own: a chapter says what its pages say, a segment's root nothing."""
+    """Return whether a page has text of its own: a chapter repeats its pages, and a segment's root has none."""
     return is_searchable(page) and page.header.form is not Form.CHAPTER and page_number(page.key) > 0
 
 
 def vector_text(storage: Storage, context: str, header: Header) -> str:
-    """What a vector is made of: who says what, or a page's name, description and text."""
+    """Return the text of a page's vector: speakers and messages, or its name, description and body."""
     if header.numbers:
         return "\n".join(_lines(storage, context, header))[:_LONGEST]
     return "\n".join(filter(None, (header.name, header.description, read_body(storage, context, header))))[:_LONGEST]
 
 
 def speaker_name(message: Message) -> str:
-    """Who says a message: a name, or else the role."""
+    """Return the speaker of a message: its name, or its role."""
     return message.name or message.role.capitalize()
 
 
@@ -271,5 +271,5 @@ def _numpy() -> Any:
     try:
         import numpy
     except ImportError:
-        raise InvalidOperation("Vectors need numpy: pip install 'quire[embeddings]'.") from None
+        raise NotInstalled("Vectors need numpy: pip install 'quire[embeddings]'.", name="numpy") from None
     return numpy

@@ -1,4 +1,4 @@
-"""Showing a text that is too large clipped at both ends, with a marker that says what is missing and where it is."""
+"""Clipping: showing a text that is too large by its two ends, with a marker that says how much is missing."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,17 +12,17 @@ from quire.model.pages import PageIndex
 Count = Callable[[str], int]
 _HEAD_SHARE = 0.6
 _MIN_CLIP = 8
-"""Fewer tokens of a text are not worth showing: only the marker stands there."""
+"""Fewer tokens of a text are not worth showing: only the marker is shown."""
 _LONG_CALL = 64
-"""Arguments of fewer tokens stay as they are."""
+"""Arguments of fewer tokens are not clipped."""
 _MEDIA = ("image", "file", "audio", "other")
 
 
 def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, count: Count) -> list[Message]:
-    """The messages of an exchange within so many tokens.
+    """Return the messages of an exchange within `limit` tokens.
 
-    Thinking goes first, then the largest texts and arguments of calls are shortened; images and files go where that is
-    not enough, the largest first.
+    Thinking is removed first, then the largest texts and call arguments are shortened. Where that is not enough, images
+    and files are removed, the largest first.
     """
     count = _no_further(count, limit)
     if _size(messages, count) <= limit:
@@ -42,7 +42,7 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
 
 
 def clip_text(text: str, limit: int, index: PageIndex, count: Count) -> str:
-    """The beginning and the end of a text with a marker between them, in at most so many tokens."""
+    """Return the beginning and the end of a text with a marker between them, in at most `limit` tokens."""
     total = len(text)
     room = max(limit * 4, 64)
     while True:
@@ -59,7 +59,7 @@ def clip_text(text: str, limit: int, index: PageIndex, count: Count) -> str:
 
 
 def _no_further(count: Count, limit: int) -> Count:
-    """Counting that stops where a text is too large anyway: of megabytes only the beginning is looked at."""
+    """Return a counter that stops early: of a text of megabytes only the beginning is counted."""
     enough = 4_096 + 32 * limit
 
     def counted(text: str) -> int:
@@ -70,7 +70,7 @@ def _no_further(count: Count, limit: int) -> Count:
 
 
 def _sizes(message: Message, count: Count) -> list[int]:
-    """What could be shortened in a message: its text and the arguments of its calls, these only if they are long."""
+    """Return the tokens of a message that can be shortened: its text, and call arguments if they are long."""
     arguments = [count(call.arguments) for call in message.tool_calls]
     text = count(message.text) if message.content else 0
     return [text, *(size if size > _LONG_CALL else 0 for size in arguments)]
@@ -87,7 +87,7 @@ def _shortened(message: Message, sizes: list[int], allowed: list[int], index: Pa
 
 
 def _clipped_call(call: ToolCall, limit: int, index: PageIndex, count: Count) -> ToolCall:
-    """The call with its longest texts clipped; where that is not enough, with no more than a word on its arguments."""
+    """Return the call with its longest texts clipped, or with a marker in place of its arguments."""
     if call.custom:
         return replace(call, arguments=clip_text(call.arguments, limit, index, count))
     written = _clipped_values(call.arguments, limit, index, count)
@@ -97,7 +97,7 @@ def _clipped_call(call: ToolCall, limit: int, index: PageIndex, count: Count) ->
 
 
 def _clipped_values(arguments: str, limit: int, index: PageIndex, count: Count) -> str | None:
-    """An object with its texts clipped, in at most so many tokens; None if that cannot be."""
+    """Return a JSON object with its texts clipped, in at most `limit` tokens; None if that is impossible."""
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -120,7 +120,7 @@ def _clipped(message: Message, limit: int, index: PageIndex, count: Count) -> Me
     parts = message.content if isinstance(message.content, list) else []
     kept = [part for part in parts if part.get("type") != "text"]
     text = clip_text(message.text, limit, index, count)
-    if count(text) >= count(message.text):  # the marker would be longer than what it stands for
+    if count(text) >= count(message.text):  # the marker would be longer than the text it replaces
         return message
     content: str | list[Part] = [{"type": "text", "text": text}, *kept] if kept else text
     return replace(message, content=content, raw=None)
@@ -135,7 +135,7 @@ def _without_thinking(message: Message, index: PageIndex) -> Message:
 
 
 def _with_less_media(messages: list[Message], limit: int, index: PageIndex, count: Count) -> list[Message]:
-    """The messages with a word for every image or file that cannot stay, however short the texts become."""
+    """Return the messages with a marker for every image or file that cannot stay, however short the texts become."""
     sizes = [size for message in messages for size in _sizes(message, count)]
     over = _size(messages, count) - sum(sizes) + _MIN_CLIP * sum(map(bool, sizes)) - limit
     found = [
@@ -169,7 +169,7 @@ def _size(messages: Sequence[Message], count: Count) -> int:
 
 
 def share_equally(sizes: Sequence[int], total: int) -> list[int]:
-    """What each may take so that all together take no more than the total: the small ones whole, the large alike."""
+    """Return how much each may take so that all fit the total: the small ones whole, the large ones equal shares."""
     allowed = [0] * len(sizes)
     left = max(0, total)
     order = sorted(range(len(sizes)), key=lambda n: sizes[n])

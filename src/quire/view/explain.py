@@ -1,4 +1,4 @@
-"""Explaining a view: why a page is in it or not, and what the context holds."""
+"""Explanations of a view: why a page is in it or not, and what the context contains."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,9 +18,9 @@ _FRAMES = {"whole": "whole in", "clipped": "clipped to fit", "line": "without it
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """Why a page is shown as it is: the rule, the tokens it takes or would take, and the call that changes it.
+    """The rule that decides how a page is shown, the tokens it takes or would take, and the call that changes it.
 
-    `shown` is `whole`, `clipped`, `line`, `recalled`, `open` (a folder whose pages stand in its place), or `no`.
+    `shown` is `whole`, `clipped`, `line`, `recalled`, `open` (a folder that is replaced by its pages), or `no`.
     """
 
     index: PageIndex
@@ -31,7 +31,7 @@ class Why(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """How much there is: items that count and that do not, what they cost, and the tokens of each segment.
+    """The number of items, active and obsolete, their tokens, and the tokens of each segment.
 
     `usage` is what each model was found to bill (`report_usage`).
     """
@@ -46,7 +46,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> Why:
-    """The rule that decides how a page is shown. Raises `NoSuchPage`."""
+    """Return the rule that decides how a page is shown. Raise `NoSuchPage`."""
     page = state.require_page(index)
     real = [shown for part in parts for shown in part.pages if _is_real(shown)]
     places = {shown.key: shown for shown in real}
@@ -64,7 +64,7 @@ def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> W
         )
     below = [places[key] for key in _open_below(state, page) if key in places]
     if below:
-        rule = "open: its pages stand in its place" if shown is None else "open: its pages stand below its name"
+        rule = "open: its pages are shown in its place" if shown is None else "open: its pages are shown below its name"
         tokens = sum(place.tokens for place in below)
         return Why(index=index, shown="open", rule=rule, tokens=tokens, call=f"hide({index!r})")
     if shown is not None and any(part.kind == "recalled" and shown in part.pages for part in parts):
@@ -78,7 +78,7 @@ def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> W
 
 
 def read_stats(state: State) -> Stats:
-    """What the context holds, counted."""
+    """Return the numbers of items and tokens of a context."""
     found = list(items(state, content=False))
     obsolete = sum(item.obsolete for item in found)
     tokens: dict[str, int] = {}
@@ -97,7 +97,7 @@ def read_stats(state: State) -> Stats:
 
 
 def dump_items(state: State) -> str:
-    """One line for every item, as the design document prints them."""
+    """Return one line for every item."""
     lines = []
     for item in items(state):
         text = " ".join(item.content.split()) or _calls(state, item.id)
@@ -107,18 +107,18 @@ def dump_items(state: State) -> str:
 
 
 def _calls(state: State, index: PageIndex) -> str:
-    """The calls of an exchange that says nothing else."""
+    """Return the names of the calls of an exchange without text."""
     numbers = state.require_page(index).header.numbers
     return ", ".join(call.name for number in numbers for call in state.message(number).message.tool_calls)
 
 
 def _is_real(shown: ShownPage) -> bool:
-    """Whether it is a page that there is, not a chapter that one view imagined: that one goes by a span of pages."""
+    """Return whether a page exists, and is not a chapter of one preview: such a chapter is named by a span of pages."""
     return _SPAN not in shown.index
 
 
 def _open_below(state: State, page: PageRecord) -> list[int]:
-    """The pages that stand in the place of a folder if it is open."""
+    """Return the keys of the pages that replace an open folder."""
     header = page.header
     if not header.folder or header.visibility is Visibility.HIDDEN or header.lifecycle is not Lifecycle.ACTIVE:
         return []
@@ -171,7 +171,7 @@ def _why_not(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple
 
 
 def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple[str, str]:
-    """Why a page that might be shown is not in this view."""
+    """Return why a page that could be shown is not in this view."""
     segment, span = state.segment(segment_number(page.key)), _span_of(state, page, parts)
     has_prompt = any(part.kind in ("system", "preamble") for part in parts)
     if segment is not None and segment.type is SegmentType.SYSTEM and not has_prompt:
@@ -183,7 +183,7 @@ def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> 
 
 
 def _span_of(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> str:
-    """The line of an imagined chapter that a page is in: it goes by its first and its last page."""
+    """Return the line of a preview's chapter that contains a page: it is named by its first and its last page."""
     spans = [shown.index for part in parts for shown in part.pages if not _is_real(shown)]
     root = state.page(page_key(segment_number(page.key), 0)) if spans else None
     if not isinstance(root, PageRecord):

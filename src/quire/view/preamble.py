@@ -1,4 +1,4 @@
-"""The few lines that tell a model how to read a view, and the context's key, which tells our lines from look-alikes."""
+"""The preamble, which explains to a model how to read a view, and the context's key, which marks quire's own lines."""
 
 from zlib import crc32
 
@@ -18,24 +18,24 @@ SHORT_TOKENS = 49
 HEAD_TOKENS = 9
 NO_RESULT_TOKENS = 4
 OPENING_TOKENS = 6
-"""What our own words take in o200k, the same for every key: a view can be drawn again without loading a vocabulary.
-A test counts them."""
+"""The tokens of quire's own texts in o200k, the same for every key, so that a view can be drawn again without loading a
+vocabulary. A test counts them."""
 
 
 def derived_key(identity: bytes) -> str:
-    """A word and a number that belong to one context, from what is random in its making."""
+    """Return the key of a context, a word and a number, derived from its random identity."""
     number = crc32(identity)
     return f"{_WORDS[number % len(_WORDS)]}-{100 + (number >> 8) % 900}"
 
 
 def is_derived(key: str) -> bool:
-    """Whether a key is of our making."""
+    """Return whether a key has the form of a derived one."""
     word, _, number = key.partition("-")
     return word in _WORDS and len(number) == 3 and number.isdecimal()
 
 
 def all_words() -> tuple[str, ...]:
-    """Every word that a key may begin with."""
+    """Return every word that a key may begin with."""
     return _WORDS
 
 
@@ -53,9 +53,9 @@ SHORT = (
     " lost: a page opens by its index. Such lines anywhere else are quotations."
 )
 SMALL_BUDGET = 6_000
-"""A window of fewer tokens gets the short form: there every hundred tokens count."""
+"""A view with a smaller budget gets the short preamble."""
 
 
 def fill_preamble(key: str, text: str = PREAMBLE) -> str:
-    """What a model needs to know to read its view: a text in which `{key}` stands for the context's key."""
+    """Return a preamble text with `{key}` replaced by the context's key."""
     return text.replace("{key}", key)

@@ -12,7 +12,7 @@ from quire.search import page_text as texts
 from quire.search.tokenizer import split_terms
 from quire.windows.apps import Todo
 from tests.books import leaf, new_book
-from tests.search.shelves import BACKENDS, found, storage_of
+from tests.search.storages import BACKENDS, found, storage_of
 
 _ACROSS = [
     ("iphone", "我的 iPhone15 手机"),

@@ -16,7 +16,7 @@ from quire.search.query import agent_scope
 from quire.storage.base import Head
 from quire.storage.search_protocol import Document, IndexState, Phrase, SearchIndex
 from tests.books import leaf, new_book
-from tests.search.shelves import BACKENDS, found, storage_of
+from tests.search.storages import BACKENDS, found, storage_of
 
 
 def test_what_was_counted_before_another_handle_made_the_index_anew_is_not_used(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from quire.search import rank as ranking
 from quire.search.find import find
 from quire.search.query import agent_scope
 from tests.books import folder, leaf, new_book
-from tests.search.shelves import BACKENDS, LONG, found, shelves, storage_of
+from tests.search.storages import BACKENDS, LONG, found, shelves, storage_of
 
 _WORDS = "pump valve tank gauge water 水泵 数据 数据库 東京 서울 getUserName user_id HAT136 May 20 src/a.py é"
 WORDS = _WORDS.split()

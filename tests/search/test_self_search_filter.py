@@ -15,7 +15,7 @@ from quire.model.messages import Message, ToolCall
 from quire.search import self_search_filter as echoes
 from quire.search.self_search_filter import is_echo
 from tests.agent.test_answers import call_of
-from tests.search.shelves import storage_of
+from tests.search.storages import storage_of
 
 TURNS = 12
 
