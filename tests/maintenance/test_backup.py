@@ -1,4 +1,4 @@
-"""Backups: of a store in use, whole or not there, and what a plain copy of files would have lost."""
+"""Backups of a store in use: complete or absent, unlike a plain copy of its files."""
 
 import resource
 import shutil
@@ -31,7 +31,7 @@ def target_in(folder: Path, kind: str) -> str:
 
 @contextmanager
 def writing(talk: Context) -> Iterator[None]:
-    """Somebody adds messages all the while."""
+    """Add messages in the background."""
     ended = threading.Event()
 
     def write() -> None:
@@ -131,7 +131,7 @@ def test_what_is_there_is_not_overwritten_and_a_bad_target_is_named(tmp_path: Pa
 
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
-    """An SQLite file with a fork among three contexts, and a search index."""
+    """Return an SQLite file with three contexts, one of them a fork, and a search index."""
     path = tmp_path / "live.db"
     storage = SQLiteStorage(path)
     full_talk(storage, "c").find("Seattle")
@@ -210,7 +210,7 @@ def test_a_damaged_context_of_a_folder_is_named_and_the_others_are_copied(kind: 
 
 
 def spoiled(path: Path, table: str, change: bytes) -> None:
-    """Overwrite the first page of a table or an order of an SQLite file, after its own beginning."""
+    """Overwrite the first page of a table or index of an SQLite file, except its header."""
     with closing(apsw.Connection(str(path))) as db:
         root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).get
         size = db.pragma("page_size")
@@ -267,7 +267,7 @@ def test_a_target_that_takes_no_more_is_named(kind: str, live: Path, tmp_path: P
 
 @contextmanager
 def limited(size: int) -> Iterator[None]:
-    """No file may grow beyond a size."""
+    """Limit the size of files."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

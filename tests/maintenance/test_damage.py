@@ -1,4 +1,4 @@
-"""Damage is named by whatever copies, and is never copied as if it were sound; nothing is removed because of it."""
+"""Damage: every copy reports it, none copies it silently, and nothing is removed because of it."""
 
 import shutil
 from collections.abc import Callable
@@ -60,7 +60,7 @@ DAMAGES: dict[str, tuple[Callable[[Storage], Write], str]] = {
 
 
 def damaged(storage: Storage, damage: str) -> str:
-    """A store with a damaged context between two sound ones; what must be said of it."""
+    """Damage one of three contexts; return the expected text."""
     for name in ("a", "c", "d"):
         full_talk(storage, name)
     write, said = DAMAGES[damage]
@@ -130,12 +130,12 @@ def test_a_damaged_context_is_not_exported(backend: str, damage: str, tmp_path: 
 
 
 def test_what_is_changed_while_it_is_read_is_not_called_damaged(tmp_path: Path) -> None:
-    """A storage without snapshots shows half of two states: a page whose text is gone by now."""
+    """A storage without snapshots can show a page of one state and miss its text of another."""
     talk = full_talk(MemoryStorage(), "c")
     inner = talk.pages.storage
 
     class Torn:
-        """Loses a body while the first reading passes it, and finds it again with a newer head."""
+        """Loses a body during the first scan, and returns it later with a newer head."""
 
         readings = 0
 
@@ -178,7 +178,7 @@ def test_a_store_is_migrated_by_url_and_by_path(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sound_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A file with two contexts, one a fork of the other."""
+    """Return a file with a context and its fork."""
     path = tmp_path_factory.mktemp("sound") / "store.db"
     storage = SQLiteStorage(path)
     talk = full_talk(storage, "c")
@@ -238,7 +238,7 @@ def test_a_name_that_nothing_leads_to_is_told(name: str, sound_file: bytes, tmp_
 
 
 LONG = "团队 " * 20 + "长"
-"""A name that does not fit into that of a folder."""
+"""A name that is too long for a folder."""
 
 
 def folder_of_talks(place: Path) -> FileStorage:

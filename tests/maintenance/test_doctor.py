@@ -1,4 +1,4 @@
-"""The doctor: every kind of damage is found and explained, and what is safe is repaired and nothing else."""
+"""The doctor: it finds and explains every kind of damage, and repairs only what is safe."""
 
 from contextlib import closing
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.talks import full_talk, new_talk
 
 
 def patch(storage: Storage, *writes: Write, context: str = "c") -> None:
-    """Write behind the context's back."""
+    """Write directly to the storage."""
     head = storage.head(context)
     assert head is not None
     storage.commit(context, Commit(head.version, head.version, head.value, writes))

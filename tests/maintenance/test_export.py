@@ -1,4 +1,4 @@
-"""One context as one file: whole or not at all, there and back, and damage named with its place."""
+"""Export and import: complete files only, round trips, and damage reported with its position."""
 
 import os
 import threading
@@ -213,7 +213,7 @@ def test_without_a_snapshot_it_is_tried_again_and_then_refused(tmp_path: Path) -
     inner = talk.pages.storage
 
     class Restless(FaultyStorage):
-        """Another writer commits whenever the head has been looked at, so many times."""
+        """Let another writer commit after each of the first reads of the head."""
 
         left = 0
 

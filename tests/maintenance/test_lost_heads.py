@@ -1,4 +1,4 @@
-"""Over real servers: a context that lost its head is told, nothing of it is removed, and damage is named there too."""
+"""Lost heads on real servers: they are reported, nothing is removed, and damage is reported too."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Copying contexts: interrupted anywhere and resumed, refused where it must be, verified always."""
+"""Copying contexts: interrupted at any call and resumed, refused where necessary, always verified."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +52,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calls_of(source: Storage, side: str) -> list[str]:
-    """The storage calls that one whole copy makes on one side."""
+    """Return the storage calls of one complete copy on one side."""
     counting = FaultyStorage(source if side == "source" else MemoryStorage())
     if side == "source":
         migrate(counting, MemoryStorage(), "c")
@@ -99,7 +99,7 @@ def test_a_resumed_copy_does_not_begin_anew(source: MemoryStorage) -> None:
 
 
 def migrate_until_commit(source: Storage, faulty: FaultyStorage, number: int) -> None:
-    """Copy up to, and without, the commit of that number on the target."""
+    """Copy, and fail before the commit with that number on the target."""
     commits = [at for at, call in enumerate(calls_of(source, "target"), start=1) if call == "commit"]
     faulty.arm(commits[number - 1], "before")
     with pytest.raises(InjectedFault):
@@ -130,7 +130,7 @@ def test_an_unfinished_copy_of_an_older_state_is_made_anew(source: MemoryStorage
 
 
 class Meddling(FaultyStorage):
-    """A target that lets something happen at its n-th commit."""
+    """A target that runs a function at its n-th commit."""
 
     def __init__(self, inner: Storage, at: int, meddle: Callable[[], object]) -> None:
         super().__init__(inner)
@@ -190,7 +190,7 @@ def test_a_context_that_does_not_exist_is_named(source: MemoryStorage) -> None:
 
 
 def live_store() -> tuple[MemoryStorage, MemoryStorage]:
-    """A store with 甲, 乙 and 丙, and one with a copy of 丙, which was written to since."""
+    """Return a store with 甲, 乙 and 丙, and one with an older copy of 丙."""
     source, target = MemoryStorage(), MemoryStorage()
     for name in "甲乙丙":
         quire.open(source, name).user("一")

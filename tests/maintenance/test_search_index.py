@@ -1,4 +1,4 @@
-"""Damaged search indexes: each damage is noticed by the doctor, explained and repaired, and searches come right."""
+"""Damaged search indexes: the doctor finds and repairs each damage, and searches are correct afterwards."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -29,7 +29,7 @@ def codes(found: Diagnosis) -> list[tuple[str, str, bool]]:
 
 
 def fill(storage: quire.Storage, names: tuple[str, ...] = ("c", "d"), messages: int = 16) -> None:
-    """Talks of which the first has terms enough for more than one leaf of an index."""
+    """Fill contexts; the first has enough terms for more than one leaf of an index."""
     for name, many in zip(names, (messages, 3), strict=False):
         talk = new_talk(storage, name)
         for n in range(many):
@@ -40,7 +40,7 @@ def fill(storage: quire.Storage, names: tuple[str, ...] = ("c", "d"), messages: 
 
 
 def answers(where: str | Path, name: str = "c") -> list[list[tuple[str, float]]]:
-    """What a handle of its own answers, scores included."""
+    """Return the search results of a new handle, with scores."""
     with Library(where) as library:
         ctx = library.open(name)
         return [[(hit.index, hit.score) for hit in ctx.find(query, 40)] for query in QUERIES]
@@ -175,7 +175,7 @@ SEEN = ("the list of segments", "every leaf", "the way to the leaves", "its sett
 def test_a_search_comes_right_by_itself_or_is_no_worse_than_nothing_lost(
     path: Path, right: list[list[tuple[str, float]]], damage: str
 ) -> None:
-    """What a search sees of a damage it repairs; of the rest it misses pages or their order, and the doctor tells."""
+    """A search repairs the damage that it notices. Other damage may hide pages, and the doctor finds it."""
     change(path, damage)
     with Library(path) as library:
         ctx = library.open("c")
@@ -376,7 +376,7 @@ def test_a_role_that_only_reads_finds_what_is_there_now(schema: str) -> None:
 
 
 def grants(schema: str) -> list[str]:
-    """What the documentation says that a role needs which only reads."""
+    """Return the grants that the documentation lists for a read-only role."""
     text = (Path(__file__).parent.parent.parent / "docs" / "postgres.md").read_text("utf-8")
     block = text.partition("## A role that only reads")[2].partition("```sql\n")[2].partition("```")[0]
     return [line.replace("quire_reader", schema).replace("quire", schema) for line in block.splitlines()]

@@ -1,4 +1,4 @@
-"""The operations over real servers: what is purged leaves no byte, backups are files, exports come back."""
+"""Operations on real servers: purged data leaves no byte, backups are files, exports can be imported."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -20,7 +20,7 @@ SECRET = "qzwxyjkvbor"
 
 
 class Server:
-    """A store on a server whose rows or objects can be looked through."""
+    """A store on a server, with access to its rows or objects."""
 
     def __init__(self, kind: str, name: str) -> None:
         self.schema = "purge_" + sha256(name.encode()).hexdigest()[:16]
@@ -33,11 +33,11 @@ class Server:
             self.storage = open_s3(self.prefix)
 
     def another(self) -> Storage:
-        """Another handle on the same store."""
+        """Return another handle on the same store."""
         return PostgresStorage(self.url) if isinstance(self.storage, PostgresStorage) else open_s3(self.prefix)
 
     def holds(self) -> bool:
-        """Whether a row or an object speaks of the secret, chunks taken apart."""
+        """Return whether a row or an object contains the secret; chunks are decoded."""
         return any(SECRET.encode() in data for data in (*self._raw(), *self._records()))
 
     def _records(self) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What the tests of the file backend share: a small book in a folder, and what a person finds there."""
+"""Helpers for the tests of the file backend: a small context in a folder, and its readable files."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def filled(storage: FileStorage) -> ContextSystem:
 
 
 def readable(folder: Path) -> dict[str, tuple[dict[str, Any], str | None]]:
-    """What a person finds below a context's folder: index → (header, text)."""
+    """Return the readable files of a context: index → (header, text)."""
     found = {}
     for path in folder.glob("pages/*/*.json"):
         header = json.loads(path.read_text())
@@ -32,7 +32,7 @@ def readable(folder: Path) -> dict[str, tuple[dict[str, Any], str | None]]:
 
 
 def agrees(folder: Path, system: ContextSystem) -> None:
-    """The readable files say of every page, and of no other, what the system says."""
+    """Assert that the readable files match the pages of the system."""
     found = readable(folder)
     stored = {page.index: page for page in system.list_pages()}
     assert found.keys() == stored.keys()
@@ -51,7 +51,7 @@ def agrees(folder: Path, system: ContextSystem) -> None:
 
 
 def abandon(storage: FileStorage) -> None:
-    """Leave a storage as a killed process would: no orderly close."""
+    """Abandon a storage without closing it, like a killed process."""
     for log in storage._logs.values():
         log.close()
     storage._logs.clear()

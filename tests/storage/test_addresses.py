@@ -1,4 +1,4 @@
-"""Addresses: whatever is wrong with one, no secret in it is repeated anywhere."""
+"""Addresses: no error and no log repeats a secret of an address, valid or not."""
 
 import logging
 import traceback
@@ -51,7 +51,7 @@ FORMS = (
     "sqlite:password={}",
 )
 WITHOUT_A_HOST = ("postgresql://me:{}", "postgresql://me:{}/db", "s3://key:{}/bucket", "S3://key:{}")
-"""Here an @ in the password makes its end a host, which nobody can tell from one."""
+"""An @ in the password makes its end look like a host; this cannot be detected."""
 
 secrets = st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=3), min_size=2, max_size=2).map(
     lambda between: PIECES[0] + between[0] + PIECES[1] + between[1] + PIECES[2]
@@ -74,7 +74,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(call: Callable[[], Any]) -> str:
-    """Everything that a call which must fail says, with all that stands behind its error."""
+    """Return the whole text of the error of a call, including its causes."""
     try:
         found = call()
     except QuireError as error:

@@ -1,4 +1,4 @@
-"""What is particular to the file backend: its log, damage to it, writes that fail, locks, and names."""
+"""The file backend: its log, damage to it, failing writes, locks, and names."""
 
 import errno
 import fcntl
@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def last_frame(log: Path, storage: FileStorage, system: ContextSystem) -> int:
-    """Make one more commit and leave the storage without closing; how long its frame is."""
+    """Make one more commit and abandon the storage; return the length of the frame."""
     before = log.stat().st_size
     system.create_detail_page("last", "", "the last text", "mem-0")
     abandon(storage)
@@ -302,7 +302,7 @@ def test_a_lock_held_too_long_is_busy_and_changes_nothing(root: Path) -> None:
 
 
 class FlockThatLoses:
-    """`fcntl` for a writer that waits while another process drops the context and makes it again."""
+    """`fcntl` for a writer that waits while another process drops the context and creates it again."""
 
     LOCK_EX, LOCK_NB = fcntl.LOCK_EX, fcntl.LOCK_NB
 

@@ -1,4 +1,4 @@
-"""The commit log: frames come back whole, torn tails are dropped, damage in what was promised is refused."""
+"""The commit log: complete frames are read, torn tails are dropped, and damage before them is refused."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ COMMITS = st.builds(
 
 
 def log_of(commits: list[Commit]) -> tuple[bytes, list[int]]:
-    """The commits as a log that begins at `BASE`, and where each frame begins"""
+    """Return the commits as a log that begins at `BASE`, and the start of each frame."""
     data, starts = b"", []
     for commit in commits:
         starts.append(len(data))

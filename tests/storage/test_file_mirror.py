@@ -1,4 +1,4 @@
-"""The readable files: one header and one text a page, following every change, and written again when they are gone."""
+"""The readable files: one header and one text per page, updated by every change, and restored when deleted."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The ordered table against the plainest thing that can do the same: a dictionary that is sorted when asked."""
+"""The ordered table, compared with a dictionary that is sorted on every read."""
 
 from itertools import islice
 

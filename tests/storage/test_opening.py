@@ -1,4 +1,4 @@
-"""Opening a storage by URL or path, and what is refused."""
+"""Opening a storage by URL or path, and refused addresses."""
 
 import os
 from pathlib import Path

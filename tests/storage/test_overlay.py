@@ -1,4 +1,4 @@
-"""Commits that are held back: read as if they were made, unseen below until they are poured, then one commit."""
+"""The overlay: its commits are visible through it, invisible below until `flush`, and then one commit."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -412,7 +412,7 @@ COMMITS = st.lists(st.lists(WRITES, max_size=6), max_size=6)
 
 
 def all_reads(storage: Storage, low: int, high: int, slot: tuple[bytes, int]) -> list[object]:
-    """Every read there is, over the whole and over a part."""
+    """Return the results of all kinds of reads."""
     found: list[object] = [contents(storage, "c")]
     for reverse in (False, True):
         for family in (PAGE, BODY, JOURNAL):

@@ -1,4 +1,4 @@
-"""File names: safe anywhere, one for each text, never two that a file system could take for one."""
+"""File names: safe on every file system, and different for different texts."""
 
 import os
 import string

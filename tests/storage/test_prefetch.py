@@ -1,4 +1,4 @@
-"""A small context is read along with its head: the same answers, in fewer looks, as it stood at that moment."""
+"""Prefetch: a small context is read together with its head, with the same results and fewer requests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from quire.storage.memory import SMALL, PrefetchReader
 
 
 class Looking(MemoryStorage):
-    """A storage that reads small contexts along with their heads, and counts how often it is looked at."""
+    """A storage that prefetches small contexts and counts its reads."""
 
     def __init__(self, most: int = 10**6) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is particular to the SQLite backend: its file, its schema, its locks, and damage to it."""
+"""The SQLite backend: its file, its schema, its locks, and damage to it."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,7 @@ def foreign(path: Path, *, user_version: int = 0, application_id: int = 0, wal: 
 
 
 def flip(path: Path, needle: bytes) -> None:
-    """Flip one bit of every place where the file holds these bytes."""
+    """Flip one bit of every occurrence of these bytes in the file."""
     data = path.read_bytes()
     assert needle in data
     path.write_bytes(data.replace(needle, bytes([needle[0] ^ 1]) + needle[1:]))

@@ -1,4 +1,4 @@
-"""What forks in one SQLite file share: which rows there are, whose they are, and when they go."""
+"""Shared rows of forks in one SQLite file: their owners, and when they are removed."""
 
 from collections.abc import Iterator
 from itertools import permutations
@@ -32,7 +32,7 @@ def fork(storage: SQLiteStorage, source: str, target: str, *writes: Put | Delete
 
 
 def rows(storage: SQLiteStorage) -> dict[str, int]:
-    """How many rows each table has; those without any are left out."""
+    """Return the number of rows of each table that has rows."""
     names = storage._db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         " AND name NOT IN ('search_config', 'search_data')"  # never empty, whatever the index holds
@@ -44,7 +44,7 @@ def rows(storage: SQLiteStorage) -> dict[str, int]:
 
 
 def held(storage: SQLiteStorage, context: str) -> list[int]:
-    """The keys of a context's bodies, which are those of its messages."""
+    """Return the keys of a context's bodies, which are also the keys of its messages."""
     bodies = keys_of(storage.scan(context, BODY))
     assert keys_of(storage.scan(context, MESSAGE, reverse=True)) == bodies[::-1]
     assert [key for key in range(20) if storage.get(context, BODY, key)] == bodies
@@ -175,7 +175,7 @@ def test_a_fork_in_the_middle_keeps_its_own_deletes_when_its_forks_go(storage: S
 
 
 def line(storage: SQLiteStorage) -> dict[str, list[int]]:
-    """A context, its fork, that one's fork, and a second fork of the first; each with texts of its own."""
+    """Create a context, its fork, a fork of that fork, and a second fork of the first, each with its own texts."""
     write(storage, "a", *pages(range(3), group=1), *texts(*range(6)), Put(JOURNAL, 1, b"x"))
     fork(storage, "a", "b", *texts(6, 7), *deletes(0))
     write(storage, "a", *texts(6))

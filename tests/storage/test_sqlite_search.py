@@ -1,4 +1,4 @@
-"""The examination of SQLite's search index finds nothing in a sound one, whatever was written to it in what order."""
+"""The check of SQLite's search index finds no damage in a correct index after random writes."""
 
 import random
 from pathlib import Path

@@ -20,7 +20,7 @@ Action = Literal["delete", "archive"]
 ENDING = ".quire"
 """The ending of the file of an archived context."""
 LEAVING = b"quire: leaving"
-"""The head of a context whose removal has started. It cannot be opened any more."""
+"""The head of a context during its removal. It cannot be opened any more."""
 
 
 class Expired(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ def expire(
     *,
     dry_run: bool,
 ) -> Iterator[Expired]:
-    """Remove the contexts whose last change is before `cutoff`; yield each when it is done.
+    """Remove the contexts with a last change before `cutoff`; yield each when it is done.
 
     A context that changes meanwhile stays. One that another process removes is yielded too if its file exists. One that
     cannot be read is yielded with its problem, and the others are removed. Raises `InvalidValue`, and `StorageFailure`

@@ -42,9 +42,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     VECTOR,
 )
 IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
-"""Families whose records are written once, under growing keys. A fork may share them instead of copying them."""
+"""Families of records that are written once, under growing keys. A fork may share them instead of copying them."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
-"""Families whose records can belong to a group. Records of other families are found by key only."""
+"""Families of records that can belong to a group. Records of other families are found by key only."""
 
 Durability = Literal["normal", "full"]
 """`normal`: an acknowledged commit survives `kill -9`. `full`: it also survives power loss."""

@@ -1,6 +1,6 @@
 """The lineage of a fork: it reads its own records and, below a key, those of its origin, and so on.
 
-The rules are the same for every backend whose forks share immutable records. Only the place of the lineage differs.
+The rules are the same for every backend with forks that share immutable records.
 """
 
 from abc import ABC, abstractmethod

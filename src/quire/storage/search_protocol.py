@@ -1,4 +1,4 @@
-"""The protocol of a search index that a backend keeps beside its records.
+"""The protocol of a search index in a backend.
 
 The index is derived from the records. A storage that has none (`SupportsSearch`) is searched with an index in memory.
 quire passes terms, so a backend does not tokenize text. quire also passes the score function, so every backend returns
@@ -192,7 +192,7 @@ class SupportsSearchCheck(Protocol):
 
 @runtime_checkable
 class SupportsReset(Protocol):
-    """An index whose damage concerns other contexts too, so that `clear` is not enough."""
+    """An index that shares data with other contexts, so that `clear` is not enough for a damaged one."""
 
     def reset(self) -> None:
         """Empty the indexes of all contexts and create them again."""

@@ -1,6 +1,6 @@
 """The file backend, and the seam through which it learns to describe pages.
 
-The log of a context is bytes. The readable files beside it need decoded records, which this package does not know. So
+The log of a context is bytes. The readable files need decoded records, which this package does not know. So
 `quire.core` registers a describer when it is imported. Without one, the files are written by the next process that has
 one.
 """

@@ -1,4 +1,4 @@
-"""The file backend: a folder per context with a commit log, and readable files beside it.
+"""The file backend: a folder per context with a commit log, and readable files.
 
     DIR/<context>/log            the records: one frame per commit
     DIR/<context>/stamp.json     the state of the log and of the readable files when they last matched
@@ -274,7 +274,7 @@ class FileStorage:
 
 
 class _FileSnapshot(FileStorage):
-    """A folder whose logs are read once. Later commits are not visible."""
+    """Reads each log of a folder once. Later commits are not visible."""
 
     def _log(self, context: str, *, fresh: bool = False) -> ContextLog | None:
         return super()._log(context)
