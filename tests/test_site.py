@@ -71,3 +71,10 @@ def test_the_site_fetches_nothing_from_elsewhere() -> None:
     assert "font: false" in settings
     assert "http" not in settings
     assert not [page for page in DOCS.rglob("*.md") if "```mermaid" in page.read_text(encoding="utf-8")]
+
+
+def test_the_design_page_names_only_files_that_exist() -> None:
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*(?:\.py|/))`", text))
+    assert len(named) >= 40
+    assert sorted(path for path in named if not (SOURCE / path).exists() and not (ROOT / path).exists()) == []
