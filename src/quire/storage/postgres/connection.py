@@ -10,10 +10,11 @@ Three classes, from the bottom up:
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
-from queue import Empty, LifoQueue
+from threading import Semaphore
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar, cast
 
@@ -160,12 +161,11 @@ class Pool:
         self._fill()
 
     def _fill(self) -> None:
-        """Start with free slots and no connections."""
+        """Start with no connections."""
         self._process = os.getpid()
         self._distrusted_at = -math.inf
-        self._slots: LifoQueue[tuple[Db, float] | None] = LifoQueue()
-        for _ in range(self._size):
-            self._slots.put(None)
+        self._free = Semaphore(self._size)
+        self._idle: deque[tuple[Db, float]] = deque()
 
     @contextmanager
     def connection(self, deadline: float) -> Iterator[Db]:
@@ -183,34 +183,33 @@ class Pool:
     def take(self, deadline: float) -> Db:
         """Return a connection that must be given back. Raises like `connection`."""
         if self._process != os.getpid():  # a child process must neither use nor end its parent's connections
-            _inherited.append(self._slots)
+            _inherited.append(self._idle)
             self._fill()
+        if not self._free.acquire(timeout=max(deadline - monotonic(), 0)):
+            raise Busy(f"All {self._size} connections to {self._name} are in use: retry, or allow more.")
         try:
-            slot = self._slots.get(timeout=max(deadline - monotonic(), 0))
-        except Empty:
-            raise Busy(f"All {self._size} connections to {self._name} are in use: retry, or allow more.") from None
-        if self._closed:
-            self._slots.put(None)  # wakes the next thread that waits
-            raise StorageClosed(f"The storage {self._name} is closed: open it again.")
-        if slot is not None:
-            db, since = slot
-            if since > max(self._distrusted_at, monotonic() - _MAX_IDLE_SECONDS) and not db.closed:
-                return db
-            db.close()
-        try:
+            if self._closed:
+                raise StorageClosed(f"The storage {self._name} is closed: open it again.")
+            with suppress(IndexError):
+                db, since = self._idle.pop()
+                if since > max(self._distrusted_at, monotonic() - _MAX_IDLE_SECONDS) and not db.closed:
+                    return db
+                db.close()
             return self._connect(deadline)
         except BaseException:
-            self._slots.put(None)
+            self._free.release()  # after `close`, this wakes the next thread that waits
             raise
 
     def give_back(self, db: Db) -> None:
         """Keep a connection for the next caller. Close it if it is broken or still in a transaction."""
         is_ready = not db.closed and db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if is_ready and not self._closed and self._process == os.getpid():
-            self._slots.put((db, monotonic()))
+        if is_ready and self._process == os.getpid():
+            self._idle.append((db, monotonic()))
         else:
             db.close()
-            self._slots.put(None)
+        if self._closed:
+            self.close()
+        self._free.release()
 
     def distrust(self, lost: Db) -> None:
         """Close a lost connection. The ones that are idle now are not used again: the server may be gone."""
@@ -220,12 +219,10 @@ class Pool:
     def close(self) -> None:
         self._closed = True
         if self._process == os.getpid():
-            with suppress(Empty):
+            with suppress(IndexError):
                 while True:
-                    slot = self._slots.get_nowait()
-                    if slot is not None:
-                        slot[0].close()
-            self._slots.put(None)
+                    self._idle.pop()[0].close()
+            self._free.release()
 
     def _connect(self, deadline: float) -> Db:
         """Return a new connection. Wait for a server that is starting, full, or was reachable before."""
