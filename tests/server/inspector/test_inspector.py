@@ -68,7 +68,7 @@ def test_a_budget_that_is_too_small_is_explained(visit: Opener) -> None:
     expect(visitor.find(".cell").first).to_be_visible()
     visitor.page.fill(".budget-number", "50")
     visitor.page.keyboard.press("Enter")
-    expect(visitor.find(".screen-window .problem")).to_contain_text("The pages that must be shown take")
+    expect(visitor.find(".screen-window .problem")).to_contain_text("irreducible_floor")
     visitor.page.keyboard.press("Escape")
     visitor.find(".budget .button").click()
     expect(visitor.find(".screen-window .problem")).to_have_count(0)
