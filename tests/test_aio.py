@@ -21,11 +21,11 @@ from quire.aio import CallQueue, Opening
 from quire.storage.base import Commit
 from tests.talks import new_talk
 
-LONG = 30.0  # seconds until something that should have happened counts as never happening
+LONG = 30.0  # seconds until a test gives up waiting
 
 
-def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that runs in an event loop of its own."""
+def run_async(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test in a new event loop."""
 
     @wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Gated(MemoryStorage):
-    """A storage whose commits wait at a gate once it is closed."""
+    """A storage with a gate: while it is closed, commits wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Gated(MemoryStorage):
 
 
 async def until(event: threading.Event) -> None:
-    """Go round the loop until something happened in another thread."""
+    """Wait in the loop until another thread sets the event."""
     while not event.is_set():
         await asyncio.sleep(0.001)
 
@@ -71,7 +71,6 @@ PAIRS = [
     (quire.Library, aio.Library),
 ]
 ADDED = {"has", "pages", "conversation", "budget"}  # `name in tools`; instance attributes of the synchronous class
-NOT_API = {"run", "heard", "telling", "at_hand", "room", "pieces", "rest", "share"}
 OPENINGS = [(quire.Library, "open"), (quire.Library, "create")]
 
 
@@ -87,7 +86,7 @@ def test_every_public_member_of_a_class_is_in_its_async_class(sync: type, wrappe
         for name, value in public_members(sync).items()
         if inspect.isfunction(value) or isinstance(value, property | cached_property)
     }
-    assert callables.keys() ^ public_members(wrapper).keys() <= ADDED | NOT_API
+    assert callables.keys() ^ public_members(wrapper).keys() <= ADDED
 
 
 @pytest.mark.parametrize(("sync", "wrapper"), PAIRS)
@@ -113,7 +112,7 @@ def form_of(method: Callable[..., Any]) -> str:
     return "Stream" if "Iterator[" in annotation or annotation.endswith("Messages'>") else "coroutine"
 
 
-@awaited
+@run_async
 async def test_a_whole_turn() -> None:
     async with aio.open(MemoryStorage(), "c", budget=4_000) as ctx:
         assert (ctx.name, ctx.budget) == ("c", 4_000)
@@ -142,7 +141,7 @@ async def test_a_whole_turn() -> None:
         assert await ctx.check() == []
 
 
-@awaited
+@run_async
 async def test_what_is_raised_passes_through() -> None:
     ctx = await aio.open("memory:")
     with pytest.raises(NoSuchPage, match="mem-99"):
@@ -164,7 +163,7 @@ async def test_what_is_raised_passes_through() -> None:
     assert await ctx.check() == []
 
 
-@awaited
+@run_async
 async def test_streams_are_read_as_they_are_needed() -> None:
     ctx = await aio.open("memory:")
     for number in range(600):
@@ -180,7 +179,7 @@ async def test_streams_are_read_as_they_are_needed() -> None:
     assert [page async for page in stream] == [page async for page in stream] == await stream
 
 
-@awaited
+@run_async
 async def test_a_temporary_block_is_gone_when_it_ends_however_it_ends() -> None:
     ctx = await aio.open("memory:")
     await ctx.user("kept")
@@ -196,7 +195,7 @@ async def test_a_temporary_block_is_gone_when_it_ends_however_it_ends() -> None:
     assert [message.content for message in await ctx.messages()] == ["kept"]
 
 
-@awaited
+@run_async
 async def test_a_library(tmp_path: Path) -> None:
     async with aio.Library(tmp_path / "x.db") as library:
         async with library.open("a") as ctx:
@@ -215,10 +214,10 @@ async def test_a_library(tmp_path: Path) -> None:
         await library.exists("b")
 
 
-# The loop, the order, the threads
+# Loop, order, threads
 
 
-@awaited
+@run_async
 async def test_the_loop_goes_on_while_a_call_is_made_and_while_others_wait() -> None:
     storage = Gated()
     ctx = await aio.open(storage, "c")
@@ -233,7 +232,7 @@ async def test_the_loop_goes_on_while_a_call_is_made_and_while_others_wait() -> 
     assert await asyncio.gather(*tasks) == list(range(20))
 
 
-@awaited
+@run_async
 async def test_calls_are_made_in_the_order_they_were_asked_for() -> None:
     ctx = await aio.open("memory:")
     numbers = await asyncio.gather(*(ctx.user(f"{number}") for number in range(100)))
@@ -241,7 +240,7 @@ async def test_calls_are_made_in_the_order_they_were_asked_for() -> None:
     assert [message.content for message in await ctx.messages()] == [f"{number}" for number in range(100)]
 
 
-@awaited
+@run_async
 async def test_contexts_work_at_the_same_time() -> None:
     barrier = threading.Barrier(6)
 
@@ -261,9 +260,9 @@ async def test_contexts_work_at_the_same_time() -> None:
 
 def test_one_context_serves_several_loops() -> None:
     storage = MemoryStorage()
-    ctx = asyncio.run(_opened(storage))
+    ctx = asyncio.run(_open(storage))
     found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(asyncio.run(_said(ctx)))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(asyncio.run(_add_hello(ctx)))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -271,18 +270,18 @@ def test_one_context_serves_several_loops() -> None:
     assert sorted(found) == [0, 1, 2, 3]
 
 
-async def _opened(storage: MemoryStorage) -> aio.Context:
+async def _open(storage: MemoryStorage) -> aio.Context:
     return await aio.open(storage, "c")
 
 
-async def _said(ctx: aio.Context) -> int:
+async def _add_hello(ctx: aio.Context) -> int:
     return await ctx.user("hello")
 
 
 # Cancellation
 
 
-@awaited
+@run_async
 async def test_a_call_that_waits_is_not_made_when_it_is_cancelled_and_one_that_runs_is_finished() -> None:
     storage = Gated()
     ctx = await aio.open(storage, "c")
@@ -299,7 +298,7 @@ async def test_a_call_that_waits_is_not_made_when_it_is_cancelled_and_one_that_r
     assert [message.content for message in await ctx.messages()] == ["runs", "third"]
 
 
-@awaited
+@run_async
 async def test_a_block_that_is_cancelled_leaves_nothing() -> None:
     storage = Gated()
     ctx = await aio.open(storage, "c")
@@ -316,11 +315,11 @@ async def test_a_block_that_is_cancelled_leaves_nothing() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await ctx.messages() == []
-    assert await ctx.user("after") == 1  # what was said inside keeps its number
+    assert await ctx.user("after") == 1  # the message inside keeps its number
     assert await ctx.check() == []
 
 
-@awaited
+@run_async
 async def test_what_was_opened_for_nobody_is_closed() -> None:
     gate, reached, closed = threading.Event(), threading.Event(), threading.Event()
 
@@ -359,13 +358,13 @@ def test_cancelled_at_any_moment_every_operation_is_whole(request: pytest.Fixtur
 async def _storm(random: Random, rounds: int) -> None:
     storage = MemoryStorage()
     ctx = await aio.open(storage, "c", budget=2_000)
-    heard = 0
+    added = 0
 
     async def talk() -> None:
-        nonlocal heard
+        nonlocal added
         for _ in range(6):
             await ctx.user("a question " * 8)
-            heard += 1
+            added += 1
             await ctx.render()
             async with ctx.temporary():
                 await ctx.assistant("thinking " * 5)
@@ -382,15 +381,15 @@ async def _storm(random: Random, rounds: int) -> None:
         with suppress(asyncio.CancelledError):
             await task
         assert await ctx.check() == []
-        said = [message.content for message in await ctx.messages()]
-        assert said.count("one") == said.count("two")
-        assert not any("thinking" in str(text) for text in said)
-        assert said.count("a question " * 8) >= heard
+        texts = [message.content for message in await ctx.messages()]
+        assert texts.count("one") == texts.count("two")
+        assert not any("thinking" in str(text) for text in texts)
+        assert texts.count("a question " * 8) >= added
         assert new_talk(storage, "c").check() == []
 
 
 def test_the_repr_names_the_class() -> None:
-    assert repr(asyncio.run(_opened(MemoryStorage()))) == "<quire.aio.Context>"
+    assert repr(asyncio.run(_open(MemoryStorage()))) == "<quire.aio.Context>"
 
 
 WHO_IMPORTS = """
@@ -443,7 +442,7 @@ def test_there_is_no_name_that_is_not_there() -> None:
         _ = aio.nothing  # type: ignore[attr-defined]
 
 
-@awaited
+@run_async
 async def test_opening_without_creating_is_awaited_too() -> None:
     with pytest.raises(NoSuchContext):
         await aio.open("memory:", "nowhere", create=False)

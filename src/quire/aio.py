@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 else:
 
     class _Names:
-        """Stands in for a synchronous class: gives the name of a method instead of the method.
+        """Replaces a synchronous class at run time: an attribute is the name of the method instead of the method.
 
         Importing the synchronous classes takes a good part of a second, and a program may first use this module while
         its event loop runs. So they are imported by the thread that makes the first call.

@@ -294,7 +294,7 @@ class Context:
         return self.pages.rollback(to)
 
     def fork(self, new_name: str, at: str | int | Entry | None = None) -> "Context":
-        """Copy this context, as it is or as it was at a checkpoint or an entry, and open the copy.
+        """Copy this context in its current state, or in the state of a checkpoint or an entry, and open the copy.
 
         The bodies of pages are shared in the storage. Later changes and deletion of one do not affect the other. The
         copy uses the connection of this context.

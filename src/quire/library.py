@@ -58,7 +58,7 @@ class Library:
         self.storage.drop(name)
 
     def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
-        """Copy a context, as it is or as it was at a checkpoint or a seq. Raise `NoSuchContext`."""
+        """Copy a context in its current state, or in that of a checkpoint or a seq. Raise `NoSuchContext`."""
         self._require(name)
         ContextSystem(self.storage, name).fork(new_name, at)
 

@@ -27,7 +27,7 @@ def rules(messages: Any, provider: str) -> list[str]:
         ([], ["empty list"]),
         ([ASK, "x"], ["not a message"]),
         ([{"role": "bot", "content": "x"}], ["unknown role"]),
-        ([{"role": "system", "content": "x"}], ["nobody speaks"]),
+        ([{"role": "system", "content": "x"}], ["only system messages"]),
         ([{"role": "user", "content": " "}], ["empty content"]),
         ([ASK, CALLING], ["unanswered call"]),
         ([ASK, CALLING, ASK], ["unanswered call"]),

@@ -110,7 +110,7 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 class PageBase(Struct, frozen=True, kw_only=True):
-    """What all pages share.
+    """The fields that all pages share.
 
     `lifecycle` is what is stored on the page; `effective` is derived with its ancestors when the page was handed out.
     A root and a cold page have no `parent`. The `home` of a cold page is the folder to which `recall` returns it.

@@ -68,9 +68,9 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
             yield _illegal(position, "empty content", f"A {role} message without content.")
     if waiting:
         yield from _unanswered(len(messages) - 1, waiting)
-    spoken = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
-    if spoken is None:
-        yield _illegal(len(messages) - 1, "nobody speaks", "All messages are system messages.")
+    other = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
+    if other is None:
+        yield _illegal(len(messages) - 1, "only system messages", "All messages are system messages.")
 
 
 def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iterator[IllegalMessage]:
