@@ -10,17 +10,29 @@ from quire.cli.commands import ROWS
 from quire.errors import Hint, Wording
 from quire.storage.urls import mask_address
 
-_PHRASES = {
-    "refresh": "Run the command again.",
-    "open": "Choose another name.",
-    "contexts": "Run quire ls to list the contexts.",
-    "list": "Run quire ls to list the contexts.",
-    "import_": "Run quire import again.",
+_PHRASES = {("refresh", "and retry"): "Run the command again.", ("open", ""): "Choose another name."}
+"""Sentences for calls, with their purpose, that the command line words differently."""
+_COMMANDS = {
+    "children": "tree",
+    "contexts": "ls",
+    "detail": "show",
+    "import_": "import",
+    "list": "ls",
+    "move_page": "move",
+    "read_page": "show",
+    "refresh": "history",
 }
-"""Sentences for calls that the command line words differently."""
+"""Commands with another name than the call."""
 _OPTIONS = {"max_tokens": "budget", "target": "file"}
 """Arguments of the library that have another name on the command line."""
-_PLACEHOLDERS = {"find": "QUERY", "checkpoint": "CHECKPOINT", "migrate": "TARGET", "export": "FILE"}
+_PLACEHOLDERS = {
+    "backup": "TARGET",
+    "checkpoint": "CHECKPOINT",
+    "export": "FILE",
+    "find": "QUERY",
+    "migrate": "TARGET",
+    "move": "FOLDER",
+}
 """Arguments that a command needs and a hint may leave open."""
 _FLAG = re.compile(r"(\w+)=True")
 
@@ -46,7 +58,7 @@ class CommandWording(Wording):
         """Return the sentence with the command of a hint."""
         if hint.call == "Library":  # to open a store that does not exist with create=True
             return "Add --create to create it." if "create" in self._names else ""
-        phrase = _PHRASES.get(hint.call)
+        phrase = _PHRASES.get((hint.call, hint.purpose))
         if phrase is not None:
             return phrase
         command = self.command(hint)
@@ -54,12 +66,13 @@ class CommandWording(Wording):
 
     def command(self, hint: Hint) -> str | None:
         """Return the command of a hint, ready to copy; None if there is none."""
-        if hint.call not in ROWS:
+        name = _COMMANDS.get(hint.call, hint.call)
+        if name not in ROWS:
             return None
         flags = "".join(f" --{flag.replace('_', '-')}" for flag in _FLAG.findall(hint.arguments))
-        argument = hint.page or _PLACEHOLDERS.get(hint.call)
-        given = f" {argument}" if argument is not None else ""
-        return f"quire {hint.call} {self._where}{given}{self._context}{flags}"
+        number = hint.arguments if hint.arguments.isdecimal() else None  # such as the entry of undo
+        given = "".join(f" {word}" for word in (hint.page, number, _PLACEHOLDERS.get(name)) if word)
+        return f"quire {name} {self._where}{given}{self._context}{flags}"
 
     def command_of_call(self, source: str) -> str:
         """Return the command for a call given as Python source, such as `hide('usr-1')`; the source if there is none.
