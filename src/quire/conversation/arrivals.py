@@ -18,27 +18,27 @@ from quire.system.compressed_summaries import remake_summary
 PROMPT = "System prompt"
 
 
-class Place(NamedTuple):
+class InsertPosition(NamedTuple):
     """The place of a new exchange: in a folder, before one of its children or (None) at its end."""
 
     folder: int
     before: int | None = None
 
 
-def receive(plan: Plan, message: Message, place: Place | None = None) -> int:
+def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -> int:
     """Plan the arrival of a message at the end of the conversation or at a place in it; return its number.
 
     A result joins the exchange that made the call. A system message before all others is the prompt. At the end, the
     next user or assistant message closes the exchange that waits for results.
     """
     if message.role == "tool":
-        return take_result(plan, message)
+        return add_result(plan, message)
     if message.role == "system" and (segment := _prompt_segment(plan)) is not None and _is_first(plan):
-        return _add(plan, message, Place(page_key(segment, 0)), name=_prompt_name(message), pinned=True)
-    end = tail(plan)
+        return _add(plan, message, InsertPosition(page_key(segment, 0)), name=_prompt_name(message), pinned=True)
+    end = end_of_conversation(plan)
     if place not in (None, end) or message.role == "system":
         return _add(plan, message, place or end)
-    if message.origin == "responses" and (page := _same_go(plan, message)) is not None:
+    if message.origin == "responses" and (page := _continued_exchange(plan, message)) is not None:
         return _join(plan, page, message)
     waiting = plan.waiting_exchange()
     if waiting is not None:
@@ -50,9 +50,9 @@ def receive(plan: Plan, message: Message, place: Place | None = None) -> int:
     return number
 
 
-def keep_aside(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
+def store_marked(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
     """Store a message at the end of the conversation with a mark, so that it is not shown; return its number."""
-    return _add(plan, message, tail(plan), mark=mark)
+    return _add(plan, message, end_of_conversation(plan), mark=mark)
 
 
 def set_prompt(plan: Plan, message: Message) -> int:
@@ -65,17 +65,17 @@ def set_prompt(plan: Plan, message: Message) -> int:
     name = _prompt_name(message)
     root = page_key(segment, 0)
     prompts = ((page, plan.message(page.header.numbers[0]).message) for page in plan.members(root) if is_prompt(page))
-    page = next((page for page, said in prompts if said.name == message.name), None)
+    page = next((page for page, known in prompts if known.name == message.name), None)
     if page is None:
-        return _add(plan, message, Place(root), name=name, pinned=True)
+        return _add(plan, message, InsertPosition(root), name=name, pinned=True)
     number = page.header.numbers[0]
-    said = plan.message(number).message
-    if (said.content, said.role) == (message.content, message.role):
+    known = plan.message(number).message
+    if (known.content, known.role) == (message.content, message.role):
         return number
-    return put_in_place(plan, page, number, message)
+    return replace_message(plan, page, number, message)
 
 
-def put_in_place(plan: Plan, page: PageRecord, number: int, message: Message) -> int:
+def replace_message(plan: Plan, page: PageRecord, number: int, message: Message) -> int:
     """Replace one of a page's messages on the same page; return the number of the new message."""
     fresh = plan.add_message(page.key, message)
     numbers = tuple(fresh if old == number else old for old in page.header.numbers)
@@ -86,7 +86,7 @@ def put_in_place(plan: Plan, page: PageRecord, number: int, message: Message) ->
     return fresh
 
 
-def take_result(plan: Plan, message: Message) -> int:
+def add_result(plan: Plan, message: Message) -> int:
     """Add a tool's result to its call; return its number. The same result again changes nothing.
 
     Raises `InvalidValue` if no such call is known, `InvalidOperation` if it has another result already.
@@ -94,7 +94,7 @@ def take_result(plan: Plan, message: Message) -> int:
     call_id = message.tool_call_id or ""
     page = _exchange_awaiting(plan, call_id)
     if page is not None:
-        return _answer(plan, page, message)
+        return _add_to_exchange(plan, page, message)
     for page in _exchanges_calling(plan, call_id):
         for number in page.header.numbers:
             known = plan.message(number).message
@@ -137,12 +137,12 @@ def close_calls(plan: Plan) -> list[ToolCall]:
     return calls
 
 
-def tail(plan: Plan) -> Place:
+def end_of_conversation(plan: Plan) -> InsertPosition:
     """Return the end of the conversation."""
-    return Place(page_key(conversation_of(plan), 0))
+    return InsertPosition(page_key(require_conversation(plan), 0))
 
 
-def conversation_of(reader: Reader) -> int:
+def require_conversation(reader: Reader) -> int:
     """Return the number of the conversation's segment. Raises `InvalidOperation` if there is none."""
     number = reader.conversation()
     if number is None:
@@ -160,7 +160,7 @@ def is_prompt(page: PageRecord) -> bool:
 def _add(
     plan: Plan,
     message: Message,
-    place: Place,
+    place: InsertPosition,
     *,
     name: str | None = None,
     pinned: bool = False,
@@ -191,35 +191,35 @@ def _add(
     return number
 
 
-def _same_go(plan: Plan, message: Message) -> PageRecord | None:
+def _continued_exchange(plan: Plan, message: Message) -> PageRecord | None:
     """Return the exchange that an item of the Responses API continues: one answer arrives item by item."""
     page = plan.last_exchange() if message.role == "assistant" else None
     if page is None or page.header.form is not Form.ASSISTANT or len(page.header.numbers) != 1:
         return None
-    newest = next(plan.members(tail(plan).folder, reverse=True), None)
+    newest = next(plan.members(end_of_conversation(plan).folder, reverse=True), None)
     if newest is not None and newest.header.form is Form.SYSTEM:  # a message of the system ends the answer of the model
         return None
-    said = plan.message(page.header.numbers[0]).message
-    by, before = message.meta.get("model"), said.meta.get("model")
+    known = plan.message(page.header.numbers[0]).message
+    by, before = message.meta.get("model"), known.meta.get("model")
     another = by is not None and before is not None and by != before  # reasoning of two models is never joined
-    return page if said.origin == "responses" and not page.header.closed and not another else None
+    return page if known.origin == "responses" and not page.header.closed and not another else None
 
 
 def _join(plan: Plan, page: PageRecord, message: Message) -> int:
     """Replace the messages of an answer by one that includes this item; return its number."""
     number = page.header.numbers[0]
-    said = plan.message(number).message
-    whole = parse([*format_messages([said], "responses"), *format_messages([message], "responses")])
+    known = plan.message(number).message
+    whole = parse([*format_messages([known], "responses"), *format_messages([message], "responses")])
     if len(whole) != 1:
-        return _add(plan, message, tail(plan))
-    fresh = put_in_place(plan, page, number, replace(whole[0], meta={**said.meta, **message.meta}))
+        return _add(plan, message, end_of_conversation(plan))
+    fresh = replace_message(plan, page, number, replace(whole[0], meta={**known.meta, **message.meta}))
     for call in message.tool_calls:
         plan.add_caller(call.id, page.key)
     plan.wait_for(page.key if whole[0].tool_calls else None)
     return fresh
 
 
-def _answer(plan: Plan, page: PageRecord, message: Message) -> int:
+def _add_to_exchange(plan: Plan, page: PageRecord, message: Message) -> int:
     """Add a result to the page of the exchange that waits for it; return its number."""
     header = page.header
     number = plan.add_message(page.key, message)
@@ -274,9 +274,9 @@ def _is_first(plan: Plan) -> bool:
     return all(segment_number(plan.message(number).page) != conversation for number in range(plan.next_message))
 
 
-def place_before(plan: Plan, number: int) -> Place:
+def place_before(plan: Plan, number: int) -> InsertPosition:
     """Return the place before another message; inside an exchange, the place after that exchange."""
-    conversation = conversation_of(plan)
+    conversation = require_conversation(plan)
     root = page_key(conversation, 0)
     for at in range(number, plan.next_message):
         page = plan.page_of(at) if plan.numbering().index(at) is not None else None
@@ -285,13 +285,13 @@ def place_before(plan: Plan, number: int) -> Place:
         if segment_number(page.key) != conversation:
             if is_prompt(page):
                 first = next(plan.members(root), None)
-                return Place(root, first.key if first else None)
+                return InsertPosition(root, first.key if first else None)
             continue
         home = plan.home_of(page) if page.is_cold else page.parent
         if home != page.parent or (not page.is_cold and plan.cold_top(page) is not None):
             continue
         if page.header.numbers[0] == at or at not in page.header.numbers:
-            return Place(home or root, page.key)
+            return InsertPosition(home or root, page.key)
         following = next(plan.members(home or root, after=slot_of(page)), None)
-        return Place(home or root, following.key if following else None)
-    return Place(root)
+        return InsertPosition(home or root, following.key if following else None)
+    return InsertPosition(root)

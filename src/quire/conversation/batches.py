@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from quire.conversation.arrivals import keep_aside
+from quire.conversation.arrivals import store_marked
 from quire.conversation.results import MarkMap, Modification
 from quire.core.engine import Engine
 from quire.core.exchanges import exchange_fields
@@ -30,20 +30,20 @@ Before = dict[int, PageRecord | Gone | None]
 def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
     """Open the next batch at a message index, by default at the end."""
     numbering = plan.numbering()
-    asked = numbering.length if boundary is None else boundary
-    if type(asked) is not int or not 0 <= asked <= numbering.length:
+    start = numbering.length if boundary is None else boundary
+    if type(start) is not int or not 0 <= start <= numbering.length:
         raise InvalidValue(
             f"is {short_repr(boundary)}; a message index from 0 to {numbering.length} is needed.", argument="boundary"
         )
-    number = plan.next_message if asked == numbering.length else _exchange_start(plan, numbering.number(asked))
+    number = plan.next_message if start == numbering.length else _exchange_start(plan, numbering.number(start))
     batches = plan.batches()
     if batches and number < batches[-1].boundary:
         least = numbering.index(batches[-1].boundary)
         least = numbering.length if least is None else least
-        raise InvalidValue(f"is {asked}; batch {len(batches)} begins at {least}.", argument="boundary")
+        raise InvalidValue(f"is {start}; batch {len(batches)} begins at {least}.", argument="boundary")
     plan.put_note(BATCHES, batches=(*batches, Batch(number, plan.seq)))
     index = numbering.index(number) if number < plan.next_message else numbering.length
-    moved = () if index == asked else (f"Message {asked} stands inside an exchange: the batch begins at {index}.",)
+    moved = () if index == start else (f"Message {start} is inside an exchange; the batch begins at {index}.",)
     return Modification(operation="batch_start", batch=len(batches) + 1, boundary=index, notes=moved)
 
 
@@ -69,10 +69,10 @@ def batch_end(plan: Plan, target: int) -> Modification:
 def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Modification:
     """Take back a batch and all later ones; `around` are the batches that stay open."""
     before = _pages_before(plan, batch.seq)
-    left = _leave(plan, batch.boundary, before, pinned_too=pinned_too)
-    restored = _turn_back_marks(plan, batch.boundary, before, left, pinned_too=pinned_too)
-    _wait_again(plan, before)
-    _settle_summaries(plan, before, pinned_too=pinned_too)
+    left = _take_out_messages(plan, batch.boundary, before, pinned_too=pinned_too)
+    restored = _restore_marks(plan, batch.boundary, before, left, pinned_too=pinned_too)
+    _reopen_exchanges(plan, before)
+    _restore_summaries(plan, before, pinned_too=pinned_too)
     if plan.batches() != around:
         plan.put_note(BATCHES, batches=around)
     numbering = plan.numbering()
@@ -121,7 +121,7 @@ def _pages_before(plan: Plan, seq: int) -> Before:
     return found
 
 
-def _leave(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> set[int]:
+def _take_out_messages(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> set[int]:
     """Take the messages from the boundary on out of the conversation; return their numbers."""
     numbering = plan.numbering()
     left: set[int] = set()
@@ -134,23 +134,23 @@ def _leave(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> se
             plan.change(page, mark=Mark.ENDED, standin=0)
         if page.header.mark is not Mark.NONE:
             continue
-        if page.header.numbers[0] >= boundary and not _was_here(before, page.key, boundary):
-            _refuse_pinned(plan, page, pinned_too=pinned_too)
+        if page.header.numbers[0] >= boundary and not _existed_before(before, page.key, boundary):
+            _check_page_unpinned(plan, page, pinned_too=pinned_too)
             left.update(page.header.numbers)
             plan.change(page, mark=Mark.ENDED, pinned=False, lifecycle=Lifecycle.COLD_ARCHIVED)
         else:  # a late result or a replaced message: the exchange gets its old messages back
             left.update(late for late in page.header.numbers if late >= boundary)
-            _go_back(plan, page, boundary, before.get(page.key))
+            _restore_messages(plan, page, boundary, before.get(page.key))
     return left
 
 
-def _was_here(before: Before, key: int, boundary: int) -> bool:
+def _existed_before(before: Before, key: int, boundary: int) -> bool:
     """Return True if the page held messages from before the boundary when the batch was opened."""
     old = before.get(key)
     return isinstance(old, PageRecord) and bool(old.header.numbers) and old.header.numbers[0] < boundary
 
 
-def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone | None) -> PageRecord:
+def _restore_messages(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone | None) -> PageRecord:
     """Restore the messages of an exchange, without those that arrived from the boundary on."""
     if all(number < boundary for number in page.header.numbers):
         return page
@@ -159,7 +159,7 @@ def _go_back(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone
     return plan.change(page, **exchange_fields(plan, [number for number in held if number < boundary]))
 
 
-def _turn_back_marks(plan: Plan, boundary: int, before: Before, left: set[int], *, pinned_too: bool) -> set[int]:
+def _restore_marks(plan: Plan, boundary: int, before: Before, left: set[int], *, pinned_too: bool) -> set[int]:
     """Restore the marks of every earlier exchange; return the numbers of the messages that are back.
 
     An exchange that an undo brought back meanwhile is marked again, and its messages are added to `left`.
@@ -168,21 +168,21 @@ def _turn_back_marks(plan: Plan, boundary: int, before: Before, left: set[int], 
     for key, old in before.items():
         page = plan.page(key)
         if isinstance(page, PageRecord) and page.header.numbers:
-            if not _is_marked_otherwise(page, old, boundary):
+            if not _mark_changed(page, old, boundary):
                 continue
             if page.header.mark is Mark.NONE:
-                _refuse_pinned(plan, page, pinned_too=pinned_too)
+                _check_page_unpinned(plan, page, pinned_too=pinned_too)
                 left.update(page.header.numbers)
             if isinstance(old, PageRecord):
-                restored.update(_bring_back(plan, _go_back(plan, page, boundary, old), old))
+                restored.update(_restore_page(plan, _restore_messages(plan, page, boundary, old), old))
             else:
                 plan.remove(key)
         elif isinstance(page, Gone) and page.moved_to < 0 and isinstance(old, PageRecord):
-            restored.update(_stand_again(plan, boundary, before, old))
+            restored.update(_restore_removed_page(plan, boundary, before, old))
     return restored
 
 
-def _wait_again(plan: Plan, before: Before) -> None:
+def _reopen_exchanges(plan: Plan, before: Before) -> None:
     """Open exchanges again that were closed by a message that has left."""
     for key, old in before.items():
         page = plan.page(key)
@@ -190,7 +190,7 @@ def _wait_again(plan: Plan, before: Before) -> None:
             plan.change(page, closed=old.header.closed)
 
 
-def _is_marked_otherwise(page: PageRecord, old: PageRecord | Gone | None, boundary: int) -> bool:
+def _mark_changed(page: PageRecord, old: PageRecord | Gone | None, boundary: int) -> bool:
     """Return True if the mark of an exchange from before the boundary changed, or if it was removed."""
     now = page.header
     if not isinstance(old, PageRecord):
@@ -199,7 +199,7 @@ def _is_marked_otherwise(page: PageRecord, old: PageRecord | Gone | None, bounda
     return min(now.numbers[0], then.numbers[0]) < boundary and (now.mark, now.standin) != (then.mark, then.standin)
 
 
-def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...]:
+def _restore_page(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...]:
     """Restore the mark of a page, and its place if it had none; return its messages if they are back."""
     fields = {"mark": old.header.mark, "standin": old.header.standin, "lifecycle": old.header.lifecycle}
     if old.is_cold:
@@ -211,19 +211,19 @@ def _bring_back(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...
     return page.header.numbers if old.header.mark is Mark.NONE else ()
 
 
-def _stand_again(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
+def _restore_removed_page(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
     """Restore an earlier exchange with a removed page, and the folders above it; return its messages."""
     if not old.header.numbers or old.header.numbers[0] >= boundary:
         return ()
-    _stand(plan, before, old)
-    page = _go_back(plan, plan.require_referenced(old.key, old.key), boundary, old)
+    _restore_folder(plan, before, old)
+    page = _restore_messages(plan, plan.require_referenced(old.key, old.key), boundary, old)
     return page.header.numbers if page.header.mark is Mark.NONE else ()
 
 
-def _stand(plan: Plan, before: Before, old: PageRecord) -> None:
+def _restore_folder(plan: Plan, before: Before, old: PageRecord) -> None:
     above = None if old.parent is None else before.get(old.parent)
     if isinstance(above, PageRecord) and isinstance(plan.page(above.key), Gone):
-        _stand(plan, before, above)
+        _restore_folder(plan, before, above)
     plan.restore(replace(old, header=replace(old.header, pinned=False)))
     page = plan.require_referenced(old.key, old.key)
     if not page.is_cold:
@@ -232,7 +232,7 @@ def _stand(plan: Plan, before: Before, old: PageRecord) -> None:
         plan.place(page, home, rank)
 
 
-def _settle_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
+def _restore_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
     """Restore every summary as it was when the batch was opened, as far as its messages are still compressed."""
     lost: dict[int, int | None] = {}
     for key, old in before.items():
@@ -247,7 +247,7 @@ def _settle_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
             if old.header.form is Form.SUMMARY and needed:
                 _restore_summary(plan, before, page, old)
         elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:
-            _refuse_pinned(plan, page, pinned_too=pinned_too)
+            _check_page_unpinned(plan, page, pinned_too=pinned_too)
             plan.remove(key)
     for key, folder in lost.items():
         remake_summary(plan, key, folder, pinned_too=pinned_too)
@@ -259,18 +259,18 @@ def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None,
         kept = ("name", "description", "summary_tokens", "tokens", "body", "messages")
         plan.change(page, **{field: getattr(old.header, field) for field in kept})
     else:
-        _stand(plan, before, old)
+        _restore_folder(plan, before, old)
 
 
-def _refuse_pinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:
+def _check_page_unpinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:
     segment = plan.segment(segment_number(page.key))
     is_prompt = segment is not None and segment.type is SegmentType.SYSTEM
     if not pinned_too and not is_prompt:
         check_unpinned(plan, page, "take out")
 
 
-_SET_BY_HAND = ("pinned", "name", "description", "visibility", "meta")
-_TRIES = 20
+_EXPLICIT_FIELDS = ("pinned", "name", "description", "visibility", "meta")
+_MAX_TRIES = 20
 
 
 class Temporary:
@@ -284,11 +284,11 @@ class Temporary:
             self._version = before.version
             self._messages = before.next_message
             self._around = before.batches()
-            self._held = self._engine.begin_transaction()
+            self._transaction = self._engine.begin_transaction()
             try:
                 engine.run(actor, "batch_start", batch_start)
             except BaseException:
-                self._held.discard()
+                self._transaction.discard()
                 raise
 
     def end(self) -> None:
@@ -298,46 +298,46 @@ class Temporary:
         `Conflict` names their pages.
         """
         with self._engine.lock:
-            if self._held.is_ended:
+            if self._transaction.is_ended:
                 raise InvalidOperation("This temporary block was already ended by the block around it.")
             try:
                 if self._engine.current().version > self._version + 1:
                     plan = self._engine.begin(self._actor)
                     take_back(plan, Batch(self._messages, self._version), self._around, pinned_too=True)
                     self._engine.commit(plan, "temporary", undoes=self._version + 1)
-                    self._held.commit_all()
+                    self._transaction.commit_all()
                     return
             except Conflict:
-                self._hand_over_messages()
+                self._store_messages()
                 return
             except BaseException:
-                self._held.discard()
+                self._transaction.discard()
                 raise
-            self._held.discard()
+            self._transaction.discard()
 
-    def _hand_over_messages(self) -> None:
+    def _store_messages(self) -> None:
         inner = self._engine.state
-        spoken = [record.message for _, record in inner.message_records(self._messages, inner.next_message - 1)]
+        messages = [record.message for _, record in inner.message_records(self._messages, inner.next_message - 1)]
         others = _other_changes(inner, self._version)
-        self._held.discard()
+        self._transaction.discard()
         self._engine.refresh()
-        if spoken:
-            self._keep_aside(spoken)
+        if messages:
+            self._store_marked(messages)
         if others:
             raise Conflict(f"Another writer changed the context meanwhile; not stored: {', '.join(others[:12])}.")
 
-    def _keep_aside(self, spoken: Sequence[Message]) -> None:
-        for _ in range(_TRIES):
+    def _store_marked(self, messages: Sequence[Message]) -> None:
+        for _ in range(_MAX_TRIES):
             try:
-                return self._engine.run(self._actor, "temporary", _keep_all_aside, spoken)
+                return self._engine.run(self._actor, "temporary", _store_all_marked, messages)
             except Conflict:
                 self._engine.refresh()
-        return self._engine.run(self._actor, "temporary", _keep_all_aside, spoken)
+        return self._engine.run(self._actor, "temporary", _store_all_marked, messages)
 
 
-def _keep_all_aside(plan: Plan, messages: Sequence[Message]) -> None:
+def _store_all_marked(plan: Plan, messages: Sequence[Message]) -> None:
     for message in messages:
-        keep_aside(plan, message, Mark.ENDED)
+        store_marked(plan, message, Mark.ENDED)
 
 
 def _other_changes(state: State, since: int) -> list[str]:
@@ -350,11 +350,11 @@ def _other_changes(state: State, since: int) -> list[str]:
                 pages.setdefault(touched.key, page_before(touched))
             elif touched.family == SEGMENT_CODE:
                 segments.setdefault(touched.key)
-    named = [repr(state.index(key)) for key, old in pages.items() if not _is_talk(state, key, old)]
+    named = [repr(state.index(key)) for key, old in pages.items() if not _is_conversation_change(state, key, old)]
     return [*named, *(f"segment {state.counters[number].segment!r}" for number in segments)]
 
 
-def _is_talk(state: State, key: int, old: PageRecord | Gone | None) -> bool:
+def _is_conversation_change(state: State, key: int, old: PageRecord | Gone | None) -> bool:
     """Return True if a page was only changed by messages that arrived, were marked or were summarised."""
     page = state.page(key)
     if not isinstance(page, PageRecord):
@@ -363,4 +363,4 @@ def _is_talk(state: State, key: int, old: PageRecord | Gone | None) -> bool:
         return False
     if not isinstance(old, PageRecord) or old.header.numbers != page.header.numbers:
         return True
-    return all(getattr(page.header, field) == getattr(old.header, field) for field in _SET_BY_HAND)
+    return all(getattr(page.header, field) == getattr(old.header, field) for field in _EXPLICIT_FIELDS)

@@ -11,7 +11,7 @@ from quire.conversation.batches import Temporary
 from quire.conversation.edits import cleanup, messages_of, planner_of
 from quire.conversation.importing import Importer
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
-from quire.conversation.sequence import Item, Messages, handed_out, items, newest_numbers, numbers_after
+from quire.conversation.sequence import Item, Messages, items, newest_numbers, numbers_after, to_message
 from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.errors import Conflict, InvalidValue, QuireError, short_repr
@@ -103,8 +103,8 @@ class Conversation:
             )
         importer = Importer(messages)
         for part in importer.parts():
-            self._run_with_retry("import_messages", importer.take, part)
-            importer.keep()
+            self._run_with_retry("import_messages", importer.plan_part, part)
+            importer.confirm_part()
             if progress is not None:
                 progress(self._engine.read(importer.report))
         return self._engine.read(importer.finish)
@@ -132,7 +132,7 @@ class Conversation:
 
         def read(state: Any) -> Message:
             numbering = state.numbering()
-            return handed_out(state, numbering, numbering.number(edits.check_index(state, index)))
+            return to_message(state, numbering, numbering.number(edits.check_index(state, index)))
 
         return self._engine.read(read)
 
@@ -147,7 +147,7 @@ class Conversation:
         def read(state: Any) -> list[Message]:
             numbering = state.numbering()
             after = None if index is None else edits.check_index(state, index)
-            return [handed_out(state, numbering, number) for number in islice(numbers_after(state, after), most)]
+            return [to_message(state, numbering, number) for number in islice(numbers_after(state, after), most)]
 
         return self._engine.read(read)
 
@@ -157,7 +157,7 @@ class Conversation:
 
         def read(state: Any) -> list[Message]:
             numbering = state.numbering()
-            return [handed_out(state, numbering, number) for number in islice(newest_numbers(state), most)][::-1]
+            return [to_message(state, numbering, number) for number in islice(newest_numbers(state), most)][::-1]
 
         return self._engine.read(read)
 
@@ -166,7 +166,7 @@ class Conversation:
 
         def read(state: Any) -> list[Message]:
             numbering = state.numbering()
-            return [handed_out(state, numbering, number) for number in state.require_page(page).header.numbers]
+            return [to_message(state, numbering, number) for number in state.require_page(page).header.numbers]
 
         return self._engine.read(read)
 

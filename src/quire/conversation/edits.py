@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quire.conversation import batches
-from quire.conversation.arrivals import Place, place_before, put_in_place, receive, tail
+from quire.conversation.arrivals import InsertPosition, end_of_conversation, place_before, receive, replace_message
 from quire.conversation.results import Cleanup, Modification
 from quire.core.numbering import Numbering, merge_gaps
 from quire.core.plan import Plan
@@ -28,14 +28,14 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
     """Insert messages at the end, or before message `at` (inside an exchange: after it)."""
     numbering = plan.numbering()
     notes: list[str] = []
-    place: Place | None = None
+    place: InsertPosition | None = None
     if at is not None:
         if at != numbering.length or type(at) is not int:
             number = numbering.number(check_index(plan, at))
             place = place_before(plan, number)
             page = plan.page_of(number)
             if page is not None and number in page.header.numbers[1:]:
-                notes.append(f"Message {at} stands inside an exchange; the new one stands after that exchange.")
+                notes.append(f"Message {at} is inside an exchange; the new one is added after that exchange.")
         lone = _lone_result(messages)
         if lone is not None:
             raise InvalidValue(
@@ -52,46 +52,48 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
 
 def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
     """Take messages out of the conversation. They stay readable until a cleanup."""
-    asked = check_indices(plan, indices)
-    pages = [page for page in _covered(plan, asked, "delete") if page.header.mark in (Mark.NONE, Mark.COMPRESSED)]
+    wanted = check_indices(plan, indices)
+    pages = [
+        page for page in _pages_to_edit(plan, wanted, "delete") if page.header.mark in (Mark.NONE, Mark.COMPRESSED)
+    ]
     summaries = {page.header.standin: page.parent for page in pages if page.header.mark is Mark.COMPRESSED}
     for page in pages:
         plan.change(page, mark=Mark.DELETED, standin=0, lifecycle=Lifecycle.COLD_ARCHIVED)
     for summary, folder in summaries.items():
         remake_summary(plan, summary, folder)
-    return _result(plan, "delete", asked, pages)
+    return _result(plan, "delete", wanted, pages)
 
 
 def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Message]) -> Modification:
     """Replace messages by others. New messages have new indices; the old ones stay readable until a cleanup."""
-    asked = check_indices(plan, indices)
+    wanted = check_indices(plan, indices)
     if not messages:
         raise InvalidValue("is missing; the new message is needed.", argument="data")
-    numbers = [plan.numbering().number(index) for index in asked]
-    for index, number in zip(asked, numbers, strict=True):
+    numbers = [plan.numbering().number(index) for index in wanted]
+    for index, number in zip(wanted, numbers, strict=True):
         mark = plan.mark_of(number)
         if mark is not Mark.NONE:
             raise InvalidOperation(
                 f"Cannot replace message {index}: it is not in the conversation ({mark.name.lower()})."
             )
-    half = _half_of_a_pair(plan, numbers, messages)
+    half = _page_of_pair(plan, numbers, messages)
     if half is not None:
-        _refuse_protected(plan, half, "replace")
-        fresh = put_in_place(plan, half, numbers[0], messages[0])
+        _check_editable(plan, half, "replace")
+        fresh = replace_message(plan, half, numbers[0], messages[0])
         return Modification(
             operation="replace",
-            covered=tuple(asked),
+            covered=tuple(wanted),
             inserted=_indices(plan, [fresh]),
             pages=_pages(plan, [half]),
         )
     lone = _lone_result(messages)
     if lone is not None:
         raise InvalidValue(f"The result of {short_repr(lone.tool_call_id)} can only replace a result of the same call.")
-    pages = _covered(plan, asked, "replace")
+    pages = _pages_to_edit(plan, wanted, "replace")
     first = pages[0]
-    place = Place(first.parent if first.parent is not None else tail(plan).folder, first.key)
+    place = InsertPosition(first.parent if first.parent is not None else end_of_conversation(plan).folder, first.key)
     if plan.cold_top(first) is not None and plan.home_of(first) != first.parent:
-        place = tail(plan)
+        place = end_of_conversation(plan)
     old = {number for page in pages for number in page.header.numbers}
     fresh_numbers = [receive(plan, message, place) for message in messages]
     for page in pages:
@@ -99,7 +101,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
         if isinstance(now, PageRecord) and set(now.header.numbers) != old & set(now.header.numbers):
             raise InvalidOperation("Cannot replace an exchange by a result of its own call; replace only that result.")
         plan.change(page, mark=Mark.REPLACED, lifecycle=Lifecycle.COLD_ARCHIVED)
-    result = _result(plan, "replace", asked, pages)
+    result = _result(plan, "replace", wanted, pages)
     return Modification(
         operation="replace",
         covered=result.covered,
@@ -111,9 +113,9 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
 
 def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
     """Replace messages by summaries, one for every run of neighbours. They stay readable until a cleanup."""
-    asked = check_indices(plan, indices)
+    wanted = check_indices(plan, indices)
     text = None if summary is None else check_text(summary, "summary")
-    pages = [page for page in _covered(plan, asked, "compress") if page.header.mark is Mark.NONE]
+    pages = [page for page in _pages_to_edit(plan, wanted, "compress") if page.header.mark is Mark.NONE]
     runs = list(_runs(plan, pages))
     if text is not None and len(runs) > 1:
         raise InvalidValue(
@@ -125,7 +127,7 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
         summaries.append(page)
         for original in run:
             plan.change(original, mark=Mark.COMPRESSED, standin=page.key, lifecycle=Lifecycle.COLD_ARCHIVED)
-    result = _result(plan, "compress", asked, pages)
+    result = _result(plan, "compress", wanted, pages)
     return Modification(
         operation="compress",
         covered=result.covered,
@@ -158,7 +160,7 @@ def check_indices(reader: Reader, indices: object) -> list[int]:
     return found
 
 
-def _covered(plan: Plan, indices: Sequence[int], doing: str) -> list[PageRecord]:
+def _pages_to_edit(plan: Plan, indices: Sequence[int], doing: str) -> list[PageRecord]:
     """Return the pages of these messages, each once. Raises `InvalidOperation` for a protected one."""
     numbering = plan.numbering()
     found: dict[int, PageRecord] = {}
@@ -168,12 +170,12 @@ def _covered(plan: Plan, indices: Sequence[int], doing: str) -> list[PageRecord]
         if page is None or (page.header.mark is Mark.NONE and number not in page.header.numbers):
             continue
         if page.key not in found:
-            _refuse_protected(plan, page, f"{doing} message {index} on")
+            _check_editable(plan, page, f"{doing} message {index} on")
             found[page.key] = page
     return list(found.values())
 
 
-def _refuse_protected(plan: Plan, page: PageRecord, doing: str) -> None:
+def _check_editable(plan: Plan, page: PageRecord, doing: str) -> None:
     segment = plan.segment(segment_number(page.key))
     if segment is not None and segment.type is SegmentType.SYSTEM:
         raise InvalidOperation(
@@ -184,7 +186,7 @@ def _refuse_protected(plan: Plan, page: PageRecord, doing: str) -> None:
     check_not_waiting(plan, page, doing)
 
 
-def _half_of_a_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
+def _page_of_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
     """Return the page on which a message of a tool exchange can be replaced by one with the same calls."""
     if len(numbers) != 1 or len(messages) != 1:
         return None
@@ -225,19 +227,19 @@ def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]
         yield run
 
 
-def _result(plan: Plan, operation: str, asked: Sequence[int], pages: Sequence[PageRecord]) -> Modification:
+def _result(plan: Plan, operation: str, wanted: Sequence[int], pages: Sequence[PageRecord]) -> Modification:
     covered = _indices(plan, sorted(number for page in pages for number in page.header.numbers))
-    more = sorted(set(covered) - set(asked))
-    skipped = sorted(set(asked) - set(covered))
+    more = sorted(set(covered) - set(wanted))
+    skipped = sorted(set(wanted) - set(covered))
     notes = []
     if more:
-        notes.append(f"A call and its results go together: {_listed(more)} too.")
+        notes.append(f"A call and its results go together: {_join_indices(more)} too.")
     if skipped:
-        notes.append(f"Out of the conversation already: {_listed(skipped)}.")
+        notes.append(f"Out of the conversation already: {_join_indices(skipped)}.")
     return Modification(operation=operation, covered=covered, pages=_pages(plan, pages), notes=tuple(notes))
 
 
-def _listed(indices: Sequence[int]) -> str:
+def _join_indices(indices: Sequence[int]) -> str:
     shown_first = ", ".join(map(str, indices[:12]))
     return (
         f"message {shown_first}" if len(indices) == 1 else f"messages {shown_first}{'…' if len(indices) > 12 else ''}"
@@ -283,11 +285,11 @@ def cleanup(plan: Plan) -> Cleanup:
         renumbered={was: now for was, now in pairs if was is not None and now is not None},
         messages=len(gone),
         pages=len(marked),
-        bytes=sum(_size(plan, number) for number in gone),
+        bytes=sum(_stored_bytes(plan, number) for number in gone),
     )
 
 
-def _size(plan: Plan, number: int) -> int:
+def _stored_bytes(plan: Plan, number: int) -> int:
     record = plan.state.storage.get(plan.state.context, MESSAGE, number)
     return len(record.value) if record else 0
 

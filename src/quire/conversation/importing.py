@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from quire.conversation.arrivals import keep_aside, receive
+from quire.conversation.arrivals import receive, store_marked
 from quire.conversation.results import Finding, ImportReport
 from quire.core.plan import Plan
 from quire.core.reader import Reader
@@ -24,21 +24,21 @@ UNREADABLE = "unreadable"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CALL_ITEMS = ("function_call", "custom_tool_call")
 _OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
-Told = tuple[int, str, str]
+Repair = tuple[int, str, str]
 """(item, kind, text): something that was wrong."""
 
 
-class Healer:
+class Repairer:
     """Repairs the items of a history that a parser would refuse."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.repairs: list[Repair] = []
         self.failure: Exception | None = None
         """The error that the history itself raised instead of its next item."""
         self._waiting: list[str] = []
         self._item = -1
 
-    def healed(self, values: Iterable[object]) -> Iterator[object]:
+    def repair(self, values: Iterable[object]) -> Iterator[object]:
         """Yield the items, repaired."""
         for item, value in enumerate(self._until_failure(values)):
             self._item = item
@@ -62,12 +62,12 @@ class Healer:
             why = "an id is missing"
         except InvalidValue as error:
             why = str(error)
-        mended = self._mended(value)
+        mended = self._repair_item(value)
         try:
             return mended, parse(mended)
         except InvalidValue:
-            kept = _as_text(value, why)
-            self._tell(UNREADABLE, f"Kept as text: {why}")
+            kept = _to_text_message(value, why)
+            self._report(UNREADABLE, f"Kept as text: {why}")
             return kept, [kept]
 
     def _follow(self, message: Message) -> None:
@@ -78,45 +78,45 @@ class Healer:
         elif message.role == "tool" and message.tool_call_id in self._waiting:
             self._waiting.remove(message.tool_call_id)
 
-    def _mended(self, value: object) -> object:
+    def _repair_item(self, value: object) -> object:
         """Return a copy with missing ids filled in and without invalid Unicode."""
         if not isinstance(value, Mapping):
             return value
         try:
             copy = _clean(value)
-            if _is_broken(value):
-                self._tell("not unicode", "Lone surrogates were replaced by U+FFFD.")
+            if _has_surrogate(value):
+                self._report("not unicode", "Lone surrogates were replaced by U+FFFD.")
         except RecursionError:  # it contains itself, or is nested too deeply
             return value
         if copy.get("role") == "tool":
-            self._give_owner(copy, "tool_call_id")
+            self._fill_call_id(copy, "tool_call_id")
         elif copy.get("type") in _CALL_ITEMS:
-            self._give_ids([copy], key="call_id")
+            self._fill_ids([copy], key="call_id")
         elif copy.get("type") in _OUTPUT_ITEMS:
-            self._give_owner(copy, "call_id")
-        self._give_ids(copy.get("tool_calls"))
+            self._fill_call_id(copy, "call_id")
+        self._fill_ids(copy.get("tool_calls"))
         content = copy.get("content")
-        self._give_ids(content, kind="tool_use")
+        self._fill_ids(content, kind="tool_use")
         for block in content if isinstance(content, list) else ():
             if isinstance(block, dict) and block.get("type") == "tool_result":
-                self._give_owner(block, "tool_use_id")
+                self._fill_call_id(block, "tool_use_id")
         return copy
 
-    def _give_ids(self, calls: object, *, key: str = "id", kind: str | None = None) -> None:
+    def _fill_ids(self, calls: object, *, key: str = "id", kind: str | None = None) -> None:
         """Give every call of a list, or every block of this kind, an id if it has none."""
         for n, call in enumerate(calls if isinstance(calls, list) else ()):
             if isinstance(call, dict) and (kind is None or call.get("type") == kind) and not _has(call, key):
                 call[key] = f"call_{self._item}_{n}"
-                self._tell("missing id", f"A call had no id and got {call[key]!r}.")
+                self._report("missing id", f"A call had no id and got {call[key]!r}.")
 
-    def _give_owner(self, result: dict[str, Any], key: str) -> None:
+    def _fill_call_id(self, result: dict[str, Any], key: str) -> None:
         """Give a result without a call id the id of the first call that waits for one."""
         if not _has(result, key):
             result[key] = self._waiting.pop(0) if self._waiting else f"unknown_{self._item}"
-            self._tell("missing id", f"A result did not say whose it is and was taken for that of {result[key]!r}.")
+            self._report("missing id", f"A result had no call id and was assigned to {result[key]!r}.")
 
-    def _tell(self, kind: str, words: str) -> None:
-        self.told.append((self._item, kind, words))
+    def _report(self, kind: str, words: str) -> None:
+        self.repairs.append((self._item, kind, words))
 
 
 def _lacks_id(message: Message) -> bool:
@@ -138,16 +138,16 @@ def _clean(value: object) -> Any:
     return value
 
 
-def _is_broken(value: object) -> bool:
+def _has_surrogate(value: object) -> bool:
     """Return True if plain JSON values contain a lone surrogate."""
     if isinstance(value, str):
         return _SURROGATE.search(value) is not None
     if isinstance(value, Mapping):
-        return any(_is_broken(key) or _is_broken(inner) for key, inner in value.items())
-    return isinstance(value, list | tuple) and any(map(_is_broken, value))
+        return any(_has_surrogate(key) or _has_surrogate(inner) for key, inner in value.items())
+    return isinstance(value, list | tuple) and any(map(_has_surrogate, value))
 
 
-def _as_text(value: object, why: str) -> Message:
+def _to_text_message(value: object, why: str) -> Message:
     """Return a message that describes an item that cannot be read."""
     try:
         text = json.dumps(_clean(value), ensure_ascii=False, default=repr)
@@ -170,38 +170,38 @@ class Importer:
         single = isinstance(values, str | bytes | Mapping) or hasattr(values, "model_dump")  # an SDK object is iterable
         if single or not isinstance(values, Iterable):
             raise InvalidValue(f"is {short_repr(values)}; an iterable of messages is needed.", argument="messages")
-        self._healer = Healer()
-        self._messages = parse_each(self._healer.healed(values))
-        self._kept = _Taken()
-        self._taken = _Taken()
+        self._repairer = Repairer()
+        self._messages = parse_each(self._repairer.repair(values))
+        self._total = _Tally()
+        self._part = _Tally()
 
     def parts(self) -> Iterator[list[Message]]:
         """Yield the history in parts, one per commit. An error of the history is raised after the items before it."""
         while part := list(islice(self._messages, CHUNK)):
             yield part
-        if self._healer.failure is not None:
-            raise self._healer.failure
+        if self._repairer.failure is not None:
+            raise self._repairer.failure
 
-    def take(self, plan: Plan, part: list[Message]) -> None:
+    def plan_part(self, plan: Plan, part: list[Message]) -> None:
         """Plan the arrival of one part."""
-        self._taken = self._kept.next_part()
+        self._part = self._total.next_part()
         for message in part:
             number = self._arrive(plan, message)
-            self._taken.add(number, plan.message(number).page)
+            self._part.add(number, plan.message(number).page)
             if message.tool_calls:
-                self._taken.callers[plan.message(number).page] = number
+                self._part.callers[plan.message(number).page] = number
                 ids = [call.id for call in message.tool_calls]
                 if len(set(ids)) < len(ids):
                     self._find(plan, "duplicate call id", number, f"Calls of one message share an id: {ids}.")
 
-    def keep(self) -> None:
+    def confirm_part(self) -> None:
         """Record that the last planned part is committed."""
-        self._kept.merge(self._taken)
+        self._total.merge(self._part)
 
     def finish(self, reader: Reader) -> ImportReport:
         """Return the report, with the calls that never got a result."""
-        self._taken = self._kept
-        for key, number in self._kept.callers.items():
+        self._part = self._total
+        for key, number in self._total.callers.items():
             page = reader.page(reader.current_key(key))
             if isinstance(page, PageRecord) and page.header.pending:
                 ids = ", ".join(map(repr, page.header.pending))
@@ -210,33 +210,33 @@ class Importer:
 
     def report(self, reader: Reader) -> ImportReport:
         """Return the report so far."""
-        numbering, kept = reader.numbering(), self._kept
-        healed = (Finding(kind=kind, item=item, index=None, text=text) for item, kind, text in self._healer.told)
+        numbering, kept = reader.numbering(), self._total
+        repairs = (Finding(kind=kind, item=item, index=None, text=text) for item, kind, text in self._repairer.repairs)
         return ImportReport(
             messages=kept.messages,
             pages=kept.pages,
             first=None if kept.first is None else numbering.index(kept.first),
             last=None if kept.last is None else numbering.index(kept.last),
             marked=tuple(index for number in kept.marked if (index := numbering.index(number)) is not None),
-            findings=(*healed, *kept.findings),
+            findings=(*repairs, *kept.findings),
         )
 
     def _arrive(self, plan: Plan, message: Message) -> int:
         if UNREADABLE in message.meta:
-            return self._aside(plan, message)
+            return self._store_marked(plan, message)
         if message.role == "tool":
             return self._result(plan, message)
         if not message.has_content:
-            number = self._aside(plan, message)
+            number = self._store_marked(plan, message)
             self._find(plan, "empty", number, "A message without content cannot be shown.")
             return number
         number = receive(plan, message)
         if message.role == "system":
-            self._taken.prompts += 1
-            if self._taken.prompts > 1:
+            self._part.prompts += 1
+            if self._part.prompts > 1:
                 self._find(plan, "further system prompt", number, "There is more than one system message.")
-        elif not self._taken.spoken:
-            self._taken.spoken = True
+        elif not self._part.has_turns:
+            self._part.has_turns = True
             if message.role == "assistant":
                 self._find(plan, "assistant first", number, "The history begins with the assistant.")
         return number
@@ -246,27 +246,27 @@ class Importer:
         try:
             number = receive(plan, message)
         except InvalidOperation as error:
-            number = self._aside(plan, message)
+            number = self._store_marked(plan, message)
             unknown = isinstance(error, InvalidValue)
             self._find(plan, "orphaned result" if unknown else "conflicting result", number, str(error))
             return number
         if number < arrived:
             known = plan.numbering().index(number)
-            number = self._aside(plan, message)
+            number = self._store_marked(plan, message)
             self._find(plan, "duplicate result", number, f"The same result is message {known} already.")
         return number
 
-    def _aside(self, plan: Plan, message: Message) -> int:
-        number = keep_aside(plan, message)
-        self._taken.marked.append(number)
+    def _store_marked(self, plan: Plan, message: Message) -> int:
+        number = store_marked(plan, message)
+        self._part.marked.append(number)
         return number
 
     def _find(self, reader: Reader, kind: str, number: int, text: str) -> None:
         index = reader.numbering().index(number)
-        self._taken.findings.append(Finding(kind=kind, item=None, index=index, text=text))
+        self._part.findings.append(Finding(kind=kind, item=None, index=index, text=text))
 
 
-class _Taken:
+class _Tally:
     """The counts and findings of the whole history or of one part."""
 
     def __init__(self) -> None:
@@ -278,13 +278,13 @@ class _Taken:
         self.findings: list[Finding] = []
         self.callers: dict[int, int] = {}
         self.prompts = 0
-        self.spoken = False
+        self.has_turns = False
         self.newest_page = -1
 
-    def next_part(self) -> "_Taken":
+    def next_part(self) -> "_Tally":
         """Return an empty tally that continues from here."""
-        part = _Taken()
-        part.prompts, part.spoken, part.newest_page = self.prompts, self.spoken, self.newest_page
+        part = _Tally()
+        part.prompts, part.has_turns, part.newest_page = self.prompts, self.has_turns, self.newest_page
         return part
 
     def add(self, number: int, page: int) -> None:
@@ -295,7 +295,7 @@ class _Taken:
         self.first = number if self.first is None else self.first
         self.last = number
 
-    def merge(self, part: "_Taken") -> None:
+    def merge(self, part: "_Tally") -> None:
         """Add the counts of a part."""
         self.messages += part.messages
         self.pages += part.pages
@@ -304,4 +304,4 @@ class _Taken:
         self.marked += part.marked
         self.findings += part.findings
         self.callers |= part.callers
-        self.prompts, self.spoken, self.newest_page = part.prompts, part.spoken, part.newest_page
+        self.prompts, self.has_turns, self.newest_page = part.prompts, part.has_turns, part.newest_page

@@ -77,13 +77,13 @@ class Messages(Sequence[Message]):
     def _messages(self, numbers: Sequence[int]) -> list[Message]:
         def load(state: State) -> list[Message]:
             numbering = state.numbering()
-            return [handed_out(state, numbering, number) for number in numbers]
+            return [to_message(state, numbering, number) for number in numbers]
 
         found: list[Message] = self._read(load)
         return found
 
 
-def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
+def to_message(reader: Reader, numbering: Numbering, number: int) -> Message:
     """Return a message with its index."""
     index = numbering.index(number)
     if index is None:
@@ -98,7 +98,7 @@ def handed_out(reader: Reader, numbering: Numbering, number: int) -> Message:
 def numbers_in_place(reader: Reader) -> Sequence[int]:
     """Return the numbers of all messages in the conversation, in order: the prompts, then the conversation."""
     found = array("q")
-    for segment in _spoken(reader):
+    for segment in _message_segments(reader):
         root = reader.require_referenced(page_key(segment, 0), page_key(segment, 0))
         for _, page in reader.subtree(root):
             found.extend(_numbers_of(page))
@@ -110,7 +110,7 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
 
     Raises `InvalidValue` for a message that is not in the conversation.
     """
-    segments = _spoken(reader)
+    segments = _message_segments(reader)
     start = 0
     if index is not None:
         number = reader.numbering().number(index)
@@ -130,7 +130,7 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
 
 def newest_numbers(reader: Reader) -> Iterator[int]:
     """Yield the numbers of `numbers_in_place` from the last to the first; earlier ones are not read."""
-    for segment in reversed(_spoken(reader)):
+    for segment in reversed(_message_segments(reader)):
         stack = [reader.members(page_key(segment, 0), reverse=True)]
         while stack:
             page = next(stack[-1], None)
@@ -142,7 +142,7 @@ def newest_numbers(reader: Reader) -> Iterator[int]:
                 yield from reversed(_numbers_of(page))
 
 
-def _spoken(reader: Reader) -> list[int]:
+def _message_segments(reader: Reader) -> list[int]:
     """Return the segments that hold messages: the prompts, then the conversation."""
     conversation = reader.conversation()
     segments = [number for number, segment in reader.live_segments() if segment.type is SegmentType.SYSTEM]
