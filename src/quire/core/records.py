@@ -49,7 +49,7 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
     It is small because a fork copies it. `author` is an index into the head's actors. `age` is the time in milliseconds
     from `created` to the last change. `born` and `seq` are the journal entries that created and last changed the page.
     An exchange has the `numbers` of its messages and, in `pending`, the ids of calls without a result; it is `closed`
-    when they are no longer awaited. A compressed page has the number of its summary in `standin`. A chapter has a `level`.
+    when they are no longer awaited. A compressed page has its summary in `standin`. A chapter has a `level`.
     `line_tokens` is the size of a folded page's line; `clip` is the size in which an oversized page is shown.
     """
 
