@@ -11,8 +11,8 @@ model is asked again until it answers. `respond` is the same with the Responses 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from quire.adapters.shared.opening import installed
-from quire.adapters.shared.turns import Functions, Turn, TurnOptions, Values
+from quire.adapters.context_pool import installed
+from quire.adapters.turns import Functions, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
 from quire.context import Context
 from quire.view.view import View

@@ -1,7 +1,6 @@
 """LangChain: a chat message history, a middleware for agents, and tools. `pip install 'quire[langchain]'`."""
 
 from quire.adapters.langchain.history import QuireChatMessageHistory
-from quire.adapters.langchain.middleware import QuireMiddleware
-from quire.adapters.langchain.tools import tools_of
+from quire.adapters.langchain.middleware import QuireMiddleware, tools_of
 
 __all__ = ["QuireChatMessageHistory", "QuireMiddleware", "tools_of"]

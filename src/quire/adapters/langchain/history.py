@@ -5,9 +5,8 @@ from types import TracebackType
 from typing import Self, Unpack
 from weakref import finalize
 
-from quire.adapters.langchain.originals import kept, original
-from quire.adapters.shared.opening import Where, context_at, installed
-from quire.adapters.shared.shelf import patiently
+from quire.adapters.context_pool import Where, context_at, installed, patiently
+from quire.adapters.langchain.messages import kept, original
 from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.conversation.arrivals import close_calls

@@ -1,14 +1,12 @@
-"""A middleware that gives the model a view of the conversation; the graph's state keeps all of it."""
+"""A middleware that sends the model a view of the conversation, and quire's tools for LangChain."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, NamedTuple, Unpack
 
+from quire.adapters.context_pool import Followed, Shelf, Where, installed
 from quire.adapters.langchain.messages import built, parse, printed
-from quire.adapters.langchain.tools import structured
-from quire.adapters.shared.opening import Where, installed
-from quire.adapters.shared.shelf import Followed, Shelf
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context, Options
@@ -23,6 +21,7 @@ with installed("langchain"):
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
     from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, SystemMessage
     from langchain_core.runnables import RunnableConfig
+    from langchain_core.tools import BaseTool, StructuredTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.config import get_config
 
@@ -181,3 +180,35 @@ def _blocks(prompts: Sequence[BaseMessage]) -> list[str | dict[Any, Any]]:
 
 def _block(block: str | dict[Any, Any]) -> str | dict[Any, Any]:
     return {"type": "text", "text": block} if isinstance(block, str) else block
+
+
+def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
+    """The tools of a context's agent, or those given (`ctx.tools.only(…)`), for a LangChain agent or model."""
+    chosen, lane = ctx.tools if tools is None else tools, CallQueue()
+
+    async def in_lane() -> tuple[Tools, CallQueue]:
+        return chosen, lane
+
+    return [structured(schema, lambda: chosen, in_lane) for schema in chosen.openai()]
+
+
+def structured(
+    schema: dict[str, Any], found: Callable[[], Tools], in_lane: Callable[[], Awaitable[tuple[Tools, CallQueue]]]
+) -> BaseTool:
+    """A tool with this schema that runs the one of its name among the tools found when it is called.
+
+    Async code calls them in the lane that `in_lane` tells with them.
+    """
+    function = schema["function"]
+    name: str = function["name"]
+
+    def run(**arguments: Any) -> str:
+        return found().call(name, arguments)
+
+    async def arun(**arguments: Any) -> str:
+        tools, lane = await in_lane()
+        return await lane.run(tools.call, name, arguments)
+
+    return StructuredTool(
+        name=name, description=function["description"], args_schema=function["parameters"], func=run, coroutine=arun
+    )

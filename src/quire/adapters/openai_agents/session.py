@@ -1,13 +1,16 @@
-"""A session of the Agents SDK on a context, the filter that sends the model what fits, and the context's tools."""
+"""A session of the Agents SDK on a context, the filter that sends the model what fits, and the tools of the context."""
 
+import atexit
+import os
 import weakref
-from collections.abc import Callable
-from threading import RLock
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock, RLock, Timer
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from quire.adapters.openai_agents.holding import Holds
+from quire.adapters.context_pool import Where, installed, patiently
 from quire.adapters.openai_agents.items import (
     Item,
     all_of,
@@ -20,13 +23,11 @@ from quire.adapters.openai_agents.items import (
     unsaved,
     view_with,
 )
-from quire.adapters.openai_agents.stores import borrow
-from quire.adapters.shared.opening import Where, installed
-from quire.adapters.shared.shelf import patiently
 from quire.aio import CallQueue
 from quire.context import Context, Options, open_in, setup_of
 from quire.errors import InvalidOperation, InvalidValue, short_repr
-from quire.storage.base import check_context_name
+from quire.storage.base import Storage, check_context_name
+from quire.storage.urls import storage_at
 from quire.view.options import RenderOptions
 
 with installed("openai-agents"):
@@ -40,6 +41,126 @@ if TYPE_CHECKING:
     from agents.tool_context import ToolContext
 
     from quire.agent.tools import Tools
+
+
+MOMENT = 0.5
+"""Seconds that a change is held if nothing follows it."""
+_TURNSTILES = 16
+
+
+class Holds:
+    """Held changes, one for each key. While one is carried out, whoever comes for the same key waits."""
+
+    def __init__(self) -> None:
+        self._turnstiles = [RLock() for _ in range(_TURNSTILES)]
+        self._held: dict[Hashable, tuple[Callable[[], None], Timer]] = {}
+        self._lock = Lock()
+        atexit.register(self._settle_all)
+
+    def hold(self, key: Hashable, carry_out: Callable[[], None]) -> None:
+        """Hold a change; a second one for the same key is the same."""
+        timer = Timer(MOMENT, self._settle_quietly, [key])
+        timer.daemon = True
+        with self._lock:
+            if key in self._held:
+                return
+            self._held[key] = carry_out, timer
+        timer.start()
+
+    def holds(self, key: Hashable) -> bool:
+        """Whether a change is held for this key."""
+        with self._turnstile(key):
+            return key in self._held
+
+    @contextmanager
+    def taken(self, key: Hashable) -> Iterator[bool]:
+        """A block that carries out itself what is held, if anything is; if it raises, the change is held as before."""
+        with self._taken(key) as carry_out:
+            yield carry_out is not None
+
+    def settle(self, key: Hashable) -> None:
+        """Carry out what is held for this key."""
+        with self._taken(key) as carry_out:
+            if carry_out is not None:
+                carry_out()
+
+    @contextmanager
+    def _taken(self, key: Hashable) -> Iterator[Callable[[], None] | None]:
+        with self._turnstile(key):
+            with self._lock:
+                held = self._held.pop(key, None)
+            if held is not None:
+                held[1].cancel()
+            try:
+                yield held[0] if held is not None else None
+            except BaseException:
+                if held is not None:
+                    with self._lock:
+                        self._held.setdefault(key, held)
+                raise
+
+    def _turnstile(self, key: Hashable) -> RLock:
+        return self._turnstiles[hash(key) % _TURNSTILES]
+
+    def _settle_quietly(self, key: Hashable) -> None:
+        """Carry it out, or leave it to whoever comes next, who is told why it fails."""
+        with suppress(Exception):
+            self.settle(key)
+
+    def _settle_all(self) -> None:
+        for key in list(self._held):
+            self._settle_quietly(key)
+
+
+class _Shared:
+    """An open storage and how many use it."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.users = 0
+
+
+_open: dict[tuple[int, str], _Shared] = {}
+_lock = Lock()
+
+
+def borrow(where: Storage | str | os.PathLike[str]) -> tuple[Storage, Callable[[], None]]:
+    """The storage at a place, which all who ask for it share, and what to call when it is no longer needed.
+
+    A storage that is given stays the caller's to close, and every `memory:` is one of its own.
+    """
+    if not isinstance(where, str | os.PathLike):
+        return storage_at(where)[0], _nothing
+    key = (os.getpid(), _place(where))  # a connection is not for the child of a fork
+    if key[1] == "memory:":
+        storage, _ = storage_at(where)
+        return storage, storage.close
+    with _lock:
+        shared = _open.get(key)
+        if shared is None:
+            shared = _open[key] = _Shared(storage_at(where)[0])
+        shared.users += 1
+    return shared.storage, lambda: _give_back(key, shared)
+
+
+def _give_back(key: tuple[int, str], shared: _Shared) -> None:
+    with _lock:
+        shared.users -= 1
+        if shared.users or key[0] != os.getpid():
+            return
+        del _open[key]
+    shared.storage.close()
+
+
+def _place(where: str | os.PathLike[str]) -> str:
+    """One spelling for a path; an address as it is."""
+    text = os.fspath(where)
+    is_address = isinstance(where, str) and ":" in where and not os.path.splitdrive(where)[0]
+    return text if is_address else os.path.abspath(text)
+
+
+def _nothing() -> None:
+    """What is left to do where nothing was opened."""
 
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from quire.adapters.shared.following import Follower
-from quire.adapters.shared.opening import installed
+from quire.adapters.context_pool import installed
+from quire.adapters.sync_list import Follower
 from quire.model.messages import Message, Part, ToolCall
 from quire.view.view import View
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from quire.adapters.shared.shelf import patiently
+from quire.adapters.context_pool import patiently
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context

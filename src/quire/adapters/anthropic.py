@@ -1,4 +1,12 @@
-"""A turn by Anthropic's messages: the view is sent with cache marks, and calls are run until the model answers."""
+"""Anthropic SDK: a turn with a model in one call, and the memory tool with a context behind it.
+
+    ctx.user("Which flights are there?")
+    reply = complete(client, ctx, model="claude-sonnet-5", max_tokens=1_000, tools=[QuireMemoryTool(ctx)])
+
+The view is sent with cache marks, the answer added, its usage reported; calls of the context's tools and of yours are
+run, and the model is asked again until it answers. `a…` are for async clients, `stream…` give what arrives as it
+arrives. `client` can be `client.beta` too.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -7,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from quire.adapters.shared.opening import installed
-from quire.adapters.shared.turns import Functions, Turn, TurnOptions, Values
+from quire.adapters.anthropic_memory import QuireAsyncMemoryTool, QuireMemoryTool
+from quire.adapters.context_pool import installed
+from quire.adapters.turns import Functions, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
 from quire.context import Context
 from quire.errors import short_repr
@@ -22,6 +31,9 @@ with installed("anthropic"):
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
+
+
+__all__ = ["QuireAsyncMemoryTool", "QuireMemoryTool", "TurnOptions", "acomplete", "astream", "complete", "stream"]
 
 
 class _Messages(Turn[Message]):

@@ -1,19 +1,31 @@
-"""Memory files as pages: what the commands of Anthropic's memory tool do, and what they say, word for word.
-
-`/memories` is a folder of a context: directories are folders, files are text pages. Every command is an operation of
-an agent, behind its permissions and in the journal under its name, so whatever it changes can be undone. What a model
-did wrong is a `Refused`, whose text is for the model.
-"""
+"""Memory files: the memory tool of Anthropic with the pages of a context as files."""
 
 from collections.abc import Callable, Iterator
 from posixpath import normpath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from quire.adapters.shared.shelf import patiently
+from quire.adapters.context_pool import installed, patiently
 from quire.agent.agent import AgentContext
+from quire.aio import CallQueue
 from quire.context import Context
 from quire.errors import InvalidOperation, QuireError, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex
+
+with installed("anthropic"):
+    from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
+
+if TYPE_CHECKING:
+    from anthropic.types.beta import (
+        BetaCacheControlEphemeralParam,
+        BetaMemoryTool20250818Command,
+        BetaMemoryTool20250818CreateCommand,
+        BetaMemoryTool20250818DeleteCommand,
+        BetaMemoryTool20250818InsertCommand,
+        BetaMemoryTool20250818RenameCommand,
+        BetaMemoryTool20250818StrReplaceCommand,
+        BetaMemoryTool20250818ViewCommand,
+    )
+
 
 ROOT = "/memories"
 ACTOR = "memory"
@@ -257,3 +269,120 @@ def _size(count: int) -> str:
     power = min((count.bit_length() - 1) // 10, 3)
     size = count / 1024**power
     return f"{int(size) if size == int(size) else f'{size:.1f}'}{'BKMG'[power]}"
+
+
+Result = TypeVar("Result")
+
+
+class QuireMemoryTool(BetaAbstractMemoryTool):
+    """The memory tool with pages of a context for files.
+
+    `/memories` is the folder `memories` of the agent's notes, or the one whose index is given. `agent` is who the
+    model acts as there, with its rights and quota. Everything it does is in the journal, and `ctx.undo` undoes it.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        folder: PageIndex | None = None,
+        *,
+        agent: AgentContext | None = None,
+        cache_control: "BetaCacheControlEphemeralParam | None" = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self.memories = Memories(ctx, folder, agent)
+
+    def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
+        """Carry out a command. Raises `ToolError` with what the model is to be told."""
+        return _told(lambda: super(QuireMemoryTool, self).execute(command))
+
+    def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
+        """A directory two levels deep, or a file with its lines numbered."""
+        return self.memories.view(command.path, command.view_range)
+
+    def create(self, command: "BetaMemoryTool20250818CreateCommand") -> str:
+        """A new file."""
+        return self.memories.create(command.path, command.file_text)
+
+    def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> str:
+        """Another text in the place of one."""
+        return self.memories.str_replace(command.path, command.old_str, command.new_str)
+
+    def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> str:
+        """A text after a line."""
+        return self.memories.insert(command.path, command.insert_line, command.insert_text)
+
+    def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> str:
+        """A file or a directory away."""
+        return self.memories.delete(command.path)
+
+    def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> str:
+        """A file or a directory by another name, or in another place."""
+        return self.memories.rename(command.old_path, command.new_path)
+
+    def clear_all_memory(self) -> str:
+        """All files away."""
+        return _told(self.memories.clear)
+
+
+class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
+    """`QuireMemoryTool` for async clients: the work is done in a thread, one command after the other."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        folder: PageIndex | None = None,
+        *,
+        agent: AgentContext | None = None,
+        cache_control: "BetaCacheControlEphemeralParam | None" = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._tool = QuireMemoryTool(ctx, folder, agent=agent)
+        self._lane = CallQueue()
+
+    @property
+    def memories(self) -> Memories:
+        """The files."""
+        return self._tool.memories
+
+    async def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
+        """Carry out a command. Raises `ToolError` with what the model is to be told."""
+        return await self._lane.run(self._tool.execute, command)
+
+    async def view(self, command: "BetaMemoryTool20250818ViewCommand") -> Any:
+        """A directory two levels deep, or a file with its lines numbered."""
+        return await self.execute(command)
+
+    async def create(self, command: "BetaMemoryTool20250818CreateCommand") -> Any:
+        """A new file."""
+        return await self.execute(command)
+
+    async def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> Any:
+        """Another text in the place of one."""
+        return await self.execute(command)
+
+    async def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> Any:
+        """A text after a line."""
+        return await self.execute(command)
+
+    async def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> Any:
+        """A file or a directory away."""
+        return await self.execute(command)
+
+    async def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> Any:
+        """A file or a directory by another name, or in another place."""
+        return await self.execute(command)
+
+    async def clear_all_memory(self) -> str:
+        """All files away."""
+        return await self._lane.run(self._tool.clear_all_memory)
+
+
+def _told(command: Callable[[], Result]) -> Result:
+    """Carry out a command; what was wrong with it is told to the model."""
+    try:
+        return command()
+    except Refused as error:
+        raise ToolError(str(error)) from None
+    except (AttributeError, NotImplementedError, TypeError) as error:  # a field is missing, or of another type
+        raise ToolError(f"Invalid memory command: {error}") from error

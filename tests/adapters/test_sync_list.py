@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.adapters.shared.following import Follower
+from quire.adapters.sync_list import Follower
 from quire.model.messages import Message, ToolCall
 
 Item = tuple[str, ...]

@@ -5,7 +5,7 @@ from threading import Event, Thread
 import pytest
 
 from quire.adapters.openai_agents import holding
-from quire.adapters.openai_agents.holding import Holds
+from quire.adapters.openai_agents.session import Holds
 
 
 @pytest.fixture

@@ -1,19 +1,56 @@
-"""The contexts that an adapter serves: the one it was given, or one for each conversation that the framework has."""
+"""Open contexts for adapters: one by name, or a pool of the contexts of one store."""
 
+import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
-from typing import Generic, TypeVar, Unpack
+from typing import Generic, TypeAlias, TypeVar, Unpack
 
-from quire.adapters.shared.following import Follower
-from quire.adapters.shared.opening import Where, context_at
+from quire.adapters.sync_list import Follower
 from quire.aio import CallQueue
 from quire.context import Context, Options, setup_of
-from quire.errors import Conflict
+from quire.context import open as open_context
+from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
 from quire.library import Library
 from quire.model.messages import Message
+from quire.storage.base import Storage
 from quire.view.options import RenderOptions
 from quire.view.view import View
+
+Where: TypeAlias = "Context | Storage | str | os.PathLike[str]"
+"""A context that is open already, or where one is kept: a path, a URL or a storage."""
+
+
+def context_at(where: Where, name: str = "default", **options: Unpack[Options]) -> Context:
+    """The context itself, or the one of this name opened there. Close it if you did not have it before.
+
+    Raises `TypeError` for an option that there is not, and `InvalidValue` for options beside a context that is open
+    already: they would change nothing.
+    """
+    setup_of(options)
+    if not isinstance(where, Context):
+        return open_context(where, name, **options)
+    if options:
+        raise InvalidValue(
+            f"{short_repr(where)} is open already; give {', '.join(sorted(options))} where it is opened."
+        )
+    return where
+
+
+@contextmanager
+def installed(extra: str) -> Iterator[None]:
+    """A block that imports a framework. Raises `NotInstalled` naming what to install if it is not there."""
+    try:
+        yield
+    except ImportError as error:
+        if isinstance(error, NotInstalled):
+            raise
+        raise NotInstalled(
+            f"quire.adapters needs {error.name or extra} here ({error}): pip install 'quire[{extra}]'.",
+            name=error.name,
+        ) from error
+
 
 _OPEN = 128
 _TRIES = 5

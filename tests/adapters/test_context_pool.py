@@ -9,12 +9,12 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
+from quire.adapters.shared import shelf
 
 import quire
+from quire.adapters.context_pool import Shelf
 from quire.adapters.langchain import QuireMiddleware
 from quire.adapters.pydantic_ai import QuireCapability
-from quire.adapters.shared import shelf
-from quire.adapters.shared.shelf import Shelf
 from tests.adapters.langchain_models import Scripted
 
 

@@ -1,21 +1,19 @@
-"""LangGraph's long-term store over a segment: namespaces are folders, items are pages with their value as JSON."""
+"""LangGraph: a long-term store in a segment. Namespaces are folders; items are pages with their value as JSON."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
+from operator import ge, gt, le, lt
 from threading import RLock
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
-from quire.adapters.langgraph.catalogue import PUT, Catalogue, Place
-from quire.adapters.langgraph.matching import Namespace, lies_in, passes
-from quire.adapters.shared.opening import Where, context_at, installed
-from quire.adapters.shared.shelf import patiently
+from quire.adapters.context_pool import Where, context_at, installed, patiently
 from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.core.plan import Plan
-from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchSegment, short_repr
-from quire.model.pages import PageIndex, Permission, Segment
+from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr
+from quire.model.pages import ContentsPage, Page, PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, collapse_whitespace
 from quire.search.tokenizer import split_terms
 from quire.system.lifecycle import hide
@@ -28,6 +26,7 @@ with installed("langgraph"):
         GetOp,
         Item,
         ListNamespacesOp,
+        MatchCondition,
         Op,
         PutOp,
         Result,
@@ -36,6 +35,120 @@ with installed("langgraph"):
         get_text_at_path,
         tokenize_path,
     )
+
+
+Namespace = tuple[str, ...]
+
+_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
+
+
+def passes(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether a value is what a filter wants, field by field."""
+    return all(_is(value.get(field), condition) for field, condition in (wanted or {}).items())
+
+
+def lies_in(namespace: Namespace, condition: MatchCondition) -> bool:
+    """Whether a namespace begins or ends as a condition says; `*` stands for any label."""
+    path = condition.path
+    if len(namespace) < len(path):
+        return False
+    if condition.match_type not in ("prefix", "suffix"):
+        raise InvalidValue(f"match_type is {short_repr(condition.match_type)}; 'prefix' or 'suffix' is needed.")
+    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
+    return all(wanted in ("*", label) for label, wanted in zip(part, path, strict=True))
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        if any(str(key).startswith("$") for key in wanted):
+            return all(_compares(value, operator, other) for operator, other in wanted.items())
+        return isinstance(value, Mapping) and passes(value, wanted)
+    if isinstance(wanted, list | tuple):
+        same_length = isinstance(value, list | tuple) and len(value) == len(wanted)
+        return same_length and all(_is(one, other) for one, other in zip(value, wanted, strict=True))
+    return bool(value == wanted)
+
+
+def _compares(value: Any, operator: str, other: Any) -> bool:
+    if operator == "$eq":
+        return bool(value == other)
+    if operator == "$ne":
+        return bool(value != other)
+    order = _ORDERS.get(operator)
+    if order is None:
+        raise InvalidValue(
+            f"A filter has the operator {short_repr(operator)}; known are $eq, $ne, {', '.join(_ORDERS)}."
+        )
+    try:
+        return order(float(value), float(other))
+    except (TypeError, ValueError):  # what is no number has the order of texts, such as dates, or none
+        return isinstance(value, str) and isinstance(other, str) and order(value, other)
+
+
+Place = tuple[Namespace, str]
+"""Where an item is: its namespace and its key."""
+PUT = "store_put"
+"""The operation of every commit of a store."""
+
+
+class Catalogue:
+    """The items and folders of one segment by namespace and key, in the order they were made."""
+
+    def __init__(self, ctx: Context, segment: str) -> None:
+        self._ctx = ctx
+        self._segment = segment
+        self._seen = -1
+        self.items: dict[Place, PageIndex] = {}
+        self.folders: dict[Namespace, PageIndex] = {}
+        self._places: dict[PageIndex, Place] = {}
+
+    def catch_up(self) -> None:
+        """Take over what was written since, here or elsewhere. Other edits than a store's are read anew."""
+        pages = self._ctx.pages
+        if self._seen == pages.seq:
+            return
+        after, self._seen = self._seen, pages.seq
+        entries = [(entry.operation, self._mine(entry.pages)) for entry in pages.history(after)] if after >= 0 else []
+        if after < 0 or any(mine and operation != PUT for operation, mine in entries):
+            self._read_all()
+            return
+        for index in (index for _, mine in entries for index in mine):
+            self._read(index)
+
+    def place_of(self, index: PageIndex) -> Place | None:
+        """The item that a page holds."""
+        return self._places.get(index)
+
+    def within(self, prefix: Namespace) -> Iterator[Place]:
+        """The items in a namespace and below it."""
+        return (place for place in self.items if place[0][: len(prefix)] == prefix)
+
+    def _mine(self, pages: Iterable[PageIndex]) -> list[PageIndex]:
+        return [page for page in pages if page.rpartition("-")[0] == self._segment]
+
+    def _read_all(self) -> None:
+        self.items, self.folders, self._places = {}, {(): f"{self._segment}-0"}, {}
+        for page in self._ctx.pages.list_pages(self._segment):
+            self._take(page)
+
+    def _read(self, index: PageIndex) -> None:
+        try:
+            self._take(self._ctx.pages.get_page(index))
+        except NoSuchPage:
+            place = self._places.pop(index, None)
+            if place is not None and self.items.get(place) == index:
+                del self.items[place]
+
+    def _take(self, page: Page) -> None:
+        namespace = page.meta.get("namespace")
+        if not isinstance(namespace, list):
+            return
+        if isinstance(page, ContentsPage):
+            self.folders[tuple(namespace)] = page.index
+        elif isinstance(key := page.meta.get("key"), str):
+            place = (tuple(namespace), key)
+            self.items[place] = page.index
+            self._places[page.index] = place
 
 
 class _Put(NamedTuple):

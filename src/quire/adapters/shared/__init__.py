@@ -1,1 +1,0 @@
-"""What several adapters are made of: opening a context, following a list, many contexts, turns with a model."""
