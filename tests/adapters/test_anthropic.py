@@ -216,7 +216,7 @@ def test_a_turn_that_was_broken_off_is_gone_on_with(client: Anthropic, endpoint:
     with pytest.raises(RuntimeError, match="lamp"):
         complete(client, ctx, functions={"look": look}, **ASKED)
     assert [call.id for call in ctx.pending_calls()] == ["t1", "t2"]
-    with pytest.raises(quire.InvalidOperation, match=r"'t2' \(other\): give them with tool_result"):
+    with pytest.raises(quire.InvalidOperation, match=r"'t2' \(other\).*tool_result"):
         complete(client, ctx, functions={"look": lambda: {"found": "灯"}}, **ASKED)
     ctx.tool_result("t2", "by hand")
     reply = complete(client, ctx, **ASKED)
@@ -238,7 +238,7 @@ def test_a_model_that_goes_round_in_circles_is_stopped(
 ) -> None:
     endpoint.script = lambda _: Reply("", (Call(f"t{len(endpoint.requests)}", "budget", {}),))
     ctx.user("Go.")
-    with pytest.raises(quire.QuotaExceeded, match="asked 5 times"):
+    with pytest.raises(quire.QuotaExceeded, match="5 requests"):
         complete(client, ctx, options=TurnOptions(requests=5), **ASKED)
     assert len(endpoint.requests) == 5
 

@@ -9,10 +9,10 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
-from quire.adapters.shared import shelf
 
 import quire
-from quire.adapters.context_pool import Shelf
+from quire.adapters import context_pool
+from quire.adapters.context_pool import ContextPool
 from quire.adapters.langchain import QuireMiddleware
 from quire.adapters.pydantic_ai import QuireCapability
 from tests.adapters.langchain_models import Scripted
@@ -39,7 +39,7 @@ def test_no_context_is_opened_in_the_thread_of_the_loop(
             opened.append(_runs_a_loop())
             return super().open(*args, **options)
 
-    monkeypatch.setattr(shelf, "Library", Watched)
+    monkeypatch.setattr(context_pool, "Library", Watched)
     store = quire.MemoryStorage()
 
     async def work() -> None:
@@ -51,16 +51,16 @@ def test_no_context_is_opened_in_the_thread_of_the_loop(
 
 
 def test_the_newest_used_stay_open_and_an_older_one_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "_OPEN", 2)
-    kept = Shelf[str](quire.MemoryStorage(), lambda item: [], str.encode)
-    first = kept.at("a")
+    monkeypatch.setattr(context_pool, "_OPEN", 2)
+    kept = ContextPool[str](quire.MemoryStorage(), lambda item: [], str.encode)
+    first = kept.get("a")
     first.ctx.user("hello")
-    second = kept.at("b")
-    assert kept.at("a") is first
-    kept.at("c")
-    assert kept.at("a") is first
-    assert kept.at("b") is not second
-    assert kept.at("a").ctx.messages()[-1].text == "hello"
+    second = kept.get("b")
+    assert kept.get("a") is first
+    kept.get("c")
+    assert kept.get("a") is first
+    assert kept.get("b") is not second
+    assert kept.get("a").ctx.messages()[-1].text == "hello"
     kept.close()
 
 

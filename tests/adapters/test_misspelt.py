@@ -28,12 +28,12 @@ OPENED: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("adapter", OPENED)
 def test_an_option_that_there_is_not_is_named_with_those_there_are(adapter: str, tmp_path: Path) -> None:
     for where in (quire.MemoryStorage(), tmp_path / "new.db"):
-        with pytest.raises(TypeError, match=r"There is no option 'bugdet'; options are budget, counter, "):
+        with pytest.raises(TypeError, match=r"'bugdet'.*budget, counter, "):
             OPENED[adapter](where, bugdet=8_000)
 
 
 def test_an_option_of_render_that_there_is_not_is_told_before_the_turn() -> None:
-    with pytest.raises(quire.InvalidValue, match=r"no option 'recal'; options are .*recall"):
+    with pytest.raises(quire.InvalidValue, match=r"'recal'.*recall"):
         openai.TurnOptions(render={"recal": True})
 
 
@@ -51,7 +51,7 @@ def test_what_a_turn_says_itself_is_refused_by_name(more: dict[str, Any], instea
     ctx.user("Hello?")
     asked: dict[str, Any] = {"model": "m", **more}
     ours, theirs = OpenAI(api_key="none"), Anthropic(api_key="none")
-    told = rf"^{next(iter(more))}= is not for a turn: .*{instead}"
+    told = rf"^{next(iter(more))} .*{instead}"
     for ask in (openai.complete, openai.respond, lambda *args, **more: list(openai.stream(*args, **more))):
         with pytest.raises(quire.InvalidValue, match=told):
             ask(ours, ctx, **asked)

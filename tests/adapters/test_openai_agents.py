@@ -24,7 +24,7 @@ from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_messag
 
 import quire
 from quire.adapters.openai_agents import QuireSession, function_tools, holding
-from quire.adapters.openai_agents.items import messages_of, unsaved
+from quire.adapters.openai_agents.items import count_unsaved, messages_of
 from quire.model.messages import count_message_tokens
 
 set_tracing_disabled(True)
@@ -514,11 +514,11 @@ def test_tools_of_a_context_alone() -> None:
 
 
 def test_where_a_list_goes_on() -> None:
-    assert unsaved([], []) == 0
-    assert unsaved(["a", "b"], []) == 2
-    assert unsaved(["a", "b", "c"], ["a", "b"]) == 1
-    assert unsaved(["go", "yes", "go"], ["go", "yes"]) == 1
-    assert unsaved(["yes", "go", "go"], ["yes", "go"]) == 1
-    assert unsaved(["b", "c"], ["a", "b", "c"]) == 0
-    assert unsaved(["a", "mine"], ["a", "mine", "theirs"]) == 0
-    assert unsaved(["a", "mine", "new"], ["a", "mine", "theirs"]) == 1
+    assert count_unsaved([], []) == 0
+    assert count_unsaved(["a", "b"], []) == 2
+    assert count_unsaved(["a", "b", "c"], ["a", "b"]) == 1
+    assert count_unsaved(["go", "yes", "go"], ["go", "yes"]) == 1
+    assert count_unsaved(["yes", "go", "go"], ["yes", "go"]) == 1
+    assert count_unsaved(["b", "c"], ["a", "b", "c"]) == 0
+    assert count_unsaved(["a", "mine"], ["a", "mine", "theirs"]) == 0
+    assert count_unsaved(["a", "mine", "new"], ["a", "mine", "theirs"]) == 1

@@ -27,7 +27,7 @@ from pydantic_ai.tools import ToolDefinition
 
 import quire
 from quire.adapters.pydantic_ai import QuireCapability, QuireToolset
-from quire.adapters.pydantic_ai.messages import parse, printed
+from quire.adapters.pydantic_ai.messages import fingerprint, parse
 
 BUDGET = 1_500
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89"
@@ -306,9 +306,9 @@ def test_equal_items_print_equal_after_they_were_stored() -> None:
         ModelResponse(parts=[]),
     ]
     stored = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(items))
-    assert list(map(printed, stored)) == list(map(printed, items))
-    assert len(set(map(printed, items))) == 4
-    assert printed(items[0]) != printed(replace(items[0], parts=items[0].parts[1:]))  # type: ignore[arg-type]
+    assert list(map(fingerprint, stored)) == list(map(fingerprint, items))
+    assert len(set(map(fingerprint, items))) == 4
+    assert fingerprint(items[0]) != fingerprint(replace(items[0], parts=items[0].parts[1:]))  # type: ignore[arg-type]
 
 
 def test_a_run_with_instructions_alone_is_sent() -> None:

@@ -1,11 +1,11 @@
-"""Anthropic SDK: a turn with a model in one call, and the memory tool with a context behind it.
+"""Anthropic SDK: a turn with a model in one call, and the memory tool with pages of a context as files.
 
     ctx.user("Which flights are there?")
     reply = complete(client, ctx, model="claude-sonnet-5", max_tokens=1_000, tools=[QuireMemoryTool(ctx)])
 
-The view is sent with cache marks, the answer added, its usage reported; calls of the context's tools and of yours are
-run, and the model is asked again until it answers. `a…` are for async clients, `stream…` give what arrives as it
-arrives. `client` can be `client.beta` too.
+A turn sends the view with cache marks, adds the answer and reports its usage. It runs the calls of the context's tools
+and of yours, and asks the model again until it answers. The functions with `a…` are for async clients; those with
+`stream…` yield events as they arrive. `client` may be `client.beta`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from quire.adapters.anthropic_memory import QuireAsyncMemoryTool, QuireMemoryTool
-from quire.adapters.context_pool import installed
+from quire.adapters.context_pool import requires_extra
 from quire.adapters.turns import Functions, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
 from quire.context import Context
@@ -24,7 +24,7 @@ from quire.errors import short_repr
 from quire.providers import parse
 from quire.view.view import View
 
-with installed("anthropic"):
+with requires_extra("anthropic"):
     from anthropic.lib.tools import ToolError
     from anthropic.types import Message
     from pydantic import ValidationError
@@ -36,8 +36,21 @@ if TYPE_CHECKING:
 __all__ = ["QuireAsyncMemoryTool", "QuireMemoryTool", "TurnOptions", "acomplete", "astream", "complete", "stream"]
 
 
+class _SnapshotCollector:
+    """Takes the answer that the SDK's stream has built."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def add(self, event: Any) -> None:
+        return None
+
+    def finish(self) -> Any:
+        return self._stream.current_message_snapshot
+
+
 class _Messages(Turn[Message]):
-    """A turn by Anthropic's messages."""
+    """A turn with Anthropic messages."""
 
     def __init__(
         self,
@@ -50,7 +63,7 @@ class _Messages(Turn[Message]):
         more: Values,
     ) -> None:
         listed = list(tools)
-        runnable = {tool.name: _by_name(tool) for tool in listed if _is_runnable(tool)}
+        runnable = {tool.name: _runner(tool) for tool in listed if _is_runnable(tool)}
         schemas = [tool.to_dict() if _is_runnable(tool) else tool for tool in listed]
         super().__init__(ctx, model, schemas, {**runnable, **(functions or {})}, options, more)
         self._cache = cache
@@ -58,22 +71,25 @@ class _Messages(Turn[Message]):
     def own_schemas(self, tools: Tools, beside: list[Any]) -> list[Values]:
         return tools.anthropic(beside)
 
-    def written(self, view: View) -> Values:
+    def format_view(self, view: View) -> Values:
         return {**view.anthropic(cache=self._cache, model=self.model)}
 
     def is_empty(self, answer: Message) -> bool:
         return not answer.content
 
-    def refusal(self, error: Exception) -> Any:
+    def collector(self, stream: Any) -> "_SnapshotCollector":
+        return _SnapshotCollector(stream)
+
+    def error_content(self, error: Exception) -> Any:
         return error.content if isinstance(error, ToolError) else None
 
-    def give(self, call_id: str, content: Any, failed: bool) -> None:
+    def add_result(self, call_id: str, content: Any, failed: bool) -> None:
         if failed:
             block = {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": True}
             (result,) = parse({"role": "user", "content": [block]})
-            self.ctx.add(replace(result, joined=self.ends_with_result()))  # all results go in one message there
+            self.ctx.add(replace(result, joined=self.ends_with_result()))  # Anthropic wants all results in one message
         else:
-            super().give(call_id, content, failed)
+            super().add_result(call_id, content, failed)
 
 
 def complete(
@@ -87,17 +103,15 @@ def complete(
     cache: bool = True,
     **more: Any,
 ) -> Message:
-    """Ask the model until it answers; the last answer. `more` goes to `client.messages.create`: `max_tokens=…`.
+    """Ask the model until it answers; return the last answer. `more` goes to `client.messages.create`: `max_tokens=…`.
 
-    `tools` are schemas of your tools, with `functions` that run them by name, or tools that the SDK can run itself
-    (`@beta_tool`, a memory tool). With `cache` the request is marked where caching pays. A call that nobody here can
-    run ends the turn: give its result with `ctx.tool_result` and call this again. Raises what the client raises, and
-    `QuotaExceeded` if there are too many requests in one turn.
+    `tools` are schemas of your tools, which `functions` run by name, or tools that the SDK can run itself
+    (`@beta_tool`, a memory tool). With `cache` the request has marks where caching pays. A call without a function ends
+    the turn: add its result with `ctx.tool_result` and call this again. Raise the client's errors, and `QuotaExceeded`
+    after too many requests in one turn.
     """
     turn = _Messages(ctx, model, tools, functions, options, cache, more)
-    while turn.settle():
-        turn.take(client.messages.create(**turn.request(), **more))
-    return turn.answered()
+    return turn.run(lambda request: client.messages.create(**request, **more))
 
 
 def stream(
@@ -111,12 +125,9 @@ def stream(
     cache: bool = True,
     **more: Any,
 ) -> Iterator[Any]:
-    """`complete`, with every event as it arrives. An answer that was not read to its end is not added."""
+    """Run `complete` and yield every event as it arrives. An answer that is not read to its end is not added."""
     turn = _Messages(ctx, model, tools, functions, options, cache, more)
-    while turn.settle():
-        with client.messages.stream(**turn.request(), **more) as events:
-            yield from events
-            turn.take(events.get_final_message())
+    return turn.stream(lambda request: client.messages.stream(**request, **more))
 
 
 async def acomplete(
@@ -130,16 +141,12 @@ async def acomplete(
     cache: bool = True,
     **more: Any,
 ) -> Message:
-    """`complete` with an async client; functions and tools may be async too."""
+    """Run `complete` with an async client; functions and tools may be async too."""
     turn = _Messages(ctx, model, tools, functions, options, cache, more)
-    while await turn.asettle():
-        request = await turn.lane.run(turn.request)
-        answer = await client.messages.create(**request, **more)
-        await turn.lane.run(turn.take, answer)
-    return turn.answered()
+    return await turn.arun(lambda request: client.messages.create(**request, **more))
 
 
-async def astream(
+def astream(
     client: "AsyncAnthropic",
     ctx: Context,
     *,
@@ -150,44 +157,53 @@ async def astream(
     cache: bool = True,
     **more: Any,
 ) -> AsyncIterator[Any]:
-    """`stream` with an async client; functions and tools may be async too."""
+    """Run `stream` with an async client; functions and tools may be async too."""
     turn = _Messages(ctx, model, tools, functions, options, cache, more)
-    while await turn.asettle():
-        request = await turn.lane.run(turn.request)
-        async with client.messages.stream(**request, **more) as events:
-            async for event in events:
-                yield event
-            await turn.lane.run(turn.take, await events.get_final_message())
+
+    async def open_stream(request: Values) -> Any:
+        return client.messages.stream(**request, **more)
+
+    return turn.astream(open_stream)
 
 
 def _is_runnable(tool: Any) -> bool:
     return not isinstance(tool, dict) and callable(getattr(tool, "to_dict", None)) and callable(tool.call)
 
 
-def _by_name(tool: Any) -> Callable[..., Any]:
-    """What runs a tool of the SDK: it wants its arguments in one piece, and wrong ones are the model's to mend."""
+def _runner(tool: Any) -> Callable[..., Any]:
+    """Return a function that runs a tool of the SDK. Wrong arguments are an error for the model."""
 
     async def awaited(**arguments: Any) -> Any:
-        found: Awaitable[Any] = tool.call(arguments)
-        with _wrong_arguments_told():
-            return await found
+        result: Awaitable[Any] = tool.call(arguments)
+        with _report_wrong_arguments():
+            return await result
 
     def called(**arguments: Any) -> Any:
-        with _wrong_arguments_told():
+        with _report_wrong_arguments():
             return tool.call(arguments)
 
     return awaited if iscoroutinefunction(tool.call) else called
 
 
 @contextmanager
-def _wrong_arguments_told() -> Iterator[None]:
-    """A block where the SDK checks arguments: it says that some are wrong, and the model is told which."""
+def _report_wrong_arguments() -> Iterator[None]:
+    """Turn the SDK's error for wrong arguments into a `ToolError` that names them."""
     try:
         yield
     except ValueError as error:
         wrong = error.__cause__
-        if not isinstance(wrong, ValidationError) or not str(error).startswith("Invalid arguments for function "):
+        if not isinstance(wrong, ValidationError) or not _is_raised_by_sdk(error):
             raise
-        found = wrong.errors(include_url=False, include_context=False)
-        told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']} (it is {short_repr(one['input'])})" for one in found)
-        raise ToolError(f"InvalidValue: {error}: {'; '.join(told)}.") from error
+        wrong_values = wrong.errors(include_url=False, include_context=False)
+        problems = (
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']} (it is {short_repr(one['input'])})" for one in wrong_values
+        )
+        raise ToolError(f"InvalidValue: {error}: {'; '.join(problems)}.") from error
+
+
+def _is_raised_by_sdk(error: Exception) -> bool:
+    """Return whether the SDK itself raised the error, and not the tool that it ran."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == "anthropic"

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from quire.adapters.context_pool import installed, patiently
+from quire.adapters.context_pool import requires_extra, retry_conflicts
 from quire.agent.agent import AgentContext
 from quire.aio import CallQueue
 from quire.context import Context
 from quire.errors import InvalidOperation, QuireError, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex
 
-with installed("anthropic"):
+with requires_extra("anthropic"):
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _WIDTH = 6
 _DIRECTORY = 4_096  # what a directory takes on a disk, as those who list one expect to see
 
 
-class Refused(Exception):
+class CommandError(Exception):
     """A command that a model got wrong. Its text is the answer."""
 
 
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     names: tuple[str, ...]
 
 
-class Memories:
+class MemoryFiles:
     """The files of one folder of a context, by default `memories` among the agent's notes."""
 
     def __init__(self, ctx: Context, folder: PageIndex | None = None, agent: AgentContext | None = None) -> None:
@@ -56,27 +56,27 @@ class Memories:
 
     def view(self, path: str, lines: list[int] | None = None) -> str:
         """A directory two levels deep, or a file with its lines numbered, perhaps some of them."""
-        return self._done(lambda: self._view(_place(path), lines))
+        return self._run(lambda: self._view(_place(path), lines))
 
     def create(self, path: str, text: str) -> str:
         """Write a new file, and the directories above it."""
-        return self._done(lambda: self._create(_place(path), text))
+        return self._run(lambda: self._create(_place(path), text))
 
     def str_replace(self, path: str, old: str, new: str) -> str:
         """Put a text in the place of one that stands once in a file."""
-        return self._done(lambda: self._str_replace(_place(path), old, new))
+        return self._run(lambda: self._str_replace(_place(path), old, new))
 
     def insert(self, path: str, line: int, text: str) -> str:
         """Put a text after a line of a file; 0 is its beginning."""
-        return self._done(lambda: self._insert(_place(path), line, text))
+        return self._run(lambda: self._insert(_place(path), line, text))
 
     def delete(self, path: str) -> str:
         """Remove a file, or a directory with all in it."""
-        return self._done(lambda: self._delete(_place(path)))
+        return self._run(lambda: self._delete(_place(path)))
 
     def rename(self, old: str, new: str) -> str:
         """Give a file or a directory another name, or another place."""
-        return self._done(lambda: self._rename(_place(old), _place(new)))
+        return self._run(lambda: self._rename(_place(old), _place(new)))
 
     def clear(self) -> str:
         """Remove all files."""
@@ -86,24 +86,24 @@ class Memories:
                 self.agent.remove_page(page.index)
             return "All memory cleared"
 
-        return self._done(clear)
+        return self._run(clear)
 
     # The commands
 
     def _view(self, place: Place, lines: list[int] | None) -> str:
         page = self._at(place)
         if isinstance(page, ContentsPage):
-            return self._listed(place, page)
+            return self._list_directory(place, page)
         every = self._text(page).split("\n")
         if len(every) > _MAX_LINES:
-            raise Refused(f"File {place.path} exceeds maximum line limit of 999,999 lines.")
+            raise CommandError(f"File {place.path} exceeds maximum line limit of 999,999 lines.")
         first, end = 0, len(every)
         if lines and len(lines) == 2:
             first, end = max(1, lines[0]) - 1, end if lines[1] == -1 else lines[1]
-        numbered = _numbered(every[first:end], first + 1)
+        numbered = _number_lines(every[first:end], first + 1)
         return f"Here's the content of {place.path} with line numbers:\n" + "\n".join(numbered)
 
-    def _listed(self, place: Place, folder: Page) -> str:
+    def _list_directory(self, place: Place, folder: Page) -> str:
         lines = [f"{_size(_DIRECTORY)}\t{place.path}"]
         for name, page in self._below(folder.index):
             is_folder = isinstance(page, ContentsPage)
@@ -122,27 +122,29 @@ class Memories:
                 yield from self._below(page.index, f"{page.name}/")
 
     def _create(self, place: Place, text: str) -> str:
-        if self._found(place.names) is not None:
-            raise Refused(f"File {place.path} already exists")
-        folder = self._made(place, place.names[:-1])
+        if self._find_page(place.names) is not None:
+            raise CommandError(f"File {place.path} already exists")
+        folder = self._make_folder(place, place.names[:-1])
         self.agent.create_detail_page(place.names[-1], "", text, folder)
         return f"File created successfully at: {place.path}"
 
     def _str_replace(self, place: Place, old: str, new: str) -> str:
         page, text = self._file(place)
-        lines = [text[:at].count("\n") + 1 for at in _places_of(old, text)]
+        lines = [text[:at].count("\n") + 1 for at in _find_all(old, text)]
         if text.count(old) == 0:
-            raise Refused(f"No replacement was performed, old_str `{old}` did not appear verbatim in {place.path}.")
+            raise CommandError(
+                f"No replacement was performed, old_str `{old}` did not appear verbatim in {place.path}."
+            )
         if text.count(old) > 1:
             listed = ", ".join(map(str, lines))
-            raise Refused(
+            raise CommandError(
                 f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: {listed}."
                 " Please ensure it is unique"
             )
         self.agent.set_detail(page.index, changed := text.replace(old, new))
         every, at = changed.split("\n"), lines[0] - 1
         first = max(0, at - 2)
-        snippet = _numbered(every[first : at + 3], first + 1)
+        snippet = _number_lines(every[first : at + 3], first + 1)
         said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
         return said + "\n".join(snippet)
 
@@ -152,7 +154,9 @@ class Memories:
         if lines[-1] == "":
             lines.pop()
         if line < 0 or line > len(lines):
-            raise Refused(f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}].")
+            raise CommandError(
+                f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}]."
+            )
         lines.insert(line, text.rstrip("\n"))
         changed = "\n".join(lines)
         self.agent.set_detail(page.index, changed if changed.endswith("\n") else changed + "\n")
@@ -160,28 +164,28 @@ class Memories:
 
     def _delete(self, place: Place) -> str:
         if not place.names:
-            raise Refused(f"Cannot delete the {ROOT} directory itself")
-        page = self._found(place.names)
+            raise CommandError(f"Cannot delete the {ROOT} directory itself")
+        page = self._find_page(place.names)
         if page is None:
-            raise Refused(f"The path {place.path} does not exist")
+            raise CommandError(f"The path {place.path} does not exist")
         self.agent.remove_page(page.index)
         return f"Successfully deleted {place.path}"
 
     def _rename(self, old: Place, new: Place) -> str:
         if not old.names:
-            raise Refused(f"Cannot rename the {ROOT} directory itself")
-        if self._found(new.names) is not None:
-            raise Refused(f"The destination {new.path} already exists")
-        page = self._found(old.names)
+            raise CommandError(f"Cannot rename the {ROOT} directory itself")
+        if self._find_page(new.names) is not None:
+            raise CommandError(f"The destination {new.path} already exists")
+        page = self._find_page(old.names)
         if page is None:
-            raise Refused(f"The path {old.path} does not exist")
+            raise CommandError(f"The path {old.path} does not exist")
         if new.names[: len(old.names)] == old.names:
-            raise Refused(f"Cannot move {old.path} into itself: {new.path} is below it")
-        folder = self._made(new, new.names[:-1])
+            raise CommandError(f"Cannot move {old.path} into itself: {new.path} is below it")
+        folder = self._make_folder(new, new.names[:-1])
         if page.parent != folder:
             self.agent.move_page(page.index, folder)
         if page.name != new.names[-1]:  # by itself: the page is no longer where the whole command would look for it
-            patiently(self.ctx, lambda: self.agent.update_page(page.index, name=new.names[-1]))
+            retry_conflicts(self.ctx, lambda: self.agent.update_page(page.index, name=new.names[-1]))
         return f"Successfully renamed {old.path} to {new.path}"
 
     # Pages by their paths
@@ -199,7 +203,7 @@ class Memories:
             return made
         return found.index
 
-    def _found(self, names: tuple[str, ...]) -> Page | None:
+    def _find_page(self, names: tuple[str, ...]) -> Page | None:
         page: Page | None = self.agent.get_page(self._root())
         for name in names:
             page = self._child(page.index, name) if isinstance(page, ContentsPage) else None
@@ -209,53 +213,53 @@ class Memories:
         return next((page for page in self.agent.children(folder) if page.name == name), None)
 
     def _at(self, place: Place) -> Page:
-        page = self._found(place.names)
+        page = self._find_page(place.names)
         if page is None:
-            raise Refused(f"The path {place.path} does not exist. Please provide a valid path.")
+            raise CommandError(f"The path {place.path} does not exist. Please provide a valid path.")
         return page
 
     def _file(self, place: Place) -> tuple[Page, str]:
         page = self._at(place)
         if isinstance(page, ContentsPage):
-            raise Refused(f"The path {place.path} is not a file.")
+            raise CommandError(f"The path {place.path} is not a file.")
         return page, self._text(page)
 
     def _text(self, page: Page) -> str:
         return self.agent.read_page(page.index, 0, self.agent.length(page.index))
 
-    def _made(self, place: Place, names: tuple[str, ...]) -> PageIndex:
+    def _make_folder(self, place: Place, names: tuple[str, ...]) -> PageIndex:
         """The folder of these names, made if it is not there."""
         folder = self._root()
         for name in names:
             page = self._child(folder, name)
             if page is not None and not isinstance(page, ContentsPage):
-                raise Refused(f"Cannot write {place.path}: {name} is a file, not a directory")
+                raise CommandError(f"Cannot write {place.path}: {name} is a file, not a directory")
             folder = page.index if page is not None else self.agent.create_contents_page(name, "", folder)
         return folder
 
-    def _done(self, command: Callable[[], str]) -> str:
+    def _run(self, command: Callable[[], str]) -> str:
         """Carry a command out; what the context refuses is told as a refusal too."""
         try:
-            return patiently(self.ctx, command)
+            return retry_conflicts(self.ctx, command)
         except QuireError as error:
-            raise Refused(f"{type(error).__name__}: {error}") from error
+            raise CommandError(f"{type(error).__name__}: {error}") from error
 
 
 def _place(path: str) -> Place:
     """The names of a path. Raises `Refused` for one that is not in `/memories`."""
     if not isinstance(path, str) or not (path == ROOT or path.startswith(f"{ROOT}/")):
-        raise Refused(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else short_repr(path)}")
+        raise CommandError(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else short_repr(path)}")
     below = normpath("/" + path[1:].lstrip("/"))
     if below != ROOT and not below.startswith(f"{ROOT}/"):
-        raise Refused(f"Path {path} would escape {ROOT} directory")
+        raise CommandError(f"Path {path} would escape {ROOT} directory")
     return Place(path, tuple(below.split("/")[2:]))
 
 
-def _numbered(lines: list[str], first: int) -> list[str]:
+def _number_lines(lines: list[str], first: int) -> list[str]:
     return [f"{str(number).rjust(_WIDTH)}\t{line}" for number, line in enumerate(lines, first)]
 
 
-def _places_of(part: str, text: str) -> Iterator[int]:
+def _find_all(part: str, text: str) -> Iterator[int]:
     at = text.find(part)
     while at >= 0:
         yield at
@@ -290,7 +294,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
         cache_control: "BetaCacheControlEphemeralParam | None" = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
-        self.memories = Memories(ctx, folder, agent)
+        self.memories = MemoryFiles(ctx, folder, agent)
 
     def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
         """Carry out a command. Raises `ToolError` with what the model is to be told."""
@@ -338,16 +342,16 @@ class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._tool = QuireMemoryTool(ctx, folder, agent=agent)
-        self._lane = CallQueue()
+        self._queue = CallQueue()
 
     @property
-    def memories(self) -> Memories:
+    def memories(self) -> MemoryFiles:
         """The files."""
         return self._tool.memories
 
     async def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
         """Carry out a command. Raises `ToolError` with what the model is to be told."""
-        return await self._lane.run(self._tool.execute, command)
+        return await self._queue.run(self._tool.execute, command)
 
     async def view(self, command: "BetaMemoryTool20250818ViewCommand") -> Any:
         """A directory two levels deep, or a file with its lines numbered."""
@@ -375,14 +379,14 @@ class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def clear_all_memory(self) -> str:
         """All files away."""
-        return await self._lane.run(self._tool.clear_all_memory)
+        return await self._queue.run(self._tool.clear_all_memory)
 
 
 def _told(command: Callable[[], Result]) -> Result:
     """Carry out a command; what was wrong with it is told to the model."""
     try:
         return command()
-    except Refused as error:
+    except CommandError as error:
         raise ToolError(str(error)) from None
     except (AttributeError, NotImplementedError, TypeError) as error:  # a field is missing, or of another type
         raise ToolError(f"Invalid memory command: {error}") from error

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Generic, TypeAlias, TypeVar, Unpack
 
-from quire.adapters.sync_list import Follower
+from quire.adapters.sync_list import ListSync
 from quire.aio import CallQueue
 from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
@@ -22,7 +22,7 @@ Where: TypeAlias = "Context | Storage | str | os.PathLike[str]"
 """A context that is open already, or where one is kept: a path, a URL or a storage."""
 
 
-def context_at(where: Where, name: str = "default", **options: Unpack[Options]) -> Context:
+def to_context(where: Where, name: str = "default", **options: Unpack[Options]) -> Context:
     """The context itself, or the one of this name opened there. Close it if you did not have it before.
 
     Raises `TypeError` for an option that there is not, and `InvalidValue` for options beside a context that is open
@@ -39,7 +39,7 @@ def context_at(where: Where, name: str = "default", **options: Unpack[Options]) 
 
 
 @contextmanager
-def installed(extra: str) -> Iterator[None]:
+def requires_extra(extra: str) -> Iterator[None]:
     """A block that imports a framework. Raises `NotInstalled` naming what to install if it is not there."""
     try:
         yield
@@ -59,57 +59,57 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 
-class Followed(Generic[Item]):
+class SyncedContext(Generic[Item]):
     """A context that follows a list. What belongs together is done under `lock`; `lane` does it for async code."""
 
-    def __init__(self, ctx: Context, follower: Follower[Item]) -> None:
+    def __init__(self, ctx: Context, sync: ListSync[Item]) -> None:
         self.ctx = ctx
-        self.follower = follower
+        self.sync = sync
         self.lock = RLock()
-        self.lane = CallQueue()
+        self.queue = CallQueue()
 
-    def shown(self, prompt: str, items: Sequence[Item], options: RenderOptions | None) -> View:
+    def render(self, prompt: str, items: Sequence[Item], options: RenderOptions | None) -> View:
         """The view once the context has the prompt that is to be sent and all of the list."""
         with self.lock:
             self.ctx.refresh()
             if prompt.strip():
-                patiently(self.ctx, lambda: self.ctx.system(prompt))
-            self.follower.follow(items)
+                retry_conflicts(self.ctx, lambda: self.ctx.system(prompt))
+            self.sync.update(items)
             return self.ctx.render(options)
 
 
-class Shelf(Generic[Item]):
+class ContextPool(Generic[Item]):
     """Contexts by name, each with what follows a list into it. The newest used stay open."""
 
     def __init__(
         self,
         where: Where,
         parse: Callable[[Item], Sequence[Message]],
-        print_of: Callable[[Item], bytes],
+        fingerprint: Callable[[Item], bytes],
         **options: Unpack[Options],
     ) -> None:
         setup_of(options)  # a misspelt one is told here, not at the first turn
-        self.given = context_at(where, **options) if isinstance(where, Context) else None
+        self.context = to_context(where, **options) if isinstance(where, Context) else None
         self._where = where
         self._options = options
         self._parse = parse
-        self._print_of = print_of
+        self._fingerprint = fingerprint
         self._library: Library | None = None
-        self._open: OrderedDict[str, Followed[Item]] = OrderedDict()
+        self._open: OrderedDict[str, SyncedContext[Item]] = OrderedDict()
         self._lock = RLock()
-        self._lane = CallQueue()
+        self._queue = CallQueue()
 
-    async def reach(self, name: str) -> Followed[Item]:
+    async def get_async(self, name: str) -> SyncedContext[Item]:
         """`at`, without blocking the loop: opening takes a while."""
-        return await self._lane.run(self.at, name)
+        return await self._queue.run(self.get, name)
 
-    def at(self, name: str) -> Followed[Item]:
+    def get(self, name: str) -> SyncedContext[Item]:
         """The context of this name, opened if it is not; if one was given, that one whatever the name."""
         with self._lock:
-            key = name if self.given is None else ""
+            key = name if self.context is None else ""
             if key not in self._open:
-                ctx = self._opened(name)
-                self._open[key] = Followed(ctx, Follower(ctx, self._parse, self._print_of))
+                ctx = self._open_context(name)
+                self._open[key] = SyncedContext(ctx, ListSync(ctx, self._parse, self._fingerprint))
             self._open.move_to_end(key)
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)
@@ -123,16 +123,16 @@ class Shelf(Generic[Item]):
                 self._library.close()
                 self._library = None
 
-    def _opened(self, name: str) -> Context:
-        if self.given is not None:
-            return self.given
+    def _open_context(self, name: str) -> Context:
+        if self.context is not None:
+            return self.context
         if self._library is None:
             assert not isinstance(self._where, Context)
             self._library = Library(self._where)
         return self._library.open(name, **self._options)
 
 
-def patiently(ctx: Context, call: Callable[[], T]) -> T:
+def retry_conflicts(ctx: Context, call: Callable[[], T]) -> T:
     """Make a call again when another writer was faster, with what that one wrote."""
     for _ in range(_TRIES):
         try:

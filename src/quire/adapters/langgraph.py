@@ -8,7 +8,7 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
-from quire.adapters.context_pool import Where, context_at, installed, patiently
+from quire.adapters.context_pool import Where, requires_extra, retry_conflicts, to_context
 from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.core.plan import Plan
@@ -20,7 +20,7 @@ from quire.system.lifecycle import hide
 from quire.system.rules import check_whole_number
 from quire.system.tree import create_contents_page, create_detail_page, remove_page, set_detail, update_page
 
-with installed("langgraph"):
+with requires_extra("langgraph"):
     from langgraph.store.base import (
         BaseStore,
         GetOp,
@@ -42,12 +42,12 @@ Namespace = tuple[str, ...]
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 
 
-def passes(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+def matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     """Whether a value is what a filter wants, field by field."""
     return all(_is(value.get(field), condition) for field, condition in (wanted or {}).items())
 
 
-def lies_in(namespace: Namespace, condition: MatchCondition) -> bool:
+def matches_namespace(namespace: Namespace, condition: MatchCondition) -> bool:
     """Whether a namespace begins or ends as a condition says; `*` stands for any label."""
     path = condition.path
     if len(namespace) < len(path):
@@ -62,7 +62,7 @@ def _is(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
         if any(str(key).startswith("$") for key in wanted):
             return all(_compares(value, operator, other) for operator, other in wanted.items())
-        return isinstance(value, Mapping) and passes(value, wanted)
+        return isinstance(value, Mapping) and matches_filter(value, wanted)
     if isinstance(wanted, list | tuple):
         same_length = isinstance(value, list | tuple) and len(value) == len(wanted)
         return same_length and all(_is(one, other) for one, other in zip(value, wanted, strict=True))
@@ -91,7 +91,7 @@ PUT = "store_put"
 """The operation of every commit of a store."""
 
 
-class Catalogue:
+class ItemIndex:
     """The items and folders of one segment by namespace and key, in the order they were made."""
 
     def __init__(self, ctx: Context, segment: str) -> None:
@@ -102,7 +102,7 @@ class Catalogue:
         self.folders: dict[Namespace, PageIndex] = {}
         self._places: dict[PageIndex, Place] = {}
 
-    def catch_up(self) -> None:
+    def refresh(self) -> None:
         """Take over what was written since, here or elsewhere. Other edits than a store's are read anew."""
         pages = self._ctx.pages
         if self._seen == pages.seq:
@@ -172,19 +172,19 @@ class QuireStore(BaseStore):
     def __init__(
         self, where: Where, *, context: str = "store", segment: str = "store", **options: Unpack[Options]
     ) -> None:
-        self.ctx = context_at(where, context, **options)
+        self.ctx = to_context(where, context, **options)
         self._given = isinstance(where, Context)
         self._segment = segment
-        patiently(self.ctx, self._make_segment)
-        self._catalogue = Catalogue(self.ctx, segment)
+        retry_conflicts(self.ctx, self._make_segment)
+        self._items = ItemIndex(self.ctx, segment)
         self._lock = RLock()
-        self._lane = CallQueue()
+        self._queue = CallQueue()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do all operations: what is read is as it was before the puts, which are one commit, the last for a key."""
         with self._lock:
             self.ctx.refresh()
-            self._catalogue.catch_up()
+            self._items.refresh()
             puts: dict[Place, _Put] = {}
             results: list[Result] = []
             for op in ops:
@@ -200,7 +200,7 @@ class QuireStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """`batch`, without blocking the loop."""
-        return await self._lane.run(self.batch, list(ops))
+        return await self._queue.run(self.batch, list(ops))
 
     def close(self) -> None:
         """Release the storage, if it was opened here. Nothing is lost by not closing."""
@@ -221,7 +221,7 @@ class QuireStore(BaseStore):
         match op:
             case GetOp():
                 place = (_labels(op.namespace), op.key)
-                return self._item(place) if place in self._catalogue.items else None
+                return self._item(place) if place in self._items.items else None
             case SearchOp():
                 _labels(op.namespace_prefix)
                 check_whole_number(op.limit, "limit")
@@ -235,7 +235,7 @@ class QuireStore(BaseStore):
                 )
 
     def _item(self, place: Place) -> Item:
-        index = self._catalogue.items[place]
+        index = self._items.items[place]
         page = self.ctx.pages.get_page(index)
         return Item(
             value=self._value(index),
@@ -261,16 +261,16 @@ class QuireStore(BaseStore):
         """The items asked for: those that answer the query, best first with their scores, then the others."""
         prefix = tuple(op.namespace_prefix)
         scored = dict(self._hits(op.query, prefix)) if op.query and op.query.strip() else {}
-        rest = ((place, None) for place in self._catalogue.within(prefix) if place not in scored)
+        rest = ((place, None) for place in self._items.within(prefix) if place not in scored)
         for place, score in chain(scored.items(), rest):
             item = self._item(place)
-            if passes(item.value, op.filter):
+            if matches_filter(item.value, op.filter):
                 yield SearchItem(item.namespace, item.key, item.value, item.created_at, item.updated_at, score=score)
 
     def _hits(self, query: str, prefix: Namespace) -> Iterator[tuple[Place, float]]:
         """The items of a namespace that answer a query, best first."""
-        for hit in self.ctx.find(query, len(self._catalogue.items), segment=self._segment, kind="text"):
-            place = self._catalogue.place_of(hit.index)
+        for hit in self.ctx.find(query, len(self._items.items), segment=self._segment, kind="text"):
+            place = self._items.place_of(hit.index)
             if place is not None and place[0][: len(prefix)] == prefix and self._is_found(hit.index, query):
                 yield place, hit.score
 
@@ -285,8 +285,8 @@ class QuireStore(BaseStore):
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         conditions = op.match_conditions or ()
-        everywhere = {namespace for namespace, _ in self._catalogue.items}
-        found = (namespace for namespace in everywhere if all(lies_in(namespace, one) for one in conditions))
+        everywhere = {namespace for namespace, _ in self._items.items}
+        found = (namespace for namespace in everywhere if all(matches_namespace(namespace, one) for one in conditions))
         return sorted({namespace[: op.max_depth] for namespace in found})[op.offset : op.offset + op.limit]
 
     # Writing
@@ -298,15 +298,15 @@ class QuireStore(BaseStore):
                 break
             except Conflict:
                 self.ctx.refresh()
-                self._catalogue.catch_up()
+                self._items.refresh()
         else:
             self.ctx.pages._engine.run(self.ctx.pages.actor, PUT, self._plan, puts)
-        self._catalogue.catch_up()
+        self._items.refresh()
 
     def _plan(self, plan: Plan, puts: list[_Put]) -> None:
         made: dict[Namespace, PageIndex] = {}
         for put in puts:
-            index = self._catalogue.items.get(put.place)
+            index = self._items.items.get(put.place)
             if put.text is None:
                 if index is not None:
                     remove_page(plan, index)
@@ -325,7 +325,7 @@ class QuireStore(BaseStore):
 
     def _folder(self, plan: Plan, namespace: Namespace, made: dict[Namespace, PageIndex]) -> PageIndex:
         """The folder of a namespace, made if there is none. The first on the way is closed: one line of a view."""
-        known = made.get(namespace) or self._catalogue.folders.get(namespace)
+        known = made.get(namespace) or self._items.folders.get(namespace)
         if known is not None:
             return known
         parent = self._folder(plan, namespace[:-1], made)

@@ -1,50 +1,45 @@
-"""A turn with a model: ask, add the answer, run the calls in it, and ask again until it answers without one.
+"""A turn with a model: send the view, add the answer, run its tool calls, and ask again until it answers.
 
-The loop itself stands in the adapters, three lines each:
-
-    while turn.settle():
-        turn.take(client.chat.completions.create(**turn.request(), **more))
-    return turn.answer
-
-What it has done is in the context after every step, so a turn that was broken off is gone on with: `settle` begins
-with the calls that still wait for a result.
+The context holds everything after each step. So an interrupted turn can be resumed: it starts with the calls that still
+wait for a result. `Turn` has the loop in four forms: plain or async, with whole answers or with streams.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
 from inspect import isawaitable, iscoroutine, signature
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from quire.adapters.context_pool import patiently
+from quire.adapters.context_pool import retry_conflicts
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context
-from quire.errors import InvalidOperation, InvalidValue, QuotaExceeded, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, short_repr
 from quire.model.messages import ToolCall
 from quire.providers.tool_schemas import count_tools
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
 Answer = TypeVar("Answer")
+Answer_co = TypeVar("Answer_co", covariant=True)
 Functions = Mapping[str, Callable[..., Any]]
 Values = dict[str, Any]
 _REFUSED = {
-    "messages": "what is sent is the view: add what is said to the context, as with ctx.user(…).",
-    "input": "what is sent is the view: add what is said to the context, as with ctx.user(…).",
-    "system": "the prompt is the context's: ctx.system(…).",
-    "stream": "the functions whose names have stream in them give what arrives as it arrives: stream(…), astream(…).",
+    "messages": "the view is sent; add messages to the context, for example with ctx.user(…).",
+    "input": "the view is sent; add messages to the context, for example with ctx.user(…).",
+    "system": "the context has the prompt: ctx.system(…).",
+    "stream": "use a function with stream in its name: stream(…), astream(…).",
 }
-"""What a turn says itself in its requests, and what to use instead."""
+"""Parameters that the turn sets itself, and what to use instead."""
 
 
 class TurnOptions(Struct, frozen=True, kw_only=True):
-    """How a turn goes: which of the context's own tools the model gets, options of `render`, and the most requests.
+    """Options of a turn: the context's tools for the model, the options of `render`, and the limit of requests.
 
-    `tools` are all of them (True), none (False), or some: `ctx.tools.only("find")`.
+    `tools` is True for all tools, False for none, or a selection: `ctx.tools.only("find")`.
     """
 
     tools: bool | Tools = True
@@ -52,16 +47,25 @@ class TurnOptions(Struct, frozen=True, kw_only=True):
     requests: int = 100
 
     def __post_init__(self) -> None:
-        RenderOptions(**self.render)  # a misspelt one is told now, not in the middle of a turn
+        RenderOptions(**self.render)  # a misspelt option is an error here, not in the middle of a turn
+
+
+class Collector(Protocol[Answer_co]):
+    """Builds one answer from the events of a stream."""
+
+    def add(self, event: Any) -> Answer_co | None:
+        """Take an event; return the answer if it is complete with this event."""
+
+    def finish(self) -> Answer_co | None:
+        """Return the answer at the end of the stream, unless `add` returned it."""
 
 
 class Turn(Generic[Answer]):
-    """One turn of a context with a model. `answer` is what the model said last.
+    """One turn of a context with a model. `answer` is the model's last answer.
 
-    `tools` are the schemas of the developer's tools, `functions` what runs when the model calls one: it gets the
-    arguments by name and returns text, or what can be written as JSON. An error in it goes to the caller; the turn
-    can be gone on with. A call that nobody here can run ends the turn: give its result, and go on. `more` is what else
-    goes into every request.
+    `tools` are the schemas of the developer's tools. `functions` run them by name: a function gets the arguments by
+    name and returns text or a JSON value. Its errors go to the caller; the turn can be resumed. A call without a
+    function ends the turn: add its result and start another turn. `more` is added to every request.
     """
 
     def __init__(
@@ -75,13 +79,13 @@ class Turn(Generic[Answer]):
     ) -> None:
         for name in more:
             if name in _REFUSED:
-                raise InvalidValue(f"{name}= is not for a turn: {_REFUSED[name]}")
+                raise InvalidValue(f"cannot be set: {_REFUSED[name]}", argument=name)
         chosen = options or TurnOptions()
         beside = more.get("instructions")
         own = chosen.tools
         self.ctx = ctx
         self.model = model
-        self.lane = CallQueue()
+        self.queue = CallQueue()
         self.answer: Answer | None = None
         self.own: Tools | None = own if isinstance(own, Tools) else ctx.tools if own else None
         self._functions = dict(functions or {})
@@ -91,161 +95,208 @@ class Turn(Generic[Answer]):
         self._beside = ctx.pages.counter.count(beside) if isinstance(beside, str) else 0
         self._view: View | None = None
         self._requests = 0
-        self._is_answered = True
-        self._said_nothing = False
+        self._has_answer = True
+        self._is_silent = False
 
-    # What a provider's adapter says
+    # Implemented for each provider
 
     def own_schemas(self, tools: Tools, beside: list[Any]) -> list[Values]:
-        """The schemas of the context's tools and of the developer's, in the provider's shape."""
+        """Return the schemas of the context's tools and of the developer's, in the provider's shape."""
         raise NotImplementedError
 
-    def written(self, view: View) -> Values:
-        """The view as the parameters of a request."""
+    def format_view(self, view: View) -> Values:
+        """Return the view as parameters of a request."""
         raise NotImplementedError
 
     def is_empty(self, answer: Answer) -> bool:
-        """Whether there is nothing in an answer that could be added."""
+        """Return whether an answer holds nothing to add to the context."""
         raise NotImplementedError
 
-    def refusal(self, error: Exception) -> Any:
-        """What a model is told of an error that a function raised for it; None if the error is the caller's."""
+    def error_content(self, error: Exception) -> Any:
+        """Return the result for a model if a function raised an error for it; None if the caller gets the error."""
         return None
+
+    def collector(self, stream: Any) -> "Collector[Answer]":
+        """Return what builds the answer from the events of a stream."""
+        raise NotImplementedError
+
+    # The loop
+
+    def run(self, ask: Callable[[Values], Answer]) -> Answer:
+        """Run the turn with a client's call; return the last answer."""
+        while self.settle():
+            self.take(ask(self.request()))
+        return self.last_answer()
+
+    async def arun(self, ask: Callable[[Values], Awaitable[Answer]]) -> Answer:
+        """Run the turn with an async client's call; return the last answer."""
+        while await self.asettle():
+            answer = await ask(await self.queue.run(self.request))
+            await self.queue.run(self.take, answer)
+        return self.last_answer()
+
+    def stream(self, open_stream: Callable[[Values], AbstractContextManager[Iterable[Any]]]) -> Iterator[Any]:
+        """Run the turn with a client's streams; yield every event."""
+        while self.settle():
+            with open_stream(self.request()) as events:
+                collector = self.collector(events)
+                for event in events:
+                    if (answer := collector.add(event)) is not None:
+                        self.take(answer)
+                    yield event
+                if (answer := collector.finish()) is not None:
+                    self.take(answer)
+            self.check_answered()
+
+    async def astream(
+        self, open_stream: Callable[[Values], Awaitable[AbstractAsyncContextManager[AsyncIterable[Any]]]]
+    ) -> AsyncIterator[Any]:
+        """Run the turn with an async client's streams; yield every event."""
+        while await self.asettle():
+            async with await open_stream(await self.queue.run(self.request)) as events:
+                collector = self.collector(events)
+                async for event in events:
+                    if (answer := collector.add(event)) is not None:
+                        await self.queue.run(self.take, answer)
+                    yield event
+                if (answer := collector.finish()) is not None:
+                    await self.queue.run(self.take, answer)
+            self.check_answered()
 
     # The steps of a turn
 
     def settle(self) -> bool:
-        """Run the calls that wait for a result; whether the model is to be asked now.
+        """Run the calls that wait for a result. Return whether the model must be asked next.
 
-        Raises `QuotaExceeded` if it was asked too often, `InvalidOperation` if it cannot be asked at all.
+        Raise `QuotaExceeded` if there were too many requests, `InvalidOperation` if the model cannot be asked.
         """
         for call in self.ctx.pending_calls():
             run = self._runner(call)
             if run is not None:
-                self._give(call, self._outcome(partial(_at_once, run, call)))
-        return self._goes_on()
+                self._add_result(call, self._outcome(partial(_run_sync, run, call)))
+        return self._must_ask()
 
     async def asettle(self) -> bool:
-        """`settle`, where functions may be async: what they begin in a thread is awaited here."""
-        for call in await self.lane.run(self.ctx.pending_calls):
+        """Run `settle` for async code: a function starts in a thread, and its awaitable is awaited here."""
+        for call in await self.queue.run(self.ctx.pending_calls):
             run = self._runner(call)
             if run is None:
                 continue
-            content, failed = await self.lane.run(self._outcome, run)
+            content, failed = await self.queue.run(self._outcome, run)
             if isawaitable(content):
                 content, failed = await self._awaited(content)
-            await self.lane.run(self._give, call, (content, failed))
-        return await self.lane.run(self._goes_on)
+            await self.queue.run(self._add_result, call, (content, failed))
+        return await self.queue.run(self._must_ask)
 
     def request(self) -> Values:
-        """The parameters of the next request: the model, the view and the tools."""
+        """Return the parameters of the next request: the model, the view and the tools."""
         given = dict(self._options.render)
         reserve = given.pop("reserve", 0) + self._tools_tokens + self._beside
         self._view = self.ctx.render(**{"model": self.model, **given}, reserve=reserve)
         self._requests += 1
-        self._is_answered = False
+        self._has_answer = False
         tools = {"tools": self.schemas} if self.schemas else {}
-        return {"model": self.model, **self.written(self._view), **tools}
+        return {"model": self.model, **self.format_view(self._view), **tools}
 
     def take(self, answer: Answer) -> None:
-        """Add an answer to the context, and learn from what it cost."""
-        self._said_nothing = self.is_empty(answer)
-        if not self._said_nothing:
-            patiently(self.ctx, lambda: self.ctx.add(answer))
-        self.answer, self._is_answered = answer, True
-        with suppress(InvalidValue):  # an endpoint may not count at all
+        """Add an answer to the context and report its usage."""
+        self._is_silent = self.is_empty(answer)
+        if not self._is_silent:
+            retry_conflicts(self.ctx, lambda: self.ctx.add(answer))
+        self.answer, self._has_answer = answer, True
+        with suppress(InvalidValue):  # an endpoint may send no usage
             self.ctx.report_usage(answer, tools=self._tools_tokens + self._beside, view=self._view)
 
     def check_answered(self) -> None:
-        """Raises `InvalidOperation` if what was asked last has no answer: its stream broke off."""
-        if not self._is_answered:
-            raise InvalidOperation("The stream ended before the answer did; nothing of it was added. Ask again.")
+        """Raise `InvalidOperation` if the last request has no answer because its stream broke off."""
+        if not self._has_answer:
+            raise InvalidOperation("The stream ended before the answer was complete. Nothing was added. Ask again.")
 
-    def answered(self) -> Answer:
-        """The last answer."""
+    def last_answer(self) -> Answer:
+        """Return the last answer."""
         if self.answer is None:
             raise InvalidOperation("The model has not answered yet.")
         return self.answer
 
     # Running calls
 
-    def _goes_on(self) -> bool:
+    def _must_ask(self) -> bool:
         waiting = self.ctx.pending_calls()
         if waiting and self.answer is None:
             calls = ", ".join(f"{call.id!r} ({call.name})" for call in waiting)
-            raise InvalidOperation(f"The model waits for results of {calls}: give them with tool_result().")
-        has_news = not waiting and not self._said_nothing and self.ends_with_result()
-        goes_on = self.answer is None or has_news  # a model that had nothing to say to a result has nothing now
-        if goes_on and self._requests >= self._options.requests:
-            raise QuotaExceeded(
-                f"the model was asked {self._requests} times and still calls tools; TurnOptions(requests=…) allows more"
+            raise InvalidOperation(
+                f"The model waits for the results of {calls}.", Hint("tool_result", purpose="to add each of them")
             )
-        return goes_on
+        has_news = not waiting and not self._is_silent and self.ends_with_result()
+        asks = self.answer is None or has_news  # an empty answer to a result is the last one
+        if asks and self._requests >= self._options.requests:
+            raise QuotaExceeded(
+                f"The model still calls tools after {self._requests} requests. TurnOptions(requests=…) sets the limit."
+            )
+        return asks
 
     def ends_with_result(self) -> bool:
-        """Whether the last thing in the conversation is a result, which the model has not seen."""
+        """Return whether the conversation ends with a result that the model has not seen."""
         newest = self.ctx.conversation.newest(1)
         return bool(newest) and newest[0].role == "tool"
 
     def _runner(self, call: ToolCall) -> Callable[[], Any] | None:
-        """What runs a call; None if nobody here can."""
+        """Return the function that runs a call; None if there is none."""
         function = self._functions.get(call.name)
         if function is None:
             return partial(self.own.call, call) if self.own is not None and call.name in self.own else None
         try:
             arguments = {"input": call.arguments} if call.custom else json.loads(call.arguments or "{}")
             if not isinstance(arguments, dict):
-                raise InvalidValue(f"arguments are {short_repr(arguments)}; an object is needed")
+                raise InvalidValue(f"is {short_repr(arguments)}; an object is needed", argument="arguments")
             signature(function).bind(**arguments)
         except (ValueError, TypeError, RecursionError) as error:
-            return partial(_said, f"InvalidValue: {call.name}: {error}.")
+            return partial(str, f"InvalidValue: {call.name}: {error}.")
         return partial(function, **arguments)
 
     def _outcome(self, run: Callable[[], Any]) -> tuple[Any, bool]:
-        """What a call gave, and whether it failed."""
+        """Return the result of a call and whether it failed."""
         try:
             return run(), False
         except Exception as error:
-            return self._told(error), True
+            return self._error_result(error), True
 
     async def _awaited(self, found: Awaitable[Any]) -> tuple[Any, bool]:
         try:
             return await found, False
         except Exception as error:
-            return self._told(error), True
+            return self._error_result(error), True
 
-    def _told(self, error: Exception) -> Any:
-        told = self.refusal(error)
-        if told is None:
+    def _error_result(self, error: Exception) -> Any:
+        content = self.error_content(error)
+        if content is None:
             raise error
-        return told
+        return content
 
-    def _give(self, call: ToolCall, outcome: tuple[Any, bool]) -> None:
+    def _add_result(self, call: ToolCall, outcome: tuple[Any, bool]) -> None:
         content, failed = outcome
         if not isinstance(content, str) and not _is_parts(content):
             content = json.dumps(content, ensure_ascii=False, default=str)
-        patiently(self.ctx, lambda: self.give(call.id, content, failed))
+        retry_conflicts(self.ctx, lambda: self.add_result(call.id, content, failed))
 
-    def give(self, call_id: str, content: Any, failed: bool) -> None:
-        """Add the result of a call."""
+    def add_result(self, call_id: str, content: Any, failed: bool) -> None:
+        """Add the result of a call to the context."""
         self.ctx.tool_result(call_id, content)
 
     def _all_schemas(self, tools: list[Any]) -> list[Values]:
         return tools if self.own is None else self.own_schemas(self.own, tools)
 
 
-def _said(text: str) -> str:
-    return text
-
-
-def _at_once(run: Callable[[], Any], call: ToolCall) -> Any:
-    """What a call gives where nothing can be awaited. Raises `InvalidOperation` for a function that is async."""
+def _run_sync(run: Callable[[], Any], call: ToolCall) -> Any:
+    """Return the result of a call in synchronous code. Raise `InvalidOperation` for an async function."""
     found = run()
     if not isawaitable(found):
         return found
     if iscoroutine(found):
         found.close()
-    raise InvalidOperation(f"The function of {call.name!r} is async; an async client can run it, with acomplete().")
+    raise InvalidOperation(
+        f"The function of {call.name!r} is async; only an async client can run it.", Hint("acomplete")
+    )
 
 
 def _is_parts(content: Any) -> bool:

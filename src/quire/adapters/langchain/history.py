@@ -5,8 +5,8 @@ from types import TracebackType
 from typing import Self, Unpack
 from weakref import finalize
 
-from quire.adapters.context_pool import Where, context_at, installed, patiently
-from quire.adapters.langchain.messages import kept, original
+from quire.adapters.context_pool import Where, requires_extra, retry_conflicts, to_context
+from quire.adapters.langchain.messages import from_stored, to_stored
 from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.conversation.arrivals import close_calls
@@ -18,7 +18,7 @@ from quire.model.pages import Form, Mark, PageIndex
 from quire.system.lifecycle import unpin
 from quire.system.tree import remove_page
 
-with installed("langchain"):
+with requires_extra("langchain"):
     from langchain_core.chat_history import BaseChatMessageHistory
     from langchain_core.messages import BaseMessage
 
@@ -35,9 +35,9 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
     def __init__(self, session_id: str, where: Where, *, bounded: bool = False, **options: Unpack[Options]) -> None:
         super().__init__()
         self.session_id = session_id
-        self.ctx = context_at(where, session_id, **options)
+        self.ctx = to_context(where, session_id, **options)
         self._bounded = bounded
-        self._lane = CallQueue()
+        self._queue = CallQueue()
         self._closed = None if isinstance(where, Context) else finalize(self, self.ctx.close)
 
     @property
@@ -50,35 +50,35 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
         self.ctx.refresh()
         mark_of = self.ctx.conversation.mark_of
         there = (message for message in self.ctx.messages(all=True) if mark_of(message.index) in _IN)
-        return [found for message in there if (found := original(message)) is not None]
+        return [found for message in there if (found := from_stored(message)) is not None]
 
     def view(self) -> list[BaseMessage]:
         """What fits the context's budget: whole messages as they were added, older ones folded."""
         self.ctx.refresh()
-        return [found for message in self.ctx.render().messages if (found := original(message)) is not None]
+        return [found for message in self.ctx.render().messages if (found := from_stored(message)) is not None]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Add messages in one commit, also such as no model may be shown: those are kept and not shown."""
-        fresh = [one for message in messages for one in kept(message)]
+        fresh = [one for message in messages for one in to_stored(message)]
         if fresh:
-            patiently(self.ctx, lambda: self._add(fresh))
+            retry_conflicts(self.ctx, lambda: self._add(fresh))
 
     def clear(self) -> None:
         """Take every message out. They stay in the context's record until its `cleanup`."""
         self.ctx.refresh()
-        patiently(self.ctx, self._clear)
+        retry_conflicts(self.ctx, self._clear)
 
     async def aget_messages(self) -> list[BaseMessage]:
         """`messages`, without blocking the loop."""
-        return await self._lane.run(lambda: self.messages)
+        return await self._queue.run(lambda: self.messages)
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """`add_messages`, without blocking the loop."""
-        await self._lane.run(self.add_messages, messages)
+        await self._queue.run(self.add_messages, messages)
 
     async def aclear(self) -> None:
         """`clear`, without blocking the loop."""
-        await self._lane.run(self.clear)
+        await self._queue.run(self.clear)
 
     def close(self) -> None:
         """Release the storage, if it was opened here. Nothing is lost by not closing."""

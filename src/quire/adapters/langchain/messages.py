@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from quire.adapters.context_pool import installed
+from quire.adapters.context_pool import requires_extra
 from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message, Part, Role, ToolCall
 from quire.providers import format_messages
 
-with installed("langchain"):
+with requires_extra("langchain"):
     from langchain_core.load import dumpd, load
     from langchain_core.load.serializable import Serializable
     from langchain_core.messages import (
@@ -61,7 +61,7 @@ def parse(message: BaseMessage) -> list[Message]:
     ]
 
 
-def printed(message: BaseMessage) -> bytes:
+def fingerprint(message: BaseMessage) -> bytes:
     """Bytes that are equal for messages that say the same. Ids are no part of it: a graph gives them later."""
     role, content = _role(message), message.content
     calls = [message.tool_calls, message.invalid_tool_calls] if isinstance(message, AIMessage) else []
@@ -69,15 +69,15 @@ def printed(message: BaseMessage) -> bytes:
     return msgspec.json.encode([role, message.name, content, calls, answered], enc_hook=repr)
 
 
-def built(message: Message, original: BaseMessage | None = None) -> BaseMessage | None:
+def to_langchain(message: Message, from_stored: BaseMessage | None = None) -> BaseMessage | None:
     """A message of a view for a model: its original with what is left of it, or a new one; None if nothing is."""
     written = format_messages([message], "openai")
     if not written:
         return None
     [fresh] = convert_to_messages(written)
-    if original is None or [call.id for call in message.tool_calls] != [call.id for call in _calls(original)]:
+    if from_stored is None or [call.id for call in message.tool_calls] != [call.id for call in _calls(from_stored)]:
         return fresh
-    return original.model_copy(update={"content": fresh.content})
+    return from_stored.model_copy(update={"content": fresh.content})
 
 
 def _role(message: BaseMessage) -> Role:
@@ -181,7 +181,7 @@ _META = "langchain"
 _TAG = "$quire"
 
 
-def kept(message: BaseMessage) -> list[Message]:
+def to_stored(message: BaseMessage) -> list[Message]:
     """The message as quire keeps it, with the original beside it. Raises `InvalidValue` for what cannot be kept."""
     fields = {name: getattr(message, name) for name in (*type(message).model_fields, *(message.model_extra or ()))}
     if isinstance(message.content, str):
@@ -191,17 +191,17 @@ def kept(message: BaseMessage) -> list[Message]:
     return [replace(parsed, meta={_META: written}) for parsed in parse(message)]
 
 
-def original(message: Message) -> BaseMessage | None:
+def from_stored(message: Message) -> BaseMessage | None:
     """The message as it was added, or as much of it as a view shows; None if there is nothing of it to show."""
     written = message.meta.get(_META)
     if not isinstance(written, str):
-        return built(message)
+        return to_langchain(message)
     stored = json.loads(written)
     data = {name: _read(value) for name, value in stored["data"].items()}
     data.setdefault("content", message.content if isinstance(message.content, str) else "")
     [found] = messages_from_dict([{"type": stored["type"], "data": data}])
     [parsed] = parse(found)
-    return found if parsed.content == message.content else built(message, found)
+    return found if parsed.content == message.content else to_langchain(message, found)
 
 
 def _written(value: Any, place: str) -> Any:

@@ -5,8 +5,8 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any, NamedTuple, Unpack
 
-from quire.adapters.context_pool import Followed, Shelf, Where, installed
-from quire.adapters.langchain.messages import built, parse, printed
+from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
+from quire.adapters.langchain.messages import fingerprint, parse, to_langchain
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context, Options
@@ -17,7 +17,7 @@ from quire.storage.memory import MemoryStorage
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
-with installed("langchain"):
+with requires_extra("langchain"):
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
     from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, SystemMessage
     from langchain_core.runnables import RunnableConfig
@@ -26,7 +26,7 @@ with installed("langchain"):
     from langgraph.config import get_config
 
 
-class _Asked(NamedTuple):
+class _SentRequest(NamedTuple):
     """A request on its way: what the model is sent, the list it is of, and the view of that."""
 
     request: ModelRequest[Any]
@@ -52,77 +52,77 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         view: RenderOptions | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._shelf = Shelf[BaseMessage](where, parse, printed, **options)
+        self._pool = ContextPool[BaseMessage](where, parse, fingerprint, **options)
         self._name = name or _thread
         self._view = view
         self._counted: tuple[list[Any], int] = ([], 0)
-        self.tools = [structured(schema, self._tools, self._tools_in_lane) for schema in self._schemas(tools)]
+        self.tools = [make_tool(schema, self._tools, self._queued_tools) for schema in self._schemas(tools)]
 
     def context(self, name: str = "") -> Context:
         """The context of a thread; without a name the one that was given."""
-        return self._shelf.at(name).ctx
+        return self._pool.get(name).ctx
 
     def close(self) -> None:
         """Release the storage, if it was opened here. Nothing is lost by not closing."""
-        self._shelf.close()
+        self._pool.close()
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Send the view instead of the whole list, and take in the answer."""
-        followed = self._shelf.at(self._key())
-        asked = self._asked(followed, request)
-        response = handler(asked.request)
-        self._take(followed, asked, response)
+        synced = self._pool.get(self._key())
+        sent = self._make_request(synced, request)
+        response = handler(sent.request)
+        self._take(synced, sent, response)
         return response
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Send the view instead of the whole list, and take in the answer."""
-        followed = await self._shelf.reach(self._key())
-        asked = await followed.lane.run(self._asked, followed, request)
-        response = await handler(asked.request)
-        await followed.lane.run(self._take, followed, asked, response)
+        synced = await self._pool.get_async(self._key())
+        sent = await synced.queue.run(self._make_request, synced, request)
+        response = await handler(sent.request)
+        await synced.queue.run(self._take, synced, sent, response)
         return response
 
     def _key(self) -> str:
         """The name of this run's context."""
-        return "" if self._shelf.given is not None else self._name(get_config())
+        return "" if self._pool.context is not None else self._name(get_config())
 
     def _tools(self) -> Tools:
-        return self._shelf.at(self._key()).ctx.tools
+        return self._pool.get(self._key()).ctx.tools
 
-    async def _tools_in_lane(self) -> tuple[Tools, CallQueue]:
-        followed = await self._shelf.reach(self._key())
-        return followed.ctx.tools, followed.lane
+    async def _queued_tools(self) -> tuple[Tools, CallQueue]:
+        synced = await self._pool.get_async(self._key())
+        return synced.ctx.tools, synced.queue
 
     def _schemas(self, chosen: bool | Sequence[str]) -> list[dict[str, Any]]:
-        ctx = self._shelf.given or open_context(MemoryStorage())  # any context has the same ones
+        ctx = self._pool.context or open_context(MemoryStorage())  # any context has the same ones
         tools = ctx.tools if isinstance(chosen, bool) else ctx.tools.only(*chosen)
         return tools.openai() if chosen else []
 
-    def _asked(self, followed: Followed[BaseMessage], request: ModelRequest[Any]) -> _Asked:
+    def _make_request(self, synced: SyncedContext[BaseMessage], request: ModelRequest[Any]) -> _SentRequest:
         prompts = list(takewhile(lambda message: isinstance(message, SystemMessage), request.messages))
         messages: list[BaseMessage] = [*request.messages[len(prompts) :]]
         if request.system_message is not None:
             prompts.insert(0, request.system_message)
         prompt = "\n\n".join(message.text for message in prompts)
-        with followed.lock:
-            view = followed.shown(prompt, messages, self._view)
-            system, shown = _handed_over(followed, view, messages, prompts, prompt)
-        return _Asked(request.override(system_message=system, messages=shown), messages, view)
+        with synced.lock:
+            view = synced.render(prompt, messages, self._view)
+            system, shown = _to_request_messages(synced, view, messages, prompts, prompt)
+        return _SentRequest(request.override(system_message=system, messages=shown), messages, view)
 
-    def _take(self, followed: Followed[BaseMessage], asked: _Asked, response: ModelResponse[Any]) -> None:
-        with followed.lock:
-            followed.follower.follow([*asked.messages, *response.result])
+    def _take(self, synced: SyncedContext[BaseMessage], sent: _SentRequest, response: ModelResponse[Any]) -> None:
+        with synced.lock:
+            synced.sync.update([*sent.messages, *response.result])
             for message in response.result:
                 if isinstance(message, AIMessage) and (usage := message.usage_metadata):
                     cached = (usage.get("input_token_details") or {}).get("cache_read") or 0
                     told = {"input_tokens": usage["input_tokens"], "input_tokens_details": {"cached_tokens": cached}}
                     model = message.response_metadata.get("model_name") or message.response_metadata.get("model")
                     with suppress(InvalidValue, Conflict):  # a figure that makes no sense is no reason to fail
-                        followed.ctx.report_usage(told, model, tools=self._count(asked.request), view=asked.view)
+                        synced.ctx.report_usage(told, model, tools=self._count(sent.request), view=sent.view)
 
     def _count(self, request: ModelRequest[Any]) -> int:
         """The tokens of the schemas sent beside the view, counted once for a list of tools."""
@@ -143,8 +143,8 @@ def _thread(config: RunnableConfig) -> str:
     return str(thread)
 
 
-def _handed_over(
-    followed: Followed[BaseMessage],
+def _to_request_messages(
+    synced: SyncedContext[BaseMessage],
     view: View,
     messages: Sequence[BaseMessage],
     prompts: Sequence[BaseMessage],
@@ -153,14 +153,14 @@ def _handed_over(
     """The view as a request has it: the system message apart, and LangChain's own objects where they are whole."""
     system: list[str | dict[Any, Any]] = []
     shown: list[Any] = []
-    for message, place in followed.follower.origins(view):
+    for message, place in synced.sync.find_origins(view):
         if message.role == "system" and not shown and place is None:
             system += _blocks(prompts) if message.text == prompt else [message.text]
         elif place is not None:
             shown.append(messages[place.item])
         else:
-            source = followed.follower.source(message)
-            fresh = built(message, None if source is None else messages[source.item])
+            find_source = synced.sync.find_source(message)
+            fresh = to_langchain(message, None if find_source is None else messages[find_source.item])
             shown += [] if fresh is None else [fresh]
     if not system:
         return None, shown
@@ -184,16 +184,16 @@ def _block(block: str | dict[Any, Any]) -> str | dict[Any, Any]:
 
 def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
     """The tools of a context's agent, or those given (`ctx.tools.only(…)`), for a LangChain agent or model."""
-    chosen, lane = ctx.tools if tools is None else tools, CallQueue()
+    chosen, queue = ctx.tools if tools is None else tools, CallQueue()
 
-    async def in_lane() -> tuple[Tools, CallQueue]:
-        return chosen, lane
+    async def in_queue() -> tuple[Tools, CallQueue]:
+        return chosen, queue
 
-    return [structured(schema, lambda: chosen, in_lane) for schema in chosen.openai()]
+    return [make_tool(schema, lambda: chosen, in_queue) for schema in chosen.openai()]
 
 
-def structured(
-    schema: dict[str, Any], found: Callable[[], Tools], in_lane: Callable[[], Awaitable[tuple[Tools, CallQueue]]]
+def make_tool(
+    schema: dict[str, Any], found: Callable[[], Tools], in_queue: Callable[[], Awaitable[tuple[Tools, CallQueue]]]
 ) -> BaseTool:
     """A tool with this schema that runs the one of its name among the tools found when it is called.
 
@@ -206,8 +206,8 @@ def structured(
         return found().call(name, arguments)
 
     async def arun(**arguments: Any) -> str:
-        tools, lane = await in_lane()
-        return await lane.run(tools.call, name, arguments)
+        tools, queue = await in_queue()
+        return await queue.run(tools.call, name, arguments)
 
     return StructuredTool(
         name=name, description=function["description"], args_schema=function["parameters"], func=run, coroutine=arun

@@ -30,12 +30,12 @@ def messages_of(items: Sequence[Any]) -> list[Message]:
     return [parse_run(run) for run in group_items(_entry(item, f"items[{n}]") for n, item in enumerate(items))]
 
 
-def prints_of(items: Sequence[Any]) -> list[str]:
+def fingerprints(items: Sequence[Any]) -> list[str]:
     """A text for each item that is equal for items that say the same."""
     return [_print(item) for item in items]
 
 
-def unsaved(given: Sequence[str], stored: Sequence[str]) -> int:
+def count_unsaved(given: Sequence[str], stored: Sequence[str]) -> int:
     """How many items at the end of a list are not stored yet, by the prints of both.
 
     The list goes on where what is stored ends: the place where most items before it agree. If the end of what is
@@ -79,10 +79,10 @@ def _print(item: Any) -> str:
 # The conversation of a context as a list of items
 
 
-def newest(ctx: Context, limit: int | None) -> list[Item]:
+def newest_items(ctx: Context, limit: int | None) -> list[Item]:
     """The newest items in order; without a limit all of them."""
     if limit is None:
-        return format_messages(all_of(ctx), "responses")
+        return format_messages(session_messages(ctx), "responses")
     wanted = max(0, limit)
     while wanted:
         messages = ctx.conversation.newest(wanted)
@@ -95,7 +95,7 @@ def newest(ctx: Context, limit: int | None) -> list[Item]:
     return []
 
 
-def all_of(ctx: Context) -> list[Message]:
+def session_messages(ctx: Context) -> list[Message]:
     """The messages whose items the list has."""
     return [message for message in ctx.messages() if _is_item(ctx, message)]
 
@@ -110,12 +110,12 @@ def _is_prompt(ctx: Context, message: Message) -> bool:
     return page is not None and ctx.pages.segment_of(page).type is SegmentType.SYSTEM
 
 
-def from_session(message: Message) -> Message:
+def mark_session(message: Message) -> Message:
     """A system message remembers that it came as an item: it may become the prompt, and is to go back all the same."""
     return replace(message, meta={**message.meta, _SESSION: True}) if message.role == "system" else message
 
 
-def popped(ctx: Context) -> Item | None:
+def pop_newest(ctx: Context) -> Item | None:
     """Take out the newest item: the rest of its exchange comes in again without it."""
     last = next(iter(ctx.conversation.newest(1)), None)
     page = None if last is None or not _is_item(ctx, last) else ctx.conversation.page_of(last.index)
@@ -123,11 +123,11 @@ def popped(ctx: Context) -> Item | None:
         return None
     together = ctx.conversation.messages_on(page)
     items = format_messages(together, "responses")
-    exchange(ctx, "pop_item", together, [from_session(message) for message in messages_of(items[:-1])])
-    return items[-1] if items else popped(ctx)
+    replace_messages(ctx, "pop_item", together, [mark_session(message) for message in messages_of(items[:-1])])
+    return items[-1] if items else pop_newest(ctx)
 
 
-def exchange(ctx: Context, operation: str, gone: Sequence[Message], fresh: Sequence[Message]) -> None:
+def replace_messages(ctx: Context, operation: str, gone: Sequence[Message], fresh: Sequence[Message]) -> None:
     """Take messages out and others in, in one commit."""
     spoken = [message.index for message in gone if message.role != "system" or not _is_prompt(ctx, message)]
     prompts = {message.index for message in gone}.difference(spoken)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from quire.adapters.context_pool import Where, installed, patiently
+from quire.adapters.context_pool import Where, requires_extra, retry_conflicts
 from quire.adapters.openai_agents.items import (
     Item,
-    all_of,
-    exchange,
-    from_session,
+    count_unsaved,
+    fingerprints,
+    mark_session,
     messages_of,
-    newest,
-    popped,
-    prints_of,
-    unsaved,
+    newest_items,
+    pop_newest,
+    replace_messages,
+    session_messages,
     view_with,
 )
 from quire.aio import CallQueue
@@ -30,7 +30,7 @@ from quire.storage.base import Storage, check_context_name
 from quire.storage.urls import storage_at
 from quire.view.options import RenderOptions
 
-with installed("openai-agents"):
+with requires_extra("openai-agents"):
     from agents import FunctionTool, RunConfig, Tool
     from agents.memory import SessionSettings
     from agents.run_config import CallModelData, ModelInputData
@@ -48,16 +48,16 @@ MOMENT = 0.5
 _TURNSTILES = 16
 
 
-class Holds:
+class HeldChanges:
     """Held changes, one for each key. While one is carried out, whoever comes for the same key waits."""
 
     def __init__(self) -> None:
-        self._turnstiles = [RLock() for _ in range(_TURNSTILES)]
+        self._locks = [RLock() for _ in range(_TURNSTILES)]
         self._held: dict[Hashable, tuple[Callable[[], None], Timer]] = {}
         self._lock = Lock()
         atexit.register(self._settle_all)
 
-    def hold(self, key: Hashable, carry_out: Callable[[], None]) -> None:
+    def add(self, key: Hashable, carry_out: Callable[[], None]) -> None:
         """Hold a change; a second one for the same key is the same."""
         timer = Timer(MOMENT, self._settle_quietly, [key])
         timer.daemon = True
@@ -67,26 +67,26 @@ class Holds:
             self._held[key] = carry_out, timer
         timer.start()
 
-    def holds(self, key: Hashable) -> bool:
+    def has(self, key: Hashable) -> bool:
         """Whether a change is held for this key."""
-        with self._turnstile(key):
+        with self._lock_of(key):
             return key in self._held
 
     @contextmanager
-    def taken(self, key: Hashable) -> Iterator[bool]:
+    def take(self, key: Hashable) -> Iterator[bool]:
         """A block that carries out itself what is held, if anything is; if it raises, the change is held as before."""
-        with self._taken(key) as carry_out:
+        with self._take(key) as carry_out:
             yield carry_out is not None
 
     def settle(self, key: Hashable) -> None:
         """Carry out what is held for this key."""
-        with self._taken(key) as carry_out:
+        with self._take(key) as carry_out:
             if carry_out is not None:
                 carry_out()
 
     @contextmanager
-    def _taken(self, key: Hashable) -> Iterator[Callable[[], None] | None]:
-        with self._turnstile(key):
+    def _take(self, key: Hashable) -> Iterator[Callable[[], None] | None]:
+        with self._lock_of(key):
             with self._lock:
                 held = self._held.pop(key, None)
             if held is not None:
@@ -99,8 +99,8 @@ class Holds:
                         self._held.setdefault(key, held)
                 raise
 
-    def _turnstile(self, key: Hashable) -> RLock:
-        return self._turnstiles[hash(key) % _TURNSTILES]
+    def _lock_of(self, key: Hashable) -> RLock:
+        return self._locks[hash(key) % _TURNSTILES]
 
     def _settle_quietly(self, key: Hashable) -> None:
         """Carry it out, or leave it to whoever comes next, who is told why it fails."""
@@ -165,7 +165,7 @@ def _nothing() -> None:
 
 T = TypeVar("T")
 _WINDOW = 12
-_HOLDS = Holds()
+_HOLDS = HeldChanges()
 
 
 class QuireSession:
@@ -192,7 +192,7 @@ class QuireSession:
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
         self._where = where
         self._setup = setup_of(options)
-        self._lane = CallQueue()
+        self._queue = CallQueue()
         self._opening = RLock()
         self._context: Context | None = None
         self._release: Callable[[], object] = lambda: None
@@ -205,10 +205,10 @@ class QuireSession:
         """The context that the session keeps its items in."""
         with self._opening:
             if self._context is None:
-                self._context = self._where if isinstance(self._where, Context) else self._opened(self._where)
+                self._context = self._where if isinstance(self._where, Context) else self._open_context(self._where)
             return self._context
 
-    def _opened(self, where: Any) -> Context:
+    def _open_context(self, where: Any) -> Context:
         storage, release = borrow(where)
         try:
             opened = open_in(storage, self.session_id, self._setup)
@@ -235,40 +235,40 @@ class QuireSession:
         """The items in order, or the newest `limit` of them (by default that of the session's settings)."""
         settings = self.session_settings
         most = settings.limit if limit is None and settings is not None else limit
-        return cast("list[TResponseInputItem]", await self._lane.run(self._items, most))
+        return cast("list[TResponseInputItem]", await self._queue.run(self._items, most))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
         """Add items at the end, all or none. After `clear_session` both are one commit."""
-        await self._lane.run(self._add, cast(list[Item], items))
+        await self._queue.run(self._add, cast(list[Item], items))
 
     async def pop_item(self) -> "TResponseInputItem | None":
         """Take the newest item out of the conversation and return it; None if there is none."""
-        return cast("TResponseInputItem | None", await self._lane.run(self._pop))
+        return cast("TResponseInputItem | None", await self._queue.run(self._pop))
 
     async def clear_session(self) -> None:
         """Take all items out of the conversation. They stay in the record, and `context.undo` brings them back."""
-        await self._lane.run(self._clear)
+        await self._queue.run(self._clear)
 
     async def _atomic_replace_items(self, items: "list[TResponseInputItem]") -> bool:
         """What the SDK's compaction asks for in place of clear and add."""
         await self.clear_session()
         await self.add_items(items)
         if not items:
-            await self._lane.run(self._settle)
+            await self._queue.run(self._settle)
         return True
 
     # What the model is sent
 
     async def model_input_filter(self, data: CallModelData[Any]) -> ModelInputData:
         """For `RunConfig.call_model_input_filter`: the view of this session in place of the whole history."""
-        return await self._lane.run(self._shown, data.model_data, RenderOptions())
+        return await self._queue.run(self._shown, data.model_data, RenderOptions())
 
     def view_filter(self, **options: Any) -> "CallModelInputFilter":
         """The same with options of `Context.render`, such as `recall=True`, or `reserve=` for the schemas of tools."""
         chosen = RenderOptions(**options)
 
         async def filtered(data: CallModelData[Any]) -> ModelInputData:
-            return await self._lane.run(self._shown, data.model_data, chosen)
+            return await self._queue.run(self._shown, data.model_data, chosen)
 
         return filtered
 
@@ -279,40 +279,42 @@ class QuireSession:
     def tools(self, *names: str) -> list[Tool]:
         """The tools that the context has for a model, or those of these names, as tools of the SDK."""
         tools = self.context.tools
-        return _function_tools(tools.only(*names) if names else tools, self._lane)
+        return _function_tools(tools.only(*names) if names else tools, self._queue)
 
     # The same, in a thread
 
     def _items(self, limit: int | None) -> list[Item]:
-        if _HOLDS.holds(self._key()):
+        if _HOLDS.has(self._key()):
             return []
         self.context.refresh()
-        return newest(self.context, limit)
+        return newest_items(self.context, limit)
 
     def _add(self, items: list[Item]) -> None:
         if not items:
             return
-        fresh = [from_session(message) for message in messages_of(items)]
-        with _HOLDS.taken(self._key()) as clears:
+        fresh = [mark_session(message) for message in messages_of(items)]
+        with _HOLDS.take(self._key()) as clears:
             try:
-                self._patiently(lambda ctx: exchange(ctx, "add", all_of(ctx) if clears else [], fresh))
+                self._patiently(
+                    lambda ctx: replace_messages(ctx, "add", session_messages(ctx) if clears else [], fresh)
+                )
             except InvalidOperation:  # a broken list: what no model may be shown is kept aside
                 if clears:
-                    self._patiently(lambda ctx: exchange(ctx, "clear_session", all_of(ctx), []))
+                    self._patiently(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
                 self.context.import_messages(fresh)
 
     def _pop(self) -> Item | None:
         self._settle()
         self.context.refresh()
-        return self._patiently(popped)
+        return self._patiently(pop_newest)
 
     def _clear(self) -> None:
         self.context.refresh()
-        if newest(self.context, 1):
-            _HOLDS.hold(self._key(), self._carry_out)
+        if newest_items(self.context, 1):
+            _HOLDS.add(self._key(), self._carry_out)
 
     def _carry_out(self) -> None:
-        self._patiently(lambda ctx: exchange(ctx, "clear_session", all_of(ctx), []))
+        self._patiently(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
 
     def _settle(self) -> None:
         _HOLDS.settle(self._key())
@@ -332,8 +334,8 @@ class QuireSession:
     def _not_stored(self, items: list[Item]) -> list[Item]:
         """What the runner is about to send and stores only later: in a streamed run, what the user just said."""
         for most in (_WINDOW, len(items)):
-            given, stored = items[-most:], newest(self.context, most)
-            fresh = unsaved(prints_of(given), prints_of(stored))
+            given, stored = items[-most:], newest_items(self.context, most)
+            fresh = count_unsaved(fingerprints(given), fingerprints(stored))
             if fresh < len(given):
                 break
         return items[len(items) - fresh :]
@@ -341,7 +343,7 @@ class QuireSession:
     def _patiently(self, change: Callable[[Context], T]) -> T:
         """Change the context, again if another writer was first."""
         ctx = self.context
-        return patiently(ctx, lambda: change(ctx))
+        return retry_conflicts(ctx, lambda: change(ctx))
 
     def _key(self) -> tuple[int, str]:
         return id(self.context.pages.storage), self.context.name
@@ -352,13 +354,13 @@ def function_tools(ctx: Context, *names: str) -> list[Tool]:
     return _function_tools(ctx.tools.only(*names) if names else ctx.tools, CallQueue())
 
 
-def _function_tools(tools: "Tools", lane: CallQueue) -> list[Tool]:
-    return [_function_tool(tools, schema, lane) for schema in tools.responses()]
+def _function_tools(tools: "Tools", queue: CallQueue) -> list[Tool]:
+    return [_function_tool(tools, schema, queue) for schema in tools.responses()]
 
 
-def _function_tool(tools: "Tools", schema: dict[str, Any], lane: CallQueue) -> FunctionTool:
+def _function_tool(tools: "Tools", schema: dict[str, Any], queue: CallQueue) -> FunctionTool:
     async def invoke(_: "ToolContext[Any]", arguments: str) -> str:
-        return await lane.run(tools.call, schema["name"], arguments)
+        return await queue.run(tools.call, schema["name"], arguments)
 
     return FunctionTool(
         name=schema["name"],

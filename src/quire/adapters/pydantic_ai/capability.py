@@ -8,8 +8,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple, Unpack
 from weakref import WeakKeyDictionary
 
-from quire.adapters.context_pool import Followed, Shelf, Where, installed
-from quire.adapters.pydantic_ai.messages import parse, printed, shown
+from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
+from quire.adapters.pydantic_ai.messages import fingerprint, parse, shown
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context, Options
@@ -18,7 +18,7 @@ from quire.providers.tool_schemas import count_tools
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
-with installed("pydantic-ai"):
+with requires_extra("pydantic-ai"):
     from pydantic_ai import RunContext
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import InstructionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
@@ -52,7 +52,7 @@ class QuireToolset(AbstractToolset[Any]):
 
     def __init__(
         self,
-        ctx: Context | Callable[[RunContext[Any]], Awaitable[Followed[Any]]],
+        ctx: Context | Callable[[RunContext[Any]], Awaitable[SyncedContext[Any]]],
         *,
         tools: bool | Sequence[str] = True,
         id: str | None = "quire",  # noqa: A002 - the word the framework has
@@ -60,7 +60,7 @@ class QuireToolset(AbstractToolset[Any]):
         self._where = ctx
         self._chosen = tools
         self._id = id
-        self._lane = CallQueue()
+        self._queue = CallQueue()
 
     @property
     def id(self) -> str | None:
@@ -69,9 +69,9 @@ class QuireToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools that the context of the run has."""
-        tools, lane = await self._tools(ctx)
+        tools, queue = await self._tools(ctx)
         found: dict[str, ToolsetTool[Any]] = {}
-        for schema in await lane.run(tools.openai):
+        for schema in await queue.run(tools.openai):
             function = schema["function"]
             definition = ToolDefinition(
                 name=function["name"],
@@ -87,22 +87,22 @@ class QuireToolset(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
         """Run a tool; whatever the model sent, this answers it."""
-        tools, lane = await self._tools(ctx)
-        return await lane.run(tools.call, name, tool_args)
+        tools, queue = await self._tools(ctx)
+        return await queue.run(tools.call, name, tool_args)
 
     async def _tools(self, ctx: RunContext[Any]) -> tuple[Tools, CallQueue]:
         if isinstance(self._where, Context):
-            context, lane = self._where, self._lane
+            context, queue = self._where, self._queue
         else:
-            followed = await self._where(ctx)
-            context, lane = followed.ctx, followed.lane
-        return context.tools if isinstance(self._chosen, bool) else context.tools.only(*self._chosen), lane
+            synced = await self._where(ctx)
+            context, queue = synced.ctx, synced.queue
+        return context.tools if isinstance(self._chosen, bool) else context.tools.only(*self._chosen), queue
 
 
 _UNDER_WAY = 256
 
 
-class _Asked(NamedTuple):
+class _SentRequest(NamedTuple):
     """A request on its way: the history it is of, and the view that the model is sent of it."""
 
     history: list[ModelMessage]
@@ -127,21 +127,21 @@ class QuireCapability(AbstractCapability[Any]):
         view: RenderOptions | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._shelf = Shelf[ModelMessage](where, parse, printed, **options)
+        self._pool = ContextPool[ModelMessage](where, parse, fingerprint, **options)
         self._view = view
         self._tools = tools
-        self._under_way: OrderedDict[str, _Asked] = OrderedDict()
-        self._firsts: WeakKeyDictionary[Followed[ModelMessage], tuple[ModelRequest, ModelRequest]]
+        self._under_way: OrderedDict[str, _SentRequest] = OrderedDict()
+        self._firsts: WeakKeyDictionary[SyncedContext[ModelMessage], tuple[ModelRequest, ModelRequest]]
         self._firsts = WeakKeyDictionary()
         self._counted: tuple[list[ToolDefinition], int] = ([], 0)
 
     def context(self, conversation_id: str = "") -> Context:
         """The context of a conversation; without an id the one that was given."""
-        return self._shelf.at(conversation_id).ctx
+        return self._pool.get(conversation_id).ctx
 
     def close(self) -> None:
         """Release the storage, if it was opened here. Nothing is lost by not closing."""
-        self._shelf.close()
+        self._pool.close()
 
     def get_toolset(self) -> AbstractToolset[Any] | None:
         """quire's tools, for the context of the run."""
@@ -156,13 +156,13 @@ class QuireCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Send the view instead of the whole history."""
-        followed = await self._here(ctx)
+        synced = await self._here(ctx)
         parameters = request_context.model_request_parameters
         instructions = InstructionPart.join(parameters.instruction_parts or []) or ""
         tools = self._count([*parameters.function_tools, *parameters.output_tools])
         history = list(request_context.messages)
-        view, messages = await followed.lane.run(self._render, followed, history, instructions)
-        self._under_way[ctx.run_id or ""] = _Asked(history, view, tools)
+        view, messages = await synced.queue.run(self._render, synced, history, instructions)
+        self._under_way[ctx.run_id or ""] = _SentRequest(history, view, tools)
         while len(self._under_way) > _UNDER_WAY:  # those of runs that failed
             self._under_way.popitem(last=False)
         return replace(request_context, messages=messages)
@@ -171,10 +171,10 @@ class QuireCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         """Take in the answer and what it cost."""
-        asked = self._under_way.pop(ctx.run_id or "", None)
-        if asked is not None and response.state == "complete":
-            followed = await self._here(ctx)
-            await followed.lane.run(self._take, followed, asked, response)
+        sent = self._under_way.pop(ctx.run_id or "", None)
+        if sent is not None and response.state == "complete":
+            synced = await self._here(ctx)
+            await synced.queue.run(self._take, synced, sent, response)
         return response
 
     def _count(self, tools: list[ToolDefinition]) -> int:
@@ -188,21 +188,21 @@ class QuireCapability(AbstractCapability[Any]):
             counted = self._counted = (tools, count_tools(schemas))
         return counted[1]
 
-    async def _here(self, ctx: RunContext[Any]) -> Followed[ModelMessage]:
-        if self._shelf.given is not None:
-            return await self._shelf.reach("")
+    async def _here(self, ctx: RunContext[Any]) -> SyncedContext[ModelMessage]:
+        if self._pool.context is not None:
+            return await self._pool.get_async("")
         if ctx.conversation_id is None:
             raise InvalidOperation("This run has no conversation_id: give one to run(), or an open context to quire.")
-        return await self._shelf.reach(ctx.conversation_id)
+        return await self._pool.get_async(ctx.conversation_id)
 
     def _render(
-        self, followed: Followed[ModelMessage], history: list[ModelMessage], instructions: str
+        self, synced: SyncedContext[ModelMessage], history: list[ModelMessage], instructions: str
     ) -> tuple[View, list[ModelMessage]]:
-        prompts, items = self._without_prompts(followed, history)
+        prompts, items = self._without_prompts(synced, history)
         prompt = "\n\n".join([*(part.content for part in prompts), *([instructions] if instructions else [])])
-        with followed.lock:
-            view = followed.shown(prompt, items, self._view)
-            messages = shown(followed.follower, view, items)
+        with synced.lock:
+            view = synced.render(prompt, items, self._view)
+            messages = shown(synced.sync, view, items)
         leading = takewhile(lambda message: message.role == "system", view.messages)
         added = [SystemPromptPart(message.text) for message in leading if message.text != prompt]
         if prompts or added:
@@ -211,29 +211,29 @@ class QuireCapability(AbstractCapability[Any]):
             messages.append(items[-1])
         return view, messages
 
-    def _take(self, followed: Followed[ModelMessage], asked: _Asked, response: ModelResponse) -> None:
-        with followed.lock:
-            followed.follower.follow([*self._without_prompts(followed, asked.history)[1], response])
+    def _take(self, synced: SyncedContext[ModelMessage], sent: _SentRequest, response: ModelResponse) -> None:
+        with synced.lock:
+            synced.sync.update([*self._without_prompts(synced, sent.history)[1], response])
             usage = response.usage
             told = {
                 "input_tokens": usage.input_tokens,
                 "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
             }
             with suppress(InvalidValue, Conflict):  # a figure that makes no sense is no reason to fail
-                followed.ctx.report_usage(told, response.model_name, tools=asked.tools, view=asked.view)
+                synced.ctx.report_usage(told, response.model_name, tools=sent.tools, view=sent.view)
 
     def _without_prompts(
-        self, followed: Followed[ModelMessage], history: list[ModelMessage]
+        self, synced: SyncedContext[ModelMessage], history: list[ModelMessage]
     ) -> tuple[list[SystemPromptPart], list[ModelMessage]]:
         """The prompts a history begins with, which may change from run to run, and the history without them."""
         first = history[0]
         prompts = list(_prompts(first)) if isinstance(first, ModelRequest) else []
         if not prompts or not isinstance(first, ModelRequest):
             return [], history
-        known, rest = self._firsts.get(followed, (None, first))
+        known, rest = self._firsts.get(synced, (None, first))
         if known is not first or len(rest.parts) + len(prompts) != len(first.parts):
             rest = replace(first, parts=first.parts[len(prompts) :])
-            self._firsts[followed] = (first, rest)
+            self._firsts[synced] = (first, rest)
         return prompts, [rest, *history[1:]]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from quire.adapters.context_pool import installed
-from quire.adapters.sync_list import Follower
+from quire.adapters.context_pool import requires_extra
+from quire.adapters.sync_list import ListSync
 from quire.model.messages import Message, Part, ToolCall
 from quire.view.view import View
 
-with installed("pydantic-ai"):
+with requires_extra("pydantic-ai"):
     from pydantic_ai.messages import (
         BinaryContent,
         CachePoint,
@@ -47,7 +47,7 @@ def parse(item: ModelMessage) -> list[Message]:
     return [_answer(item)] if isinstance(item, ModelResponse) else [message for _, message in said(item)]
 
 
-def printed(item: ModelMessage) -> bytes:
+def fingerprint(item: ModelMessage) -> bytes:
     """Bytes that are equal for items that say the same, also after they were stored and read again."""
     return msgspec.json.encode([(m.role, m.content, m.tool_calls, m.tool_call_id) for m in parse(item)])
 
@@ -147,23 +147,23 @@ def _other(piece: Any) -> Part:
 # A view for the framework
 
 
-def shown(follower: Follower[ModelMessage], view: View, items: Sequence[ModelMessage]) -> list[ModelMessage]:
+def shown(sync: ListSync[ModelMessage], view: View, items: Sequence[ModelMessage]) -> list[ModelMessage]:
     """A view without its leading system messages: the framework's own requests and responses where they are whole."""
     names: dict[str, str] = {}
     pieces: list[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]] = []
     leading = True
-    for message, place in follower.origins(view):
+    for message, place in sync.find_origins(view):
         leading = leading and message.role == "system" and place is None
         if leading:
             continue
         names |= {call.id: call.name for call in message.tool_calls}
-        source = place or follower.source(message)
-        item = None if source is None else items[source.item]
+        find_source = place or sync.find_source(message)
+        item = None if find_source is None else items[find_source.item]
         if message.role == "assistant":
             whole = place is not None and isinstance(item, ModelResponse)
             pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuilt(message, item))
-        elif source is not None and isinstance(item, ModelRequest):
-            part = said(item)[source.part][0]
+        elif find_source is not None and isinstance(item, ModelRequest):
+            part = said(item)[find_source.part][0]
             pieces.append((item, part if place is not None else _clipped(message, part, names)))
         else:
             pieces.append((None, _made(message, names)))

@@ -4,42 +4,42 @@ from threading import Event, Thread
 
 import pytest
 
-from quire.adapters.openai_agents import holding
-from quire.adapters.openai_agents.session import Holds
+from quire.adapters.openai_agents import session
+from quire.adapters.openai_agents.session import HeldChanges
 
 
 @pytest.fixture
-def holds(monkeypatch: pytest.MonkeyPatch) -> Holds:
-    monkeypatch.setattr(holding, "MOMENT", 600)  # nothing by itself here
-    return Holds()
+def holds(monkeypatch: pytest.MonkeyPatch) -> HeldChanges:
+    monkeypatch.setattr(session, "MOMENT", 600)  # nothing by itself here
+    return HeldChanges()
 
 
-def test_a_change_is_carried_out_once(holds: Holds) -> None:
+def test_a_change_is_carried_out_once(holds: HeldChanges) -> None:
     done: list[str] = []
-    holds.hold("a", lambda: done.append("first"))
-    holds.hold("a", lambda: done.append("second"))
-    assert holds.holds("a")
-    assert not holds.holds("b")
+    holds.add("a", lambda: done.append("first"))
+    holds.add("a", lambda: done.append("second"))
+    assert holds.has("a")
+    assert not holds.has("b")
     holds.settle("a")
     holds.settle("a")
     assert done == ["first"]
-    assert not holds.holds("a")
+    assert not holds.has("a")
 
 
-def test_a_change_that_fails_is_held_as_before(holds: Holds) -> None:
+def test_a_change_that_fails_is_held_as_before(holds: HeldChanges) -> None:
     def fail() -> None:
         raise OSError("full")
 
-    holds.hold("a", fail)
+    holds.add("a", fail)
     with pytest.raises(OSError, match="full"):
         holds.settle("a")
-    assert holds.holds("a")
-    with holds.taken("a") as is_held:
+    assert holds.has("a")
+    with holds.take("a") as is_held:
         assert is_held
-    assert not holds.holds("a")
+    assert not holds.has("a")
 
 
-def test_what_follows_waits_for_a_change_that_is_being_carried_out(holds: Holds) -> None:
+def test_what_follows_waits_for_a_change_that_is_being_carried_out(holds: HeldChanges) -> None:
     order: list[str] = []
     begun, goes_on = Event(), Event()
 
@@ -49,10 +49,10 @@ def test_what_follows_waits_for_a_change_that_is_being_carried_out(holds: Holds)
         order.append("cleared")
 
     def add() -> None:
-        with holds.taken("a") as is_held:
+        with holds.take("a") as is_held:
             order.append("cleared and added" if is_held else "added")
 
-    holds.hold("a", clear)
+    holds.add("a", clear)
     clearing, adding = Thread(target=holds.settle, args=["a"]), Thread(target=add)
     clearing.start()
     assert begun.wait(60)
