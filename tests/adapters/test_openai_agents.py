@@ -23,7 +23,8 @@ from agents.memory import Session, SessionSettings
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
 import quire
-from quire.adapters.openai_agents import QuireSession, function_tools, holding
+from quire.adapters.openai_agents import QuireSession, function_tools
+from quire.adapters.openai_agents import session as session_module
 from quire.adapters.openai_agents.items import count_unsaved, messages_of
 from quire.model.messages import count_message_tokens
 
@@ -213,7 +214,7 @@ def test_a_clear_that_nothing_follows_is_carried_out(tmp_path: Path, monkeypatch
         other.close()
 
     run(work(wait=False))
-    monkeypatch.setattr(holding, "MOMENT", 0.05)
+    monkeypatch.setattr(session_module, "MOMENT", 0.05)
     run(work(wait=True))
 
 
