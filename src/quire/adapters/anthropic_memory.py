@@ -32,22 +32,26 @@ ACTOR = "memory"
 _FOLDER = "memories"
 _MAX_LINES = 999_999
 _WIDTH = 6
-_DIRECTORY = 4_096  # what a directory takes on a disk, as those who list one expect to see
+_DIRECTORY = 4_096  # the usual size of a directory on disk
 
 
 class CommandError(Exception):
-    """A command that a model got wrong. Its text is the answer."""
+    """A wrong command of a model. Its text is the answer for the model."""
 
 
 class Place(NamedTuple):
-    """A path below `/memories`: as the model wrote it, and its names."""
+    """A path below `/memories`: as the model wrote it, and split into names."""
 
     path: str
     names: tuple[str, ...]
 
 
 class MemoryFiles:
-    """The files of one folder of a context, by default `memories` among the agent's notes."""
+    """The files of one folder of a context: by default the folder `memories` in the agent's notes.
+
+    Directories are folders and files are text pages. Every command is an operation of an agent: permissions apply, the
+    journal has it, and it can be undone. The answers are those of Anthropic's tool, word for word.
+    """
 
     def __init__(self, ctx: Context, folder: PageIndex | None = None, agent: AgentContext | None = None) -> None:
         self.ctx = ctx
@@ -55,27 +59,27 @@ class MemoryFiles:
         self._given = folder
 
     def view(self, path: str, lines: list[int] | None = None) -> str:
-        """A directory two levels deep, or a file with its lines numbered, perhaps some of them."""
+        """Return a directory two levels deep, or the numbered lines of a file."""
         return self._run(lambda: self._view(_place(path), lines))
 
     def create(self, path: str, text: str) -> str:
-        """Write a new file, and the directories above it."""
+        """Create a file, and the directories above it."""
         return self._run(lambda: self._create(_place(path), text))
 
     def str_replace(self, path: str, old: str, new: str) -> str:
-        """Put a text in the place of one that stands once in a file."""
+        """Replace a text that occurs once in a file."""
         return self._run(lambda: self._str_replace(_place(path), old, new))
 
     def insert(self, path: str, line: int, text: str) -> str:
-        """Put a text after a line of a file; 0 is its beginning."""
+        """Insert a text after a line of a file; 0 is the beginning."""
         return self._run(lambda: self._insert(_place(path), line, text))
 
     def delete(self, path: str) -> str:
-        """Remove a file, or a directory with all in it."""
+        """Remove a file, or a directory with its content."""
         return self._run(lambda: self._delete(_place(path)))
 
     def rename(self, old: str, new: str) -> str:
-        """Give a file or a directory another name, or another place."""
+        """Rename or move a file or a directory."""
         return self._run(lambda: self._rename(_place(old), _place(new)))
 
     def clear(self) -> str:
@@ -113,7 +117,7 @@ class MemoryFiles:
         return "\n".join([header, *lines])
 
     def _below(self, folder: PageIndex, above: str = "") -> Iterator[tuple[str, Page]]:
-        """The pages in a folder and in those directly below it, by name, with their paths."""
+        """Yield the pages in a folder and in its folders, by name, with their paths."""
         for page in sorted(self.agent.children(folder), key=lambda page: page.name):
             if page.name.startswith("."):
                 continue
@@ -145,8 +149,8 @@ class MemoryFiles:
         every, at = changed.split("\n"), lines[0] - 1
         first = max(0, at - 2)
         snippet = _number_lines(every[first : at + 3], first + 1)
-        said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
-        return said + "\n".join(snippet)
+        head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
+        return head + "\n".join(snippet)
 
     def _insert(self, place: Place, line: int, text: str) -> str:
         page, before = self._file(place)
@@ -184,7 +188,7 @@ class MemoryFiles:
         folder = self._make_folder(new, new.names[:-1])
         if page.parent != folder:
             self.agent.move_page(page.index, folder)
-        if page.name != new.names[-1]:  # by itself: the page is no longer where the whole command would look for it
+        if page.name != new.names[-1]:  # retried alone: a retry of the whole command would not find the moved page
             retry_conflicts(self.ctx, lambda: self.agent.update_page(page.index, name=new.names[-1]))
         return f"Successfully renamed {old.path} to {new.path}"
 
@@ -195,11 +199,11 @@ class MemoryFiles:
             return self._given
         notes = next((segment for segment in self.agent.list_segments() if segment.id == "mem"), None)
         if notes is None:
-            raise InvalidOperation("This context has no segment 'mem' for memory files: name another folder.")
+            raise InvalidOperation("This context has no segment 'mem' for memory files. Name another folder.")
         found = self._child(notes.root_index, _FOLDER)
         if found is None:
             made = self.agent.create_contents_page(_FOLDER, "The memory files", notes.root_index)
-            self.agent.hide_details(made)  # the model looks for itself: one line is enough in its view
+            self.agent.hide_details(made)  # the model reads the files with the tool, so the view shows one line
             return made
         return found.index
 
@@ -228,7 +232,7 @@ class MemoryFiles:
         return self.agent.read_page(page.index, 0, self.agent.length(page.index))
 
     def _make_folder(self, place: Place, names: tuple[str, ...]) -> PageIndex:
-        """The folder of these names, made if it is not there."""
+        """Return the folder of these names; create it if it is missing."""
         folder = self._root()
         for name in names:
             page = self._child(folder, name)
@@ -238,7 +242,7 @@ class MemoryFiles:
         return folder
 
     def _run(self, command: Callable[[], str]) -> str:
-        """Carry a command out; what the context refuses is told as a refusal too."""
+        """Run a command. An error of the context becomes a `CommandError`."""
         try:
             return retry_conflicts(self.ctx, command)
         except QuireError as error:
@@ -246,7 +250,7 @@ class MemoryFiles:
 
 
 def _place(path: str) -> Place:
-    """The names of a path. Raises `Refused` for one that is not in `/memories`."""
+    """Split a path into names. Raise `CommandError` for a path that is not in `/memories`."""
     if not isinstance(path, str) or not (path == ROOT or path.startswith(f"{ROOT}/")):
         raise CommandError(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else short_repr(path)}")
     below = normpath("/" + path[1:].lstrip("/"))
@@ -267,7 +271,7 @@ def _find_all(part: str, text: str) -> Iterator[int]:
 
 
 def _size(count: int) -> str:
-    """A size as `ls -h` writes it."""
+    """Format a size like `ls -h`."""
     if count == 0:
         return "0B"
     power = min((count.bit_length() - 1) // 10, 3)
@@ -279,10 +283,10 @@ Result = TypeVar("Result")
 
 
 class QuireMemoryTool(BetaAbstractMemoryTool):
-    """The memory tool with pages of a context for files.
+    """The memory tool with pages of a context as files.
 
-    `/memories` is the folder `memories` of the agent's notes, or the one whose index is given. `agent` is who the
-    model acts as there, with its rights and quota. Everything it does is in the journal, and `ctx.undo` undoes it.
+    `/memories` is the folder `memories` in the agent's notes, or the folder of the given index. `agent` sets the name,
+    the permissions and the quota of the model. The journal has all its changes, and `ctx.undo` undoes them.
     """
 
     def __init__(
@@ -297,36 +301,36 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
         self.memories = MemoryFiles(ctx, folder, agent)
 
     def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
-        """Carry out a command. Raises `ToolError` with what the model is to be told."""
-        return _told(lambda: super(QuireMemoryTool, self).execute(command))
+        """Run a command. Raise `ToolError` with the text for the model."""
+        return _as_tool_error(lambda: super(QuireMemoryTool, self).execute(command))
 
     def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
-        """A directory two levels deep, or a file with its lines numbered."""
+        """Return a directory two levels deep, or the numbered lines of a file."""
         return self.memories.view(command.path, command.view_range)
 
     def create(self, command: "BetaMemoryTool20250818CreateCommand") -> str:
-        """A new file."""
+        """Create a file."""
         return self.memories.create(command.path, command.file_text)
 
     def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> str:
-        """Another text in the place of one."""
+        """Replace a text in a file."""
         return self.memories.str_replace(command.path, command.old_str, command.new_str)
 
     def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> str:
-        """A text after a line."""
+        """Insert a text after a line."""
         return self.memories.insert(command.path, command.insert_line, command.insert_text)
 
     def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> str:
-        """A file or a directory away."""
+        """Remove a file or a directory."""
         return self.memories.delete(command.path)
 
     def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> str:
-        """A file or a directory by another name, or in another place."""
+        """Rename or move a file or a directory."""
         return self.memories.rename(command.old_path, command.new_path)
 
     def clear_all_memory(self) -> str:
-        """All files away."""
-        return _told(self.memories.clear)
+        """Remove all files."""
+        return _as_tool_error(self.memories.clear)
 
 
 class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
@@ -346,44 +350,44 @@ class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     @property
     def memories(self) -> MemoryFiles:
-        """The files."""
+        """The memory files."""
         return self._tool.memories
 
     async def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
-        """Carry out a command. Raises `ToolError` with what the model is to be told."""
+        """Run a command. Raise `ToolError` with the text for the model."""
         return await self._queue.run(self._tool.execute, command)
 
     async def view(self, command: "BetaMemoryTool20250818ViewCommand") -> Any:
-        """A directory two levels deep, or a file with its lines numbered."""
+        """Return a directory two levels deep, or the numbered lines of a file."""
         return await self.execute(command)
 
     async def create(self, command: "BetaMemoryTool20250818CreateCommand") -> Any:
-        """A new file."""
+        """Create a file."""
         return await self.execute(command)
 
     async def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> Any:
-        """Another text in the place of one."""
+        """Replace a text in a file."""
         return await self.execute(command)
 
     async def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> Any:
-        """A text after a line."""
+        """Insert a text after a line."""
         return await self.execute(command)
 
     async def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> Any:
-        """A file or a directory away."""
+        """Remove a file or a directory."""
         return await self.execute(command)
 
     async def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> Any:
-        """A file or a directory by another name, or in another place."""
+        """Rename or move a file or a directory."""
         return await self.execute(command)
 
     async def clear_all_memory(self) -> str:
-        """All files away."""
+        """Remove all files."""
         return await self._queue.run(self._tool.clear_all_memory)
 
 
-def _told(command: Callable[[], Result]) -> Result:
-    """Carry out a command; what was wrong with it is told to the model."""
+def _as_tool_error(command: Callable[[], Result]) -> Result:
+    """Run a command. Raise a `CommandError` as the SDK's `ToolError`, whose text the model gets."""
     try:
         return command()
     except CommandError as error:

@@ -19,28 +19,26 @@ from quire.view.options import RenderOptions
 from quire.view.view import View
 
 Where: TypeAlias = "Context | Storage | str | os.PathLike[str]"
-"""A context that is open already, or where one is kept: a path, a URL or a storage."""
+"""An open context, or the place of one: a path, a URL or a storage."""
 
 
 def to_context(where: Where, name: str = "default", **options: Unpack[Options]) -> Context:
-    """The context itself, or the one of this name opened there. Close it if you did not have it before.
+    """Return the given context, or open the one of this name. The caller closes a context that it did not give.
 
-    Raises `TypeError` for an option that there is not, and `InvalidValue` for options beside a context that is open
-    already: they would change nothing.
+    Raise `TypeError` for an unknown option, and `InvalidValue` for options with an open context, which would have no
+    effect.
     """
     setup_of(options)
     if not isinstance(where, Context):
         return open_context(where, name, **options)
     if options:
-        raise InvalidValue(
-            f"{short_repr(where)} is open already; give {', '.join(sorted(options))} where it is opened."
-        )
+        raise InvalidValue(f"{short_repr(where)} is open. Set {', '.join(sorted(options))} where it is opened.")
     return where
 
 
 @contextmanager
 def requires_extra(extra: str) -> Iterator[None]:
-    """A block that imports a framework. Raises `NotInstalled` naming what to install if it is not there."""
+    """Import a framework in a block. Raise `NotInstalled` with the install line if it is missing."""
     try:
         yield
     except ImportError as error:
@@ -60,7 +58,7 @@ T = TypeVar("T")
 
 
 class SyncedContext(Generic[Item]):
-    """A context that follows a list. What belongs together is done under `lock`; `lane` does it for async code."""
+    """A context that is synchronised with a list. Hold `lock` for several steps; `queue` runs them for async code."""
 
     def __init__(self, ctx: Context, sync: ListSync[Item]) -> None:
         self.ctx = ctx
@@ -69,7 +67,7 @@ class SyncedContext(Generic[Item]):
         self.queue = CallQueue()
 
     def render(self, prompt: str, items: Sequence[Item], options: RenderOptions | None) -> View:
-        """The view once the context has the prompt that is to be sent and all of the list."""
+        """Set the prompt, synchronise the list and return the view."""
         with self.lock:
             self.ctx.refresh()
             if prompt.strip():
@@ -79,7 +77,7 @@ class SyncedContext(Generic[Item]):
 
 
 class ContextPool(Generic[Item]):
-    """Contexts by name, each with what follows a list into it. The newest used stay open."""
+    """LRU pool of open contexts by name, each with the synchronisation of its list."""
 
     def __init__(
         self,
@@ -88,7 +86,7 @@ class ContextPool(Generic[Item]):
         fingerprint: Callable[[Item], bytes],
         **options: Unpack[Options],
     ) -> None:
-        setup_of(options)  # a misspelt one is told here, not at the first turn
+        setup_of(options)  # a misspelt option is an error here, not in the first turn
         self.context = to_context(where, **options) if isinstance(where, Context) else None
         self._where = where
         self._options = options
@@ -100,11 +98,11 @@ class ContextPool(Generic[Item]):
         self._queue = CallQueue()
 
     async def get_async(self, name: str) -> SyncedContext[Item]:
-        """`at`, without blocking the loop: opening takes a while."""
+        """Run `get` without blocking the event loop."""
         return await self._queue.run(self.get, name)
 
     def get(self, name: str) -> SyncedContext[Item]:
-        """The context of this name, opened if it is not; if one was given, that one whatever the name."""
+        """Return the context of this name, opened if needed. If a context was given, return that one for every name."""
         with self._lock:
             key = name if self.context is None else ""
             if key not in self._open:
@@ -116,7 +114,7 @@ class ContextPool(Generic[Item]):
             return self._open[key]
 
     def close(self) -> None:
-        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        """Release the storage, if it was opened here. Everything is stored even without this call."""
         with self._lock:
             self._open.clear()
             if self._library is not None:
@@ -133,7 +131,7 @@ class ContextPool(Generic[Item]):
 
 
 def retry_conflicts(ctx: Context, call: Callable[[], T]) -> T:
-    """Make a call again when another writer was faster, with what that one wrote."""
+    """Make a call. Refresh the context and retry if another writer was first."""
     for _ in range(_TRIES):
         try:
             return call()

@@ -12,7 +12,7 @@ from quire.adapters.context_pool import Where, requires_extra, retry_conflicts, 
 from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.core.plan import Plan
-from quire.errors import Conflict, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, collapse_whitespace
 from quire.search.tokenizer import split_terms
@@ -43,12 +43,12 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt
 
 
 def matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether a value is what a filter wants, field by field."""
+    """Return whether a value matches a filter in every field."""
     return all(_is(value.get(field), condition) for field, condition in (wanted or {}).items())
 
 
 def matches_namespace(namespace: Namespace, condition: MatchCondition) -> bool:
-    """Whether a namespace begins or ends as a condition says; `*` stands for any label."""
+    """Return whether a namespace matches a condition on its prefix or suffix; `*` matches any label."""
     path = condition.path
     if len(namespace) < len(path):
         return False
@@ -76,23 +76,21 @@ def _compares(value: Any, operator: str, other: Any) -> bool:
         return bool(value != other)
     order = _ORDERS.get(operator)
     if order is None:
-        raise InvalidValue(
-            f"A filter has the operator {short_repr(operator)}; known are $eq, $ne, {', '.join(_ORDERS)}."
-        )
+        raise InvalidValue(f"Unknown filter operator {short_repr(operator)}; use $eq, $ne, {', '.join(_ORDERS)}.")
     try:
         return order(float(value), float(other))
-    except (TypeError, ValueError):  # what is no number has the order of texts, such as dates, or none
+    except (TypeError, ValueError):  # texts, such as dates, are compared as texts
         return isinstance(value, str) and isinstance(other, str) and order(value, other)
 
 
 Place = tuple[Namespace, str]
-"""Where an item is: its namespace and its key."""
+"""The namespace and the key of an item."""
 PUT = "store_put"
 """The operation of every commit of a store."""
 
 
 class ItemIndex:
-    """The items and folders of one segment by namespace and key, in the order they were made."""
+    """The items and folders of one segment by namespace and key, in the order of creation."""
 
     def __init__(self, ctx: Context, segment: str) -> None:
         self._ctx = ctx
@@ -103,7 +101,7 @@ class ItemIndex:
         self._places: dict[PageIndex, Place] = {}
 
     def refresh(self) -> None:
-        """Take over what was written since, here or elsewhere. Other edits than a store's are read anew."""
+        """Read what was committed since the last call. After other operations than puts, read everything again."""
         pages = self._ctx.pages
         if self._seen == pages.seq:
             return
@@ -116,11 +114,11 @@ class ItemIndex:
             self._read(index)
 
     def place_of(self, index: PageIndex) -> Place | None:
-        """The item that a page holds."""
+        """Return the place of the item that a page holds."""
         return self._places.get(index)
 
     def within(self, prefix: Namespace) -> Iterator[Place]:
-        """The items in a namespace and below it."""
+        """Yield the items in a namespace and below it."""
         return (place for place in self.items if place[0][: len(prefix)] == prefix)
 
     def _mine(self, pages: Iterable[PageIndex]) -> list[PageIndex]:
@@ -152,7 +150,7 @@ class ItemIndex:
 
 
 class _Put(NamedTuple):
-    """A put as it is written: the text of the page, or None to remove it, and how it is to be found."""
+    """A put: the text of the page (None removes it), and the fields that a search finds."""
 
     place: Place
     text: str | None
@@ -160,11 +158,11 @@ class _Put(NamedTuple):
 
 
 class QuireStore(BaseStore):
-    """Keeps items in a segment of a context: a put over a key keeps the old value in the history, to be undone.
+    """Stores items in a segment of a context. A put over a key keeps the old value in the history; it can be undone.
 
-    `where` is a path, a URL or a storage, where the context `context` is opened, or a context that is open already. The
-    segment is made if there is none; an agent of the context may read it, and what is put there takes one line of a
-    view for each namespace. A batch is one commit. There are no times to live: a put that asks for one is refused.
+    `where` is an open context, or a path, a URL or a storage where the context `context` is opened. The segment is
+    created if it is missing. Agents of the context may read it; a view shows one line for each top namespace. A batch
+    is one commit. There is no time to live: a put with one is refused.
     """
 
     supports_ttl = False
@@ -181,7 +179,7 @@ class QuireStore(BaseStore):
         self._queue = CallQueue()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do all operations: what is read is as it was before the puts, which are one commit, the last for a key."""
+        """Run all operations. Reads see the state before the puts, which are one commit. The last put of a key wins."""
         with self._lock:
             self.ctx.refresh()
             self._items.refresh()
@@ -199,11 +197,11 @@ class QuireStore(BaseStore):
             return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """`batch`, without blocking the loop."""
+        """Run `batch` without blocking the event loop."""
         return await self._queue.run(self.batch, list(ops))
 
     def close(self) -> None:
-        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        """Release the storage, if it was opened here. Everything is stored even without this call."""
         if not self._given:
             self.ctx.close()
 
@@ -231,7 +229,7 @@ class QuireStore(BaseStore):
                 return self._namespaces(op)
             case _:
                 raise InvalidValue(
-                    f"{short_repr(op)} is no operation of a store: GetOp, SearchOp, ListNamespacesOp, PutOp."
+                    f"{short_repr(op)} is not an operation; use GetOp, SearchOp, ListNamespacesOp or PutOp."
                 )
 
     def _item(self, place: Place) -> Item:
@@ -253,12 +251,13 @@ class QuireStore(BaseStore):
             value = None
         if not isinstance(value, dict):
             raise InvalidOperation(
-                f"Page {index!r} holds no item: {short_repr(text)} is no JSON object. undo() its last edit."
+                f"Page {index!r} holds no item: {short_repr(text)} is not a JSON object.",
+                Hint("undo", arguments="entry", purpose="with the entry of its last edit"),
             )
         return value
 
     def _search(self, op: SearchOp) -> Iterator[SearchItem]:
-        """The items asked for: those that answer the query, best first with their scores, then the others."""
+        """Yield the items of a search: hits of the query with their scores, best first, then the others."""
         prefix = tuple(op.namespace_prefix)
         scored = dict(self._hits(op.query, prefix)) if op.query and op.query.strip() else {}
         rest = ((place, None) for place in self._items.within(prefix) if place not in scored)
@@ -268,14 +267,14 @@ class QuireStore(BaseStore):
                 yield SearchItem(item.namespace, item.key, item.value, item.created_at, item.updated_at, score=score)
 
     def _hits(self, query: str, prefix: Namespace) -> Iterator[tuple[Place, float]]:
-        """The items of a namespace that answer a query, best first."""
+        """Yield the items of a namespace that match a query, best first."""
         for hit in self.ctx.find(query, len(self._items.items), segment=self._segment, kind="text"):
             place = self._items.place_of(hit.index)
             if place is not None and place[0][: len(prefix)] == prefix and self._is_found(hit.index, query):
                 yield place, hit.score
 
     def _is_found(self, index: PageIndex, query: str) -> bool:
-        """Whether a query may find an item: not if it is kept out, and by its indexed fields if it names some."""
+        """Return whether a query may find an item: by its indexed fields, or not at all if `index` is False."""
         indexed = self.ctx.pages.get_page(index).meta.get("index", True)
         if isinstance(indexed, bool):
             return indexed
@@ -324,7 +323,7 @@ class QuireStore(BaseStore):
             hide(plan, index)
 
     def _folder(self, plan: Plan, namespace: Namespace, made: dict[Namespace, PageIndex]) -> PageIndex:
-        """The folder of a namespace, made if there is none. The first on the way is closed: one line of a view."""
+        """Return the folder of a namespace; create it if needed. Top folders are closed: one line in a view."""
         known = made.get(namespace) or self._items.folders.get(namespace)
         if known is not None:
             return known
@@ -347,7 +346,7 @@ class QuireStore(BaseStore):
 
 
 def _labels(namespace: object) -> Namespace:
-    """A namespace. Raises `InvalidValue` for a text, which would be one of letters."""
+    """Return a namespace as a tuple. Raise `InvalidValue` for a text, which would be split into letters."""
     if not isinstance(namespace, tuple | list):
         raise InvalidValue(
             f"namespace is {short_repr(namespace)}; a tuple is needed, such as ({short_repr(namespace)},)."
@@ -357,7 +356,7 @@ def _labels(namespace: object) -> Namespace:
 
 def _put(op: PutOp) -> _Put:
     if op.ttl is not None:
-        raise NotImplementedError(f"ttl is {op.ttl!r}: QuireStore keeps what it is given. Use ttl=None.")
+        raise NotImplementedError(f"ttl is {op.ttl!r}; QuireStore has no time to live. Use ttl=None.")
     place = (_labels(op.namespace), op.key)
     if op.value is None:
         return _Put(place, None, True)
@@ -366,7 +365,7 @@ def _put(op: PutOp) -> _Put:
     try:
         text = json.dumps(dict(op.value), ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise InvalidValue(f"The value of {op.key!r} cannot be kept as JSON: {error}.") from None
+        raise InvalidValue(f"The value of {op.key!r} cannot be stored as JSON: {error}.") from None
     return _Put(place, text, True if op.index is None else op.index)
 
 

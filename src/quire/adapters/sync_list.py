@@ -1,10 +1,10 @@
-"""A context that follows a list somebody else keeps: what is new there is added, what was taken back is deleted.
+"""Synchronise a context with a list that a framework owns: add its new items, delete the ones it removed.
 
-A framework hands over its whole history with every call, and after a restart as new objects. Every message added here
-remembers, in its `meta`, a print of the item it came from, and one of that item and all before it. So the newest
-message tells how far the context has followed, in one look, whoever wrote it and whenever. A list that begins
-elsewhere (cut off at its beginning, or begun anew by a framework that keeps nothing) is laid on the end of the record
-where they overlap, and goes on from there: the context remembers what the framework forgot.
+A framework passes its whole history with every call, and as new objects after a restart. Every message that is added
+here stores two fingerprints in its `meta`: one of its item, and one of the item with all items before it. So the newest
+message shows how far the context is synchronised, whoever wrote it. A list with another beginning (cut off, or started
+again by a framework without storage) is matched with the end of the stored messages where they overlap. The context
+keeps what the framework has forgotten.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,24 +25,24 @@ _ITEM = "item"
 _PRINT = "print"
 _PART = "part"
 _FAR = 1_000
-"""How many items of the record are looked at for one that a list begins with."""
+"""How many stored items are compared with the beginning of a list."""
 _TRIES = 5
 
 Item = TypeVar("Item")
 
 
 class ItemPlace(NamedTuple):
-    """Where a message of a view comes from: an item of the list, and which of its messages it is."""
+    """The origin of a message: the position of its item in the list, and of the message in the item."""
 
     item: int
     part: int
 
 
 class ListSync(Generic[Item]):
-    """Keeps a context's conversation equal to a list of a framework's own items.
+    """Keeps the conversation of a context equal to a list of a framework's items.
 
-    `parse` gives the messages of an item (perhaps none), `print_of` bytes that are equal for equal items, also after
-    a restart.
+    `parse` returns the messages of an item (possibly none). `fingerprint` returns bytes that are equal for equal items,
+    also after a restart.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ListSync(Generic[Item]):
         self._lock = RLock()
 
     def update(self, items: Sequence[Item]) -> None:
-        """Take over what the list has now, in one commit; another writer's commit meanwhile is taken over too."""
+        """Synchronise the context with the list in one commit. Retry if another writer was first."""
         with self._lock:
             self._update_fingerprints(items)
             for _ in range(_TRIES):
@@ -70,7 +70,7 @@ class ListSync(Generic[Item]):
             return self._apply_changes()
 
     def find_origins(self, view: View) -> Iterator[tuple[Message, ItemPlace | None]]:
-        """The messages of a view, each with its place in the list if the view shows it as it stands there."""
+        """Yield the messages of a view, each with its place in the list if the view shows it unchanged."""
         with self._lock:
             parsed: dict[int, Sequence[Message]] = {}
             for message in view.messages:
@@ -84,13 +84,13 @@ class ListSync(Generic[Item]):
                 yield message, place if _is_equal(message, parsed[item][part]) else None
 
     def find_source(self, message: Message) -> ItemPlace | None:
-        """Where a message of a view comes from, shown whole or clipped; None if the list has nothing of it."""
+        """Return the place of a message of a view, whole or clipped; None if it is not from the list."""
         with self._lock:
             item = self._equal.get(message.meta.get(_PRINT, ""))
             return None if item is None else ItemPlace(item, int(message.meta[_PART]))
 
     def _update_fingerprints(self, items: Sequence[Item]) -> None:
-        """Print what was not printed before. Items are compared by identity: a list that grows costs little."""
+        """Compute the fingerprints of new items. Items are compared by identity, so a growing list costs little."""
         same = 0
         for mine, theirs in zip(self._items, items, strict=False):
             if mine is not theirs:
@@ -111,13 +111,13 @@ class ListSync(Generic[Item]):
     def _apply_changes(self) -> None:
         reached, gone = self._find_synced()
         fresh = [message for item in range(reached + 1, len(self._items)) for message in self._messages(item)]
-        if gone and self.ctx.pending_calls():  # what waits for results cannot be deleted
+        if gone and self.ctx.pending_calls():  # an exchange that waits for results cannot be deleted
             self.ctx.close_calls()
         deleting = [{"operation": "delete", "indices": gone}] if gone else []
         try:
             if fresh or gone:
                 self._take([*deleting, {"operation": "insert", "data": fresh}] if fresh else deleting)
-        except InvalidOperation:  # the list is broken: what no model may be shown is kept aside
+        except InvalidOperation:  # the list is broken: import stores what no model may see
             if deleting:
                 self._take(deleting)
             self.ctx.import_messages(fresh)
@@ -129,9 +129,9 @@ class ListSync(Generic[Item]):
             self.ctx.conversation.modify(changes)
 
     def _find_synced(self) -> tuple[int, list[int]]:
-        """The last item that is in the context, or -1, and the indices of messages whose items the list has not.
+        """Return the last synchronised item (or -1), and the indices of messages whose items left the list.
 
-        With a result its whole exchange goes, so that the calls that the list still has come in again with it.
+        A removed result removes its whole exchange; the calls that are still in the list are added again.
         """
         gone, in_exchange, is_long, found = list[int](), False, False, -1
         for message, mark in self._synced_messages():
@@ -145,12 +145,12 @@ class ListSync(Generic[Item]):
         overlap = self._overlap() if gone else 0
         if overlap > 1 or (overlap and found < 0):
             return overlap - 1, []
-        if found < 0 or (is_long and len(self._items) == 1):  # the first words again are no way back to the beginning
+        if found < 0 or (is_long and len(self._items) == 1):  # a repeated first message is not a step back
             return -1, []
         return found, gone[::-1]
 
     def _synced_messages(self) -> Iterator[tuple[Message, Mark]]:
-        """The messages that came from a list and stand in the conversation or beside it, newest first."""
+        """Yield the messages that came from a list, shown or stored as unshowable, newest first."""
         conversation = self.ctx.conversation
         everything = conversation.messages(all=True)
         for place in range(len(everything) - 1, -1, -1):
@@ -162,8 +162,8 @@ class ListSync(Generic[Item]):
                 yield message, mark
 
     def _overlap(self) -> int:
-        """How many items at the beginning of the list are the last ones of the record."""
-        if len(self._items) < 2:  # a word said again is said again
+        """Return how many items at the beginning of the list are the last stored ones."""
+        if len(self._items) < 2:  # a single repeated message is a new message
             return 0
         first = (message.meta[_PRINT] for message, _ in self._synced_messages() if message.meta[_PART] == 0)
         record = list(islice(first, min(len(self._items), _FAR)))[::-1]
@@ -171,7 +171,7 @@ class ListSync(Generic[Item]):
         return next((size for size in sizes if record[-size:] == self._fingerprints[:size]), 0)
 
     def _is_prompt(self, message: Message) -> bool:
-        """Whether it is the system prompt, which only `system` changes."""
+        """Return whether it is a system prompt, which only `system` changes."""
         page = self.ctx.conversation.page_of(message.index) if message.role == "system" else None
         return page is not None and self.ctx.pages.segment_of(page).type is SegmentType.SYSTEM
 

@@ -1,4 +1,4 @@
-"""A chat message history that quire keeps."""
+"""A chat message history in a context."""
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -26,10 +26,10 @@ _IN = (Mark.NONE, Mark.UNSHOWABLE)
 
 
 class QuireChatMessageHistory(BaseChatMessageHistory):
-    """The messages of one session, kept in the context of that name; they come back equal to what was added.
+    """The messages of one session, stored without loss in the context of that name.
 
-    `where` is a path, a URL, a storage or an open context. With `bounded`, `messages` gives what fits the context's
-    `budget` instead: the newest whole, the rest folded. `view` gives that at any time.
+    `where` is a path, a URL, a storage or an open context. With `bounded`, `messages` returns what fits the context's
+    `budget`: the newest messages whole, the others folded. `view` always returns that.
     """
 
     def __init__(self, session_id: str, where: Where, *, bounded: bool = False, **options: Unpack[Options]) -> None:
@@ -42,46 +42,46 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
-        """Every message in the order they came; with `bounded` what fits the budget."""
+        """Every message in the order of arrival; with `bounded` what fits the budget."""
         return self.view() if self._bounded else self.whole()
 
     def whole(self) -> list[BaseMessage]:
-        """Every message, in the order they came."""
+        """Return every message in the order of arrival."""
         self.ctx.refresh()
         mark_of = self.ctx.conversation.mark_of
         there = (message for message in self.ctx.messages(all=True) if mark_of(message.index) in _IN)
         return [found for message in there if (found := from_stored(message)) is not None]
 
     def view(self) -> list[BaseMessage]:
-        """What fits the context's budget: whole messages as they were added, older ones folded."""
+        """Return what fits the context's budget: whole messages as they were added, older ones folded."""
         self.ctx.refresh()
         return [found for message in self.ctx.render().messages if (found := from_stored(message)) is not None]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Add messages in one commit, also such as no model may be shown: those are kept and not shown."""
+        """Add messages in one commit. Messages that no model may see are stored and not shown."""
         fresh = [one for message in messages for one in to_stored(message)]
         if fresh:
             retry_conflicts(self.ctx, lambda: self._add(fresh))
 
     def clear(self) -> None:
-        """Take every message out. They stay in the context's record until its `cleanup`."""
+        """Remove every message. They stay in the store until `cleanup`."""
         self.ctx.refresh()
         retry_conflicts(self.ctx, self._clear)
 
     async def aget_messages(self) -> list[BaseMessage]:
-        """`messages`, without blocking the loop."""
+        """Return `messages` without blocking the event loop."""
         return await self._queue.run(lambda: self.messages)
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """`add_messages`, without blocking the loop."""
+        """Run `add_messages` without blocking the event loop."""
         await self._queue.run(self.add_messages, messages)
 
     async def aclear(self) -> None:
-        """`clear`, without blocking the loop."""
+        """Run `clear` without blocking the event loop."""
         await self._queue.run(self.clear)
 
     def close(self) -> None:
-        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        """Release the storage, if it was opened here. Everything is stored even without this call."""
         if self._closed is not None:
             self._closed()
 
@@ -98,7 +98,7 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
             if any(message.role == "tool" for message in messages):
                 raise InvalidOperation("A result may come twice.")
             self.ctx.add(messages)
-        except InvalidOperation:  # a result without a call, the same one again, and the like
+        except InvalidOperation:  # for example a result without a call, or a repeated result
             self.ctx.import_messages(messages)
 
     def _clear(self) -> None:
@@ -114,7 +114,7 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
 
 def _take_out(plan: Plan, there: Mapping[int, PageIndex]) -> None:
     close_calls(plan)
-    said: list[int] = []
+    spoken: list[int] = []
     for index, page in there.items():
         record = plan.require_page(page)
         if record.header.mark is Mark.UNSHOWABLE:
@@ -123,6 +123,6 @@ def _take_out(plan: Plan, there: Mapping[int, PageIndex]) -> None:
             unpin(plan, page)
             remove_page(plan, page)
         else:
-            said.append(index)
-    if said:
-        delete(plan, said)
+            spoken.append(index)
+    if spoken:
+        delete(plan, spoken)

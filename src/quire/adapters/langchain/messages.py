@@ -42,11 +42,11 @@ _ROLES: Mapping[str, Role] = {
 _CALLS = frozenset(
     {"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call", "input_json_delta"}
 )
-"""Blocks that say again what stands in `tool_calls`."""
+"""Blocks that repeat `tool_calls`."""
 
 
 def parse(message: BaseMessage) -> list[Message]:
-    """The message as quire keeps it; none for one that only tells a graph what to remove."""
+    """Return the message as a list of one; an empty list for a `RemoveMessage`."""
     if isinstance(message, RemoveMessage):
         return []
     role = _role(message)
@@ -62,7 +62,7 @@ def parse(message: BaseMessage) -> list[Message]:
 
 
 def fingerprint(message: BaseMessage) -> bytes:
-    """Bytes that are equal for messages that say the same. Ids are no part of it: a graph gives them later."""
+    """Return bytes that are equal for messages with the same content. Ids are left out: a graph sets them later."""
     role, content = _role(message), message.content
     calls = [message.tool_calls, message.invalid_tool_calls] if isinstance(message, AIMessage) else []
     answered = _answered(message) if role == "tool" else None
@@ -70,7 +70,7 @@ def fingerprint(message: BaseMessage) -> bytes:
 
 
 def to_langchain(message: Message, from_stored: BaseMessage | None = None) -> BaseMessage | None:
-    """A message of a view for a model: its original with what is left of it, or a new one; None if nothing is."""
+    """Return a message of a view for LangChain: its original with the shown content, or a new one. None if empty."""
     written = format_messages([message], "openai")
     if not written:
         return None
@@ -121,7 +121,7 @@ def _content(content: str | list[str | dict[Any, Any]]) -> str | list[Part]:
 
 
 def _part(block: str | dict[Any, Any]) -> Part | None:
-    """A block in any provider's shape, or in LangChain's own, as a part; None for one that tells of a call."""
+    """Return a block in any provider's shape, or in LangChain's, as a part; None for a block of a call."""
     if isinstance(block, str):
         return {"type": "text", "text": block}
     kind = block.get("type")
@@ -135,14 +135,14 @@ def _part(block: str | dict[Any, Any]) -> Part | None:
 
 
 def _thinking(block: Mapping[Any, Any]) -> Part:
-    said = block.get("thinking") or block.get("reasoning") or ""
-    if not said and isinstance(summary := block.get("summary"), list):
-        said = "\n".join(str(piece.get("text", "")) for piece in summary if isinstance(piece, dict))
-    return {"type": "thinking", "text": str(said)}
+    text = block.get("thinking") or block.get("reasoning") or ""
+    if not text and isinstance(summary := block.get("summary"), list):
+        text = "\n".join(str(piece.get("text", "")) for piece in summary if isinstance(piece, dict))
+    return {"type": "thinking", "text": str(text)}
 
 
 def _media(block: dict[Any, Any]) -> Part | None:
-    """A picture, a sound or a file; None if it is nothing of the kind."""
+    """Return an image, audio or file part; None for another block."""
     for standard in HumanMessage(content=[block]).content_blocks:
         if read := _MEDIA.get(standard["type"]):
             return read(standard)
@@ -182,17 +182,17 @@ _TAG = "$quire"
 
 
 def to_stored(message: BaseMessage) -> list[Message]:
-    """The message as quire keeps it, with the original beside it. Raises `InvalidValue` for what cannot be kept."""
+    """Return the message with its original as JSON in `meta`. Raise `InvalidValue` for other than known values."""
     fields = {name: getattr(message, name) for name in (*type(message).model_fields, *(message.model_extra or ()))}
     if isinstance(message.content, str):
-        del fields["content"]  # it is the message's own
+        del fields["content"]  # the message stores it
     data = {name: _written(value, f"{type(message).__name__}.{name}") for name, value in fields.items()}
     written = json.dumps({"type": message.type, "data": data}, ensure_ascii=False)
     return [replace(parsed, meta={_META: written}) for parsed in parse(message)]
 
 
 def from_stored(message: Message) -> BaseMessage | None:
-    """The message as it was added, or as much of it as a view shows; None if there is nothing of it to show."""
+    """Return the message as it was added, with the content that a view shows. None if that is empty."""
     written = message.meta.get(_META)
     if not isinstance(written, str):
         return to_langchain(message)
@@ -223,7 +223,7 @@ def _written(value: Any, place: str) -> Any:
     if isinstance(value, Serializable) and value.is_lc_serializable():
         return {_TAG: "core", "value": dumpd(value)}
     raise InvalidValue(
-        f"{place} is {short_repr(value)}; JSON values, tuples, bytes, dates and LangChain's own are kept."
+        f"{place} is {short_repr(value)}; JSON values, tuples, bytes, dates and LangChain objects can be stored."
     )
 
 

@@ -27,7 +27,7 @@ with requires_extra("langchain"):
 
 
 class _SentRequest(NamedTuple):
-    """A request on its way: what the model is sent, the list it is of, and the view of that."""
+    """A request: what the model is sent, the list behind it, and the view of that list."""
 
     request: ModelRequest[Any]
     messages: list[BaseMessage]
@@ -35,12 +35,12 @@ class _SentRequest(NamedTuple):
 
 
 class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Lets the model see a view within the budget, while the agent's state keeps the whole list of messages.
+    """Sends the model a view within the budget; the agent's state keeps the whole list of messages.
 
-    `where` is a path, a URL or a storage: every thread then has a context of its own, named by its `thread_id`, or by
-    what `name` makes of the run's config. Or it is a context that is open already: then this agent serves one
-    conversation. `tools` says which of quire's tools the model gets: all, none, or those named. `view` are the options
-    it is rendered with; the others are those of `quire.open`.
+    If `where` is a path, a URL or a storage, every thread has its own context, named by its `thread_id` or by what
+    `name` returns for the run's config. If `where` is an open context, the agent serves one conversation. `tools`
+    selects quire's tools for the model: all, none, or those named. `view` are the options of `render`; the others are
+    those of `quire.open`.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self.tools = [make_tool(schema, self._tools, self._queued_tools) for schema in self._schemas(tools)]
 
     def context(self, name: str = "") -> Context:
-        """The context of a thread; without a name the one that was given."""
+        """Return the context of a thread; without a name the given context."""
         return self._pool.get(name).ctx
 
     def close(self) -> None:
-        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        """Release the storage, if it was opened here. Everything is stored even without this call."""
         self._pool.close()
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Send the view instead of the whole list, and take in the answer."""
+        """Send the view instead of the whole list, and add the answer."""
         synced = self._pool.get(self._key())
         sent = self._make_request(synced, request)
         response = handler(sent.request)
@@ -79,7 +79,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """Send the view instead of the whole list, and take in the answer."""
+        """Send the view instead of the whole list, and add the answer."""
         synced = await self._pool.get_async(self._key())
         sent = await synced.queue.run(self._make_request, synced, request)
         response = await handler(sent.request)
@@ -87,7 +87,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return response
 
     def _key(self) -> str:
-        """The name of this run's context."""
+        """Return the name of this run's context."""
         return "" if self._pool.context is not None else self._name(get_config())
 
     def _tools(self) -> Tools:
@@ -98,7 +98,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return synced.ctx.tools, synced.queue
 
     def _schemas(self, chosen: bool | Sequence[str]) -> list[dict[str, Any]]:
-        ctx = self._pool.context or open_context(MemoryStorage())  # any context has the same ones
+        ctx = self._pool.context or open_context(MemoryStorage())  # every context has the same tools
         tools = ctx.tools if isinstance(chosen, bool) else ctx.tools.only(*chosen)
         return tools.openai() if chosen else []
 
@@ -119,13 +119,16 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             for message in response.result:
                 if isinstance(message, AIMessage) and (usage := message.usage_metadata):
                     cached = (usage.get("input_token_details") or {}).get("cache_read") or 0
-                    told = {"input_tokens": usage["input_tokens"], "input_tokens_details": {"cached_tokens": cached}}
+                    report = {
+                        "input_tokens": usage["input_tokens"],
+                        "input_tokens_details": {"cached_tokens": cached},
+                    }
                     model = message.response_metadata.get("model_name") or message.response_metadata.get("model")
-                    with suppress(InvalidValue, Conflict):  # a figure that makes no sense is no reason to fail
-                        synced.ctx.report_usage(told, model, tools=self._count(sent.request), view=sent.view)
+                    with suppress(InvalidValue, Conflict):  # a wrong usage report must not fail the turn
+                        synced.ctx.report_usage(report, model, tools=self._count(sent.request), view=sent.view)
 
     def _count(self, request: ModelRequest[Any]) -> int:
-        """The tokens of the schemas sent beside the view, counted once for a list of tools."""
+        """Return the tokens of the tool schemas of a request. They are counted once for each list of tools."""
         counted = self._counted
         if counted[0] != request.tools:
             schemas = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
@@ -137,8 +140,8 @@ def _thread(config: RunnableConfig) -> str:
     thread = config.get("configurable", {}).get("thread_id")
     if thread is None:
         raise InvalidOperation(
-            'QuireMiddleware keeps a context for each thread, and this run names none: give {"configurable":'
-            ' {"thread_id": …}}, or make the middleware with an open context.'
+            'This run names no thread. QuireMiddleware needs {"configurable": {"thread_id": …}} in the config, or an'
+            " open context instead of a store."
         )
     return str(thread)
 
@@ -150,7 +153,7 @@ def _to_request_messages(
     prompts: Sequence[BaseMessage],
     prompt: str,
 ) -> tuple[SystemMessage | None, list[AnyMessage]]:
-    """The view as a request has it: the system message apart, and LangChain's own objects where they are whole."""
+    """Return the view for a request: the system message, and the messages as LangChain's objects where whole."""
     system: list[str | dict[Any, Any]] = []
     shown: list[Any] = []
     for message, place in synced.sync.find_origins(view):
@@ -183,7 +186,7 @@ def _block(block: str | dict[Any, Any]) -> str | dict[Any, Any]:
 
 
 def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
-    """The tools of a context's agent, or those given (`ctx.tools.only(…)`), for a LangChain agent or model."""
+    """Return the tools of a context's agent, or the given ones (`ctx.tools.only(…)`), for LangChain."""
     chosen, queue = ctx.tools if tools is None else tools, CallQueue()
 
     async def in_queue() -> tuple[Tools, CallQueue]:
@@ -195,10 +198,7 @@ def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
 def make_tool(
     schema: dict[str, Any], found: Callable[[], Tools], in_queue: Callable[[], Awaitable[tuple[Tools, CallQueue]]]
 ) -> BaseTool:
-    """A tool with this schema that runs the one of its name among the tools found when it is called.
-
-    Async code calls them in the lane that `in_lane` tells with them.
-    """
+    """Return a tool with this schema. Each call gets the tools from `found`, or from `in_queue` in async code."""
     function = schema["function"]
     name: str = function["name"]
 

@@ -1,4 +1,4 @@
-"""Items of the Responses API as frameworks hand them over: a context's conversation as a list of them."""
+"""The conversation of a context as a list of items of the Responses API."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -22,24 +22,24 @@ from quire.view.view import View
 Item = dict[str, Any]
 
 _SESSION = "session"
-_PASSING = frozenset({"id", "status", "created_by", "provider_data"})  # what a runner may drop or add on the way
+_PASSING = frozenset({"id", "status", "created_by", "provider_data"})  # fields that a runner may drop or add
 
 
 def messages_of(items: Sequence[Any]) -> list[Message]:
-    """The messages that the items are; they go back as the same items. Raises `InvalidValue` naming a bad one."""
+    """Return the messages of items; they convert back to the same items. Raise `InvalidValue` for a wrong item."""
     return [parse_run(run) for run in group_items(_entry(item, f"items[{n}]") for n, item in enumerate(items))]
 
 
 def fingerprints(items: Sequence[Any]) -> list[str]:
-    """A text for each item that is equal for items that say the same."""
+    """Return a text for each item that is equal for items with the same content."""
     return [_print(item) for item in items]
 
 
 def count_unsaved(given: Sequence[str], stored: Sequence[str]) -> int:
-    """How many items at the end of a list are not stored yet, by the prints of both.
+    """Return how many items at the end of a list are not stored yet, by the fingerprints of both.
 
-    The list goes on where what is stored ends: the place where most items before it agree. If the end of what is
-    stored is not in the list at all (somebody else wrote meanwhile), it is what stands after the last known item.
+    The new items start where the most items before them equal the end of the stored ones. If the end of the stored
+    items is not in the list (another writer added to them), they start after the last known item.
     """
     found, most = None, 0
     for fresh in range(len(given) + 1):
@@ -80,7 +80,7 @@ def _print(item: Any) -> str:
 
 
 def newest_items(ctx: Context, limit: int | None) -> list[Item]:
-    """The newest items in order; without a limit all of them."""
+    """Return the newest items in order; without a limit all of them."""
     if limit is None:
         return format_messages(session_messages(ctx), "responses")
     wanted = max(0, limit)
@@ -89,19 +89,19 @@ def newest_items(ctx: Context, limit: int | None) -> list[Item]:
         is_all = len(messages) < wanted
         first = next((n for n, message in enumerate(messages) if is_all or message.role != "tool"), len(messages))
         items = format_messages([message for message in messages[first:] if _is_item(ctx, message)], "responses")
-        if is_all or len(items) >= limit:  # a result is written as its call asks for, so it is not read alone
+        if is_all or len(items) >= limit:  # a result is formatted with its call, so it is not read alone
             return items[-limit:]
         wanted *= 2
     return []
 
 
 def session_messages(ctx: Context) -> list[Message]:
-    """The messages whose items the list has."""
+    """Return the messages of the session."""
     return [message for message in ctx.messages() if _is_item(ctx, message)]
 
 
 def _is_item(ctx: Context, message: Message) -> bool:
-    """Whether a message is an item of the session: a prompt that the developer set is none."""
+    """Return whether a message is an item of the session. A prompt of the developer is not."""
     return message.role != "system" or _SESSION in message.meta or not _is_prompt(ctx, message)
 
 
@@ -111,12 +111,12 @@ def _is_prompt(ctx: Context, message: Message) -> bool:
 
 
 def mark_session(message: Message) -> Message:
-    """A system message remembers that it came as an item: it may become the prompt, and is to go back all the same."""
+    """Mark a system message as an item of the session, because it may become the prompt of the context."""
     return replace(message, meta={**message.meta, _SESSION: True}) if message.role == "system" else message
 
 
 def pop_newest(ctx: Context) -> Item | None:
-    """Take out the newest item: the rest of its exchange comes in again without it."""
+    """Remove and return the newest item. The rest of its exchange is added again."""
     last = next(iter(ctx.conversation.newest(1)), None)
     page = None if last is None or not _is_item(ctx, last) else ctx.conversation.page_of(last.index)
     if page is None:
@@ -128,14 +128,14 @@ def pop_newest(ctx: Context) -> Item | None:
 
 
 def replace_messages(ctx: Context, operation: str, gone: Sequence[Message], fresh: Sequence[Message]) -> None:
-    """Take messages out and others in, in one commit."""
+    """Delete messages and add others in one commit."""
     spoken = [message.index for message in gone if message.role != "system" or not _is_prompt(ctx, message)]
     prompts = {message.index for message in gone}.difference(spoken)
     pages = [page for index in prompts if (page := ctx.conversation.page_of(index)) is not None]
 
     def planner(plan: Plan) -> None:
         if spoken:
-            arrivals.close_calls(plan)  # what waits for results could not be taken out
+            arrivals.close_calls(plan)  # an exchange that waits for results cannot be deleted
             edits.delete(plan, spoken)
         for page in pages:
             lifecycle.unpin(plan, page)
@@ -147,7 +147,7 @@ def replace_messages(ctx: Context, operation: str, gone: Sequence[Message], fres
 
 
 def view_with(ctx: Context, items: Iterable[Item], options: RenderOptions) -> View:
-    """The view as it will be when these items are stored: drawn over a copy that reaches nobody."""
+    """Return the view with these items added, from a copy in memory."""
     past = ctx.as_of(ctx.seq)
     fresh = messages_of(list(items))
     try:

@@ -44,12 +44,17 @@ if TYPE_CHECKING:
 
 
 MOMENT = 0.5
-"""Seconds that a change is held if nothing follows it."""
+"""Seconds until a held change is made, if no other call makes it before."""
 _TURNSTILES = 16
 
 
 class HeldChanges:
-    """Held changes, one for each key. While one is carried out, whoever comes for the same key waits."""
+    """Changes that are held for a moment, to be made in one commit with the change that follows.
+
+    A framework clears a history and adds a new one in two calls. A held clear is made with the add. If no call follows,
+    it is made after a moment, when the session is read, or when the process ends. There is one change for each key;
+    other calls for the key wait while it is made.
+    """
 
     def __init__(self) -> None:
         self._locks = [RLock() for _ in range(_TURNSTILES)]
@@ -58,7 +63,7 @@ class HeldChanges:
         atexit.register(self._settle_all)
 
     def add(self, key: Hashable, carry_out: Callable[[], None]) -> None:
-        """Hold a change; a second one for the same key is the same."""
+        """Hold a change, unless one is held for this key."""
         timer = Timer(MOMENT, self._settle_quietly, [key])
         timer.daemon = True
         with self._lock:
@@ -68,18 +73,18 @@ class HeldChanges:
         timer.start()
 
     def has(self, key: Hashable) -> bool:
-        """Whether a change is held for this key."""
+        """Return whether a change is held for this key."""
         with self._lock_of(key):
             return key in self._held
 
     @contextmanager
     def take(self, key: Hashable) -> Iterator[bool]:
-        """A block that carries out itself what is held, if anything is; if it raises, the change is held as before."""
+        """Let a block make the held change itself, if there is one. If it raises, the change is held again."""
         with self._take(key) as carry_out:
             yield carry_out is not None
 
     def settle(self, key: Hashable) -> None:
-        """Carry out what is held for this key."""
+        """Make the held change of this key."""
         with self._take(key) as carry_out:
             if carry_out is not None:
                 carry_out()
@@ -103,7 +108,7 @@ class HeldChanges:
         return self._locks[hash(key) % _TURNSTILES]
 
     def _settle_quietly(self, key: Hashable) -> None:
-        """Carry it out, or leave it to whoever comes next, who is told why it fails."""
+        """Make the change. If it fails, the next call tries again and gets the error."""
         with suppress(Exception):
             self.settle(key)
 
@@ -113,7 +118,7 @@ class HeldChanges:
 
 
 class _Shared:
-    """An open storage and how many use it."""
+    """An open storage and its number of users."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -125,9 +130,9 @@ _lock = Lock()
 
 
 def borrow(where: Storage | str | os.PathLike[str]) -> tuple[Storage, Callable[[], None]]:
-    """The storage at a place, which all who ask for it share, and what to call when it is no longer needed.
+    """Return the storage of a place, shared by all its users, and a function that releases it.
 
-    A storage that is given stays the caller's to close, and every `memory:` is one of its own.
+    The caller closes a storage that it gave. Every `memory:` is a separate storage.
     """
     if not isinstance(where, str | os.PathLike):
         return storage_at(where)[0], _nothing
@@ -153,14 +158,14 @@ def _give_back(key: tuple[int, str], shared: _Shared) -> None:
 
 
 def _place(where: str | os.PathLike[str]) -> str:
-    """One spelling for a path; an address as it is."""
+    """Return the absolute form of a path; a URL unchanged."""
     text = os.fspath(where)
     is_address = isinstance(where, str) and ":" in where and not os.path.splitdrive(where)[0]
     return text if is_address else os.path.abspath(text)
 
 
 def _nothing() -> None:
-    """What is left to do where nothing was opened."""
+    """Release nothing: the storage was given."""
 
 
 T = TypeVar("T")
@@ -169,11 +174,11 @@ _HOLDS = HeldChanges()
 
 
 class QuireSession:
-    """A session of the Agents SDK whose conversation is that of a context.
+    """A session of the Agents SDK that stores its items in the conversation of a context.
 
-    `where` is a path, a URL, a storage or a context that is open already; the options are those of `quire.open`.
-    Sessions at one place share its connection. Nothing here blocks the event loop: the work is done in threads, one
-    call after the other. The context is opened when it is first needed, and `context` is it.
+    `where` is a path, a URL, a storage or an open context; the options are those of `quire.open`. Sessions at one place
+    share its connection. The event loop is never blocked: calls run in threads, one after the other. The context is
+    opened at the first call; `context` returns it.
     """
 
     def __init__(
@@ -185,9 +190,7 @@ class QuireSession:
         **options: Unpack[Options],
     ) -> None:
         if isinstance(where, Context) and options:
-            raise InvalidValue(
-                f"{short_repr(where)} is open already; give {', '.join(sorted(options))} where it is opened."
-            )
+            raise InvalidValue(f"{short_repr(where)} is open. Set {', '.join(sorted(options))} where it is opened.")
         self.session_id = check_context_name(session_id)
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
         self._where = where
@@ -202,7 +205,7 @@ class QuireSession:
 
     @property
     def context(self) -> Context:
-        """The context that the session keeps its items in."""
+        """The context that stores the items of the session."""
         with self._opening:
             if self._context is None:
                 self._context = self._where if isinstance(self._where, Context) else self._open_context(self._where)
@@ -219,7 +222,7 @@ class QuireSession:
         return opened
 
     def close(self) -> None:
-        """Release the storage, if the session opened it. The session can be used again: it is opened anew then."""
+        """Release the storage, if the session opened it. Another call opens it again."""
         if self._context is None:
             return
         self._settle()
@@ -232,25 +235,25 @@ class QuireSession:
     # The session protocol
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
-        """The items in order, or the newest `limit` of them (by default that of the session's settings)."""
+        """Return the items in order, or the newest `limit` of them. The session's settings have the default limit."""
         settings = self.session_settings
         most = settings.limit if limit is None and settings is not None else limit
         return cast("list[TResponseInputItem]", await self._queue.run(self._items, most))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
-        """Add items at the end, all or none. After `clear_session` both are one commit."""
+        """Add items at the end, all or none. An add after `clear_session` is one commit with it."""
         await self._queue.run(self._add, cast(list[Item], items))
 
     async def pop_item(self) -> "TResponseInputItem | None":
-        """Take the newest item out of the conversation and return it; None if there is none."""
+        """Remove and return the newest item; None if there is none."""
         return cast("TResponseInputItem | None", await self._queue.run(self._pop))
 
     async def clear_session(self) -> None:
-        """Take all items out of the conversation. They stay in the record, and `context.undo` brings them back."""
+        """Remove all items from the conversation. They stay in the store, and `context.undo` restores them."""
         await self._queue.run(self._clear)
 
     async def _atomic_replace_items(self, items: "list[TResponseInputItem]") -> bool:
-        """What the SDK's compaction asks for in place of clear and add."""
+        """Replace all items; the SDK's compaction calls this instead of clear and add."""
         await self.clear_session()
         await self.add_items(items)
         if not items:
@@ -260,11 +263,11 @@ class QuireSession:
     # What the model is sent
 
     async def model_input_filter(self, data: CallModelData[Any]) -> ModelInputData:
-        """For `RunConfig.call_model_input_filter`: the view of this session in place of the whole history."""
+        """The filter for `RunConfig.call_model_input_filter`: it sends the view instead of the whole history."""
         return await self._queue.run(self._shown, data.model_data, RenderOptions())
 
     def view_filter(self, **options: Any) -> "CallModelInputFilter":
-        """The same with options of `Context.render`, such as `recall=True`, or `reserve=` for the schemas of tools."""
+        """Return the filter with options of `Context.render`, such as `recall=True` or `reserve=` for tool schemas."""
         chosen = RenderOptions(**options)
 
         async def filtered(data: CallModelData[Any]) -> ModelInputData:
@@ -273,11 +276,11 @@ class QuireSession:
         return filtered
 
     def run_config(self, **options: Any) -> RunConfig:
-        """A `RunConfig` with the filter in place; the options are those of `RunConfig`."""
+        """Return a `RunConfig` with the filter; the options are those of `RunConfig`."""
         return RunConfig(call_model_input_filter=self.model_input_filter, **options)
 
     def tools(self, *names: str) -> list[Tool]:
-        """The tools that the context has for a model, or those of these names, as tools of the SDK."""
+        """Return the context's tools for a model, or those of these names, as tools of the SDK."""
         tools = self.context.tools
         return _function_tools(tools.only(*names) if names else tools, self._queue)
 
@@ -295,18 +298,16 @@ class QuireSession:
         fresh = [mark_session(message) for message in messages_of(items)]
         with _HOLDS.take(self._key()) as clears:
             try:
-                self._patiently(
-                    lambda ctx: replace_messages(ctx, "add", session_messages(ctx) if clears else [], fresh)
-                )
-            except InvalidOperation:  # a broken list: what no model may be shown is kept aside
+                self._retry(lambda ctx: replace_messages(ctx, "add", session_messages(ctx) if clears else [], fresh))
+            except InvalidOperation:  # a broken list: import stores what no model may see
                 if clears:
-                    self._patiently(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
+                    self._retry(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
                 self.context.import_messages(fresh)
 
     def _pop(self) -> Item | None:
         self._settle()
         self.context.refresh()
-        return self._patiently(pop_newest)
+        return self._retry(pop_newest)
 
     def _clear(self) -> None:
         self.context.refresh()
@@ -314,7 +315,7 @@ class QuireSession:
             _HOLDS.add(self._key(), self._carry_out)
 
     def _carry_out(self) -> None:
-        self._patiently(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
+        self._retry(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
 
     def _settle(self) -> None:
         _HOLDS.settle(self._key())
@@ -332,7 +333,7 @@ class QuireSession:
         return ModelInputData(input=cast("list[TResponseInputItem]", view.responses()), instructions=data.instructions)
 
     def _not_stored(self, items: list[Item]) -> list[Item]:
-        """What the runner is about to send and stores only later: in a streamed run, what the user just said."""
+        """Return the items that the runner sends before it stores them: the user's message in a streamed run."""
         for most in (_WINDOW, len(items)):
             given, stored = items[-most:], newest_items(self.context, most)
             fresh = count_unsaved(fingerprints(given), fingerprints(stored))
@@ -340,8 +341,8 @@ class QuireSession:
                 break
         return items[len(items) - fresh :]
 
-    def _patiently(self, change: Callable[[Context], T]) -> T:
-        """Change the context, again if another writer was first."""
+    def _retry(self, change: Callable[[Context], T]) -> T:
+        """Change the context; retry if another writer was first."""
         ctx = self.context
         return retry_conflicts(ctx, lambda: change(ctx))
 
@@ -350,7 +351,7 @@ class QuireSession:
 
 
 def function_tools(ctx: Context, *names: str) -> list[Tool]:
-    """The tools that a context has for a model, or those of these names, as tools of the Agents SDK."""
+    """Return the context's tools for a model, or those of these names, as tools of the Agents SDK."""
     return _function_tools(ctx.tools.only(*names) if names else ctx.tools, CallQueue())
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 from weakref import WeakKeyDictionary
 
 from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
-from quire.adapters.pydantic_ai.messages import fingerprint, parse, shown
+from quire.adapters.pydantic_ai.messages import fingerprint, parse, to_model_messages
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context, Options
@@ -29,17 +29,17 @@ with requires_extra("pydantic-ai"):
 
 
 class _Anything:
-    """Takes whatever a model sent: the tools look at it themselves, and tell the model what is wrong with it."""
+    """Accepts any arguments, because the tools check them and answer the model with what is wrong."""
 
     def validate_json(self, input: str | bytes | bytearray, **options: Any) -> Any:  # noqa: A002 - the framework's word
-        """What the text says as JSON; the text if it is none, or null, which the framework does not expect."""
+        """Return the JSON value of a text; the text itself if it is not JSON, or null, which the framework rejects."""
         with suppress(ValueError):
-            if (said := _ANY.validate_json(input, **options)) is not None:
-                return said
+            if (value := _ANY.validate_json(input, **options)) is not None:
+                return value
         return input if isinstance(input, str) else bytes(input).decode(errors="replace")
 
     def validate_python(self, input: Any, **_: Any) -> Any:  # noqa: A002
-        """What was sent."""
+        """Return the input."""
         return input
 
 
@@ -48,7 +48,7 @@ _ANYTHING = _Anything()
 
 
 class QuireToolset(AbstractToolset[Any]):
-    """The tools of a context's agent: all of them, or those named."""
+    """The tools of a context's agent: all, or those named."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class QuireToolset(AbstractToolset[Any]):
         return self._id
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools that the context of the run has."""
+        """Return the tools of the run's context."""
         tools, queue = await self._tools(ctx)
         found: dict[str, ToolsetTool[Any]] = {}
         for schema in await queue.run(tools.openai):
@@ -86,7 +86,7 @@ class QuireToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
-        """Run a tool; whatever the model sent, this answers it."""
+        """Run a tool. It always returns an answer, whatever the model sent."""
         tools, queue = await self._tools(ctx)
         return await queue.run(tools.call, name, tool_args)
 
@@ -202,12 +202,12 @@ class QuireCapability(AbstractCapability[Any]):
         prompt = "\n\n".join([*(part.content for part in prompts), *([instructions] if instructions else [])])
         with synced.lock:
             view = synced.render(prompt, items, self._view)
-            messages = shown(synced.sync, view, items)
+            messages = to_model_messages(synced.sync, view, items)
         leading = takewhile(lambda message: message.role == "system", view.messages)
         added = [SystemPromptPart(message.text) for message in leading if message.text != prompt]
         if prompts or added:
             messages.insert(0, ModelRequest(parts=[*prompts, *added]))
-        if not (messages and isinstance(messages[-1], ModelRequest)):  # the last one said nothing of its own
+        if not (messages and isinstance(messages[-1], ModelRequest)):  # the last request has no message of its own
             messages.append(items[-1])
         return view, messages
 
@@ -215,17 +215,17 @@ class QuireCapability(AbstractCapability[Any]):
         with synced.lock:
             synced.sync.update([*self._without_prompts(synced, sent.history)[1], response])
             usage = response.usage
-            told = {
+            report = {
                 "input_tokens": usage.input_tokens,
                 "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
             }
-            with suppress(InvalidValue, Conflict):  # a figure that makes no sense is no reason to fail
-                synced.ctx.report_usage(told, response.model_name, tools=sent.tools, view=sent.view)
+            with suppress(InvalidValue, Conflict):  # a wrong usage report must not fail the turn
+                synced.ctx.report_usage(report, response.model_name, tools=sent.tools, view=sent.view)
 
     def _without_prompts(
         self, synced: SyncedContext[ModelMessage], history: list[ModelMessage]
     ) -> tuple[list[SystemPromptPart], list[ModelMessage]]:
-        """The prompts a history begins with, which may change from run to run, and the history without them."""
+        """Return the prompts at the start of a history, which may change in every run, and the history without them."""
         first = history[0]
         prompts = list(_prompts(first)) if isinstance(first, ModelRequest) else []
         if not prompts or not isinstance(first, ModelRequest):

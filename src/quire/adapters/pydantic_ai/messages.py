@@ -1,6 +1,6 @@
-"""pydantic-ai's messages as quire's, and a view as pydantic-ai's.
+"""Messages of pydantic-ai: converted to messages of quire and back.
 
-A request has parts, each of which is a message of quire's; a response is one message.
+Each part of a request is one message of quire; a response is one message.
 """
 
 import json
@@ -39,21 +39,21 @@ with requires_extra("pydantic-ai"):
         UserPromptPart,
     )
 
-Said = tuple[ModelRequestPart, Message]
+SpokenPart = tuple[ModelRequestPart, Message]
 
 
 def parse(item: ModelMessage) -> list[Message]:
-    """What a request or a response says, in quire's words. What only the framework reads says nothing."""
-    return [_answer(item)] if isinstance(item, ModelResponse) else [message for _, message in said(item)]
+    """Return the messages of a request or a response. Parts that only the framework reads have none."""
+    return [_answer(item)] if isinstance(item, ModelResponse) else [message for _, message in spoken_parts(item)]
 
 
 def fingerprint(item: ModelMessage) -> bytes:
-    """Bytes that are equal for items that say the same, also after they were stored and read again."""
+    """Return bytes that are equal for items with the same content, also after a restart."""
     return msgspec.json.encode([(m.role, m.content, m.tool_calls, m.tool_call_id) for m in parse(item)])
 
 
-def said(request: ModelRequest) -> list[Said]:
-    """The parts of a request that say something, each with what it says."""
+def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
+    """Return the parts of a request that have a message, with their messages."""
     return [(part, message) for part in request.parts if (message := _asked(part)) is not None]
 
 
@@ -72,7 +72,7 @@ def _asked(part: Any) -> Message | None:
 
 
 def _legacy(part: Any) -> Message | None:
-    """A retry prompt as older histories have it: the result of a call, or a word of its own."""
+    """Return the message of a retry prompt of older histories: the result of a call, or a user message."""
     if getattr(part, "part_kind", "") != "retry-prompt":
         return None
     if part.tool_name is None:
@@ -140,15 +140,15 @@ def _response_part(part: ModelResponsePart) -> Part:
 
 def _other(piece: Any) -> Part:
     kind = str(getattr(piece, "part_kind", None) or getattr(piece, "kind", type(piece).__name__))
-    told = {key: getattr(piece, key, None) for key in ("tool_name", "args", "content", "transcript")}
-    return {"type": "other", "kind": kind, "part": json.dumps({k: v for k, v in told.items() if v}, default=str)}
+    fields = {key: getattr(piece, key, None) for key in ("tool_name", "args", "content", "transcript")}
+    return {"type": "other", "kind": kind, "part": json.dumps({k: v for k, v in fields.items() if v}, default=str)}
 
 
 # A view for the framework
 
 
-def shown(sync: ListSync[ModelMessage], view: View, items: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """A view without its leading system messages: the framework's own requests and responses where they are whole."""
+def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return a view without its leading system messages, with the framework's own objects where they are whole."""
     names: dict[str, str] = {}
     pieces: list[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]] = []
     leading = True
@@ -163,7 +163,7 @@ def shown(sync: ListSync[ModelMessage], view: View, items: Sequence[ModelMessage
             whole = place is not None and isinstance(item, ModelResponse)
             pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuilt(message, item))
         elif find_source is not None and isinstance(item, ModelRequest):
-            part = said(item)[find_source.part][0]
+            part = spoken_parts(item)[find_source.part][0]
             pieces.append((item, part if place is not None else _clipped(message, part, names)))
         else:
             pieces.append((None, _made(message, names)))
@@ -171,7 +171,7 @@ def shown(sync: ListSync[ModelMessage], view: View, items: Sequence[ModelMessage
 
 
 def _gathered(pieces: Sequence[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]]) -> Iterator[ModelMessage]:
-    """The parts as requests again: those of one request together, as that request itself if all of it is there."""
+    """Yield the parts as requests: the parts of one request together, or that request itself if it is whole."""
     parts: list[ModelRequestPart] = []
     of: ModelRequest | None = None
     for piece in pieces:
@@ -190,7 +190,7 @@ def _gathered(pieces: Sequence[ModelResponse | tuple[ModelRequest | None, ModelR
 def _request(of: ModelRequest | None, parts: list[ModelRequestPart]) -> ModelRequest:
     if of is None:
         return ModelRequest(parts=parts)
-    own = [part for part, _ in said(of)]
+    own = [part for part, _ in spoken_parts(of)]
     is_whole = len(own) == len(parts) and all(one is other for one, other in zip(own, parts, strict=True))
     return of if is_whole else replace(of, parts=parts)
 
