@@ -1,4 +1,4 @@
-"""Library: many contexts, found, paged, counted and let go of, at the cost of what is asked for."""
+"""Library: list, find, page, count and remove contexts, with bounded storage reads."""
 
 import inspect
 from collections.abc import Iterator

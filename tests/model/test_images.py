@@ -1,4 +1,4 @@
-"""Images: their size from the first bytes, and what it costs by the providers' rules."""
+"""Sizes of images from their first bytes, and their tokens by the rules of the providers."""
 
 import random
 

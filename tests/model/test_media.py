@@ -1,4 +1,4 @@
-"""What messages with images, files, sound and sealed data cost."""
+"""Tokens of messages with images, files, audio and encoded data."""
 
 import json
 from base64 import encodebytes

@@ -1,4 +1,4 @@
-"""The values a user holds: indices with one spelling each, and pages that nobody can change."""
+"""Page indices with one spelling each, and immutable pages."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

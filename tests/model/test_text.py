@@ -1,4 +1,4 @@
-"""What text may be stored: one-line fields, bodies, meta."""
+"""Text that can be stored: one-line fields, bodies and meta."""
 
 import json
 import unicodedata

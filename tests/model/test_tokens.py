@@ -1,4 +1,4 @@
-"""Counting tokens: exact figures of the o200k vocabulary, plain text only, loaded when first needed."""
+"""Token counts: exact for the o200k vocabulary, plain text only, loaded by the first count."""
 
 import random
 import subprocess

@@ -1,4 +1,4 @@
-"""From one provider to another: words, calls and results carry over, and what cannot is named."""
+"""From one provider to another: text, calls and results are kept, other parts become marks."""
 
 import json
 from itertools import dropwhile

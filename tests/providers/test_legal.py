@@ -1,4 +1,4 @@
-"""Whether a list may be sent: every rule, broken and kept."""
+"""The rules of each provider for a list of messages, broken and kept."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Random histories: legal ones go back exactly, and nothing that looks like JSON breaks anything."""
+"""Random histories: legal ones are written exactly as they were read, and no JSON value breaks the parser."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is no message is refused by name, with its place and what would be accepted."""
+"""A value that is not a message is refused with its place and the accepted values."""
 
 import datetime
 import math

@@ -1,4 +1,4 @@
-"""A history goes back to its provider exactly as it came."""
+"""A history is written for its own provider exactly as it was read."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The real SDKs: what they answer is taken in, what we give them is what their types want."""
+"""The real SDKs: their responses are read, and their types accept what is written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What tool schemas cost."""
+"""Tokens of tool schemas."""
 
 import json
 from typing import Any

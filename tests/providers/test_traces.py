@@ -1,4 +1,4 @@
-"""Real agent runs (in ../shared/data, when there): they go back exactly and survive every crossing."""
+"""Real agent runs, if their data is present: written exactly as they were read, and converted to every provider."""
 
 import gzip
 import json

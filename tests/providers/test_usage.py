@@ -1,4 +1,4 @@
-"""What providers say they billed, in every shape."""
+"""Usage reports of every provider."""
 
 from types import SimpleNamespace
 from typing import Any

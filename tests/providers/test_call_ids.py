@@ -1,4 +1,4 @@
-"""Call ids that were used before are told apart, without a change to what stands before them."""
+"""Repeated call ids get new ids; earlier messages stay unchanged."""
 
 from quire import Message, ToolCall
 from quire.providers.common import make_call_ids_distinct

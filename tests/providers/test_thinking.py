@@ -1,4 +1,4 @@
-"""Thinking goes back only to the model that thought it, in lists that may still be sent."""
+"""Thinking is sent back only to its own model, in lists that are legal."""
 
 from typing import Any
 
