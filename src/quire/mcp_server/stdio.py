@@ -7,6 +7,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
@@ -75,5 +76,5 @@ class _Lines:
 
     def _put(self, line: bytes | None) -> None:
         text = None if line is None else line.decode("utf-8", "replace")
-        with suppress(RuntimeError):  # the event loop has ended
+        with suppress(RuntimeError, CancelledError):  # the event loop ends or has ended
             asyncio.run_coroutine_threadsafe(self._queue.put(text), self._loop).result()
