@@ -36,6 +36,7 @@ with requires_extra("langgraph"):
         tokenize_path,
     )
 
+__all__ = ["QuireStore"]
 
 Namespace = tuple[str, ...]
 
