@@ -150,7 +150,7 @@ class Engine:
         with self.lock:
             state = self.current()
             if isinstance(state.storage, OverlayStorage):
-                raise InvalidOperation("Changes are held in memory here: leave temporary() first.")
+                raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
             head = storage.head(state.context)
             if (head.version if head else 0) != state.version or not self._same_last_entry(storage):
                 found = f"has version {head.version}" if head else "does not exist"

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar, cast
 
 from quire.core.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
-from quire.errors import Corrupt, StorageFailure
+from quire.errors import Corrupt, Hint, StorageFailure
 from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
 from quire.search.page_text import build_document, is_searchable, text_fields
 from quire.search.tokenizer import TOKENIZER_VERSION, split_terms
@@ -288,9 +288,8 @@ def _empty(index: SearchIndex) -> None:
         else:
             index.clear()
     except IndexReadOnly as error:
-        raise StorageFailure(
-            f"The search index is damaged: run doctor(repair=True) where it can be written. {error}"
-        ) from error
+        repair = Hint("doctor", arguments="repair=True", purpose="where the store can be written")
+        raise StorageFailure(f"The search index is damaged. {error}", repair) from error
 
 
 def _layer_over(index: SearchIndex, storage: Storage, context: str) -> Index:

@@ -166,7 +166,7 @@ class Traces:
 def purge(plan: Plan, traces: Traces) -> int:
     """Plan to remove pages with every trace; return how many journal entries are rewritten."""
     if isinstance(plan.state.storage, OverlayStorage):
-        raise InvalidOperation("Changes are held in memory here: leave temporary() first.")
+        raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
     if plan.batches():
         raise InvalidOperation(f"Batch {len(plan.batches())} is open; end or commit it first.")
     _check_can_purge(plan, traces)

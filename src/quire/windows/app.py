@@ -96,19 +96,21 @@ def freeze_content(content: object) -> Contents:
         return tuple((_id(key), _item(text)) for key, text in list(content.items()))
     if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
         return tuple((str(number), _item(text)) for number, text in enumerate(list(content), 1))
-    raise InvalidValue(f"content() gave {short_repr(content)}; text, a list of texts or texts by id are needed.")
+    raise InvalidValue(
+        f"The content of a window is {short_repr(content)}; text, a list of texts or texts by id are needed."
+    )
 
 
 def _id(key: object) -> str:
     if isinstance(key, str | int) and not isinstance(key, bool):
         return str(key)
-    raise InvalidValue(f"content() gave an item with the id {short_repr(key)}; text or a whole number is needed.")
+    raise InvalidValue(f"An item of a window has the id {short_repr(key)}; text or a whole number is needed.")
 
 
 def _item(text: object) -> str:
     if isinstance(text, str):
         return str(text)
-    raise InvalidValue(f"content() gave {short_repr(text)} as an item; text is needed.")
+    raise InvalidValue(f"An item of a window is {short_repr(text)}; text is needed.")
 
 
 EventKind = Literal["opened", "refreshed", "acted", "closed"]
