@@ -1,4 +1,4 @@
-"""The texts of errors: facts name no call of the Python API. A call that would help is a hint, which each surface words."""
+"""Facts of errors name no call of the Python API: a call that would help is a hint, which each surface words."""
 
 import ast
 import re

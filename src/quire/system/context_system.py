@@ -515,9 +515,7 @@ class ContextSystem:
             state = self._engine.current()
             check_storage(target)
             if isinstance(state.storage, OverlayStorage):
-                raise InvalidOperation(
-                    "Changes are held in memory here: leave the temporary block first, then migrate."
-                )
+                raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
             if not state.version:  # nothing was ever written
                 return Progress(context=state.context, phase="done", records=0, bytes=0)
             return copy_contexts(state.storage, target, state.context, progress=progress)

@@ -96,9 +96,7 @@ def freeze_content(content: object) -> Contents:
         return tuple((_id(key), _item(text)) for key, text in list(content.items()))
     if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
         return tuple((str(number), _item(text)) for number, text in enumerate(list(content), 1))
-    raise InvalidValue(
-        f"The content of a window is {short_repr(content)}; text, a list of texts or texts by id are needed."
-    )
+    raise InvalidValue(f"The content is {short_repr(content)}; text, a list of texts or a dict of texts is needed.")
 
 
 def _id(key: object) -> str:
