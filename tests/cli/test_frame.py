@@ -11,7 +11,7 @@ import pytest
 import quire
 from quire.cli import BROKEN_PIPE, INTERRUPTED, main
 from quire.cli.commands import GROUPS, ROWS, load
-from quire.cli.commands.completion import SHELLS, list_commands
+from quire.cli.commands.completion import SHELLS, list_options
 from quire.cli.terminal import Output, Progress, count_of, escape_control, width
 from quire.storage.base import Commit
 from quire.storage.urls import mask_address
@@ -28,7 +28,7 @@ def test_the_help_lists_every_command_once(run: Run) -> None:
         ended = run(*words)
         assert (ended.code, ended.err) == (0, "")
     listed = [line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")]
-    assert listed == [*ROWS] == [row.name for _, rows in GROUPS for row in rows]
+    assert listed == [*ROWS] == [row.name for rows in GROUPS.values() for row in rows]
     without = run()
     assert (without.code, without.out, without.err) == (2, "", ended.out)
 
@@ -193,12 +193,12 @@ def test_purge_asks_for_confirmation(
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_completion_script_has_every_command_and_option(run: Run, shell: str) -> None:
     script = run("completion", shell).out
-    for command in list_commands():
-        assert command.name in script
-        for option in command.options:
-            for word in option.words:
+    for name, options in list_options().items():
+        assert name in script
+        for option in options:
+            for word in option.option_strings:
                 assert (f"-l {word[2:]}" if shell == "fish" and word.startswith("--") else word.lstrip("-")) in script
-            assert all(choice in script for choice in option.choices)
+            assert all(choice in script for choice in option.choices or ())
 
 
 def test_bash_completes_commands_options_and_what_they_take(run: Run, tmp_path: Path) -> None:

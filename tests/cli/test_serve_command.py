@@ -107,7 +107,7 @@ def test_the_demo_serves_on_a_terminal_if_it_can(
     run: Run, monkeypatch: pytest.MonkeyPatch, terminal: bool, installed: bool, words: list[str], serves: bool
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: (Path("x.db"), None))
+    monkeypatch.setattr(demo, "play_demo", lambda *_, **__: (Path("x.db"), None))
     monkeypatch.setattr(demo, "_result_values", lambda path, result: {})
     monkeypatch.setattr(demo, "serve_inspector", lambda where, out, **options: calls.append(where))
     monkeypatch.setattr(demo, "can_serve", lambda: installed)

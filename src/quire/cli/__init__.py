@@ -66,7 +66,7 @@ def _overview(paint: Paint) -> Iterator[str]:
     yield ""
     yield f"{_USAGE}   (or --version)"
     widest = max(map(len, ROWS))
-    for title, rows in GROUPS:
+    for title, rows in GROUPS.items():
         yield ""
         yield paint.bold(f"{title}:")
         for row in rows:

@@ -4,15 +4,16 @@ import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import methodcaller
 from typing import Any, NamedTuple, NoReturn
 
 import quire
 from quire.cli.terminal import Output
 from quire.storage.base import no_such_context
 from quire.storage.urls import mask_address
+from quire.view.options import DEFAULT_BUDGET
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
-PAGE_HELP = "the index of a page, such as usr-7"
 _DEFAULT_CONTEXT = "default"
 _SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([km])", re.ASCII | re.IGNORECASE)
 _SIZES = {"k": 1_000, "m": 1_000_000}
@@ -24,16 +25,32 @@ _LISTED_BY = {
 """The command that lists the values of an argument, for a complaint that names the argument."""
 
 
-class Command(NamedTuple):
-    """One command: `add` declares its arguments; `run` makes the library call, prints, and returns the exit code.
+Argument = Callable[[argparse.ArgumentParser], object]
+"""A function that adds an argument to a parser."""
 
-    `None` means exit code 0. `examples` are part of the help and of docs/cli.md.
+
+class Command(NamedTuple):
+    """One command: `run` makes the library call, prints, and returns the exit code; `None` means 0.
+
+    `examples` are part of the help and of docs/cli.md.
     """
 
     run: Callable[[argparse.Namespace, Output], int | None]
-    add: Callable[[argparse.ArgumentParser], None]
-    examples: tuple[str, ...]
-    about: str = ""
+    arguments: Sequence[Argument]
+    examples: Sequence[str]
+    about: str
+
+
+def command(
+    *arguments: Argument, examples: Sequence[str], about: str = ""
+) -> Callable[[Callable[[argparse.Namespace, Output], int | None]], Command]:
+    """Return a decorator that makes a command of the function that runs it."""
+    return lambda run: Command(run, arguments, examples, about)
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """Return an argument of a command; the parameters are those of `ArgumentParser.add_argument`."""
+    return methodcaller("add_argument", *names, **options)
 
 
 def build_parser(name: str, summary: str, command: Command) -> argparse.ArgumentParser:
@@ -46,7 +63,8 @@ def build_parser(name: str, summary: str, command: Command) -> argparse.Argument
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
-    command.add(parser)
+    for add in command.arguments:
+        add(parser)
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of text for people")
     return parser
 
@@ -78,32 +96,6 @@ class _Formatter(argparse.HelpFormatter):
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
-    """Add the argument for the store."""
-    parser.add_argument("where", metavar="WHERE", help=STORE_HELP)
-
-
-def add_context(parser: argparse.ArgumentParser, *, what: str = "") -> None:
-    """Add the arguments for the store and for a context in it; `what` replaces the help of the context."""
-    add_store(parser)
-    about = what or "the context (default: 'default', or the only context of the store)"
-    parser.add_argument("-c", "--context", metavar="NAME", help=about)
-
-
-def add_page(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for a store, a context and a page."""
-    add_context(parser)
-    parser.add_argument("index", metavar="PAGE", help=PAGE_HELP)
-
-
-def add_budget(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the budget of a view."""
-    from quire.view.options import DEFAULT_BUDGET
-
-    about = "the token budget of the view (default: %(default)s)"
-    parser.add_argument("-b", "--budget", type=token_count, metavar="TOKENS", default=DEFAULT_BUDGET, help=about)
-
-
 def token_count(text: str) -> int:
     """Return a number of tokens given as 8000, 8_000, 8k or 0.5M. Raises `ArgumentTypeError`."""
     short = _SHORT_NUMBER.fullmatch(text.strip())
@@ -111,6 +103,29 @@ def token_count(text: str) -> int:
         return round(float(short[1]) * _SIZES[short[2].lower()]) if short else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens, such as 8000 or 8k") from None
+
+
+STORE = argument("where", metavar="WHERE", help=STORE_HELP)
+CONTEXT = (
+    STORE,
+    argument(
+        "-c",
+        "--context",
+        metavar="NAME",
+        help="the context (default: 'default', or the only context of the store)",
+    ),
+)
+"""The arguments for a store and a context in it."""
+PAGE = (*CONTEXT, argument("index", metavar="PAGE", help="the index of a page, such as usr-7"))
+"""The arguments for a store, a context and a page."""
+BUDGET = argument(
+    "-b",
+    "--budget",
+    type=token_count,
+    metavar="TOKENS",
+    default=DEFAULT_BUDGET,
+    help="the token budget of the view (default: %(default)s)",
+)
 
 
 @contextmanager

@@ -152,6 +152,13 @@ class Output:
 
         print(msgspec.json.encode(value, enc_hook=str).decode())
 
+    def result(self, value: Any, *lines: str) -> None:
+        """Print the result of a command: a JSON value for a program, lines for a person."""
+        if self.json:
+            self.value(value)
+        else:
+            print(*lines, sep="\n")
+
     def note(self, text: str) -> None:
         """Print a remark for a person on standard error."""
         if not self.json:

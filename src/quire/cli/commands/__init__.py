@@ -1,4 +1,4 @@
-"""The table of commands. To add one, add a row here and an entry in `COMMANDS` of its module.
+"""The table of commands. To add one, add a row here and its function `run_NAME` in the module.
 
 The module is imported when its command runs, so that the help needs no imports.
 """
@@ -18,77 +18,59 @@ class CommandRow(NamedTuple):
     summary: str
 
 
-GROUPS: tuple[tuple[str, tuple[CommandRow, ...]], ...] = (
-    (
-        "start",
-        (
-            CommandRow("demo", "demo", "replay a short agent conversation and show how its view is kept in budget"),
-            CommandRow("new", "contexts", "create a context"),
-            CommandRow("import", "imports", "import a conversation from a file"),
-            CommandRow("replay", "replay", "compare the cost of recorded conversations across strategies"),
-        ),
+GROUPS: dict[str, tuple[CommandRow, ...]] = {
+    "start": (
+        CommandRow("demo", "demo", "replay a short agent conversation and show how its view is kept in budget"),
+        CommandRow("new", "contexts", "create a context"),
+        CommandRow("import", "imports", "import a conversation from a file"),
+        CommandRow("replay", "replay", "compare the cost of recorded conversations across strategies"),
     ),
-    (
-        "read",
-        (
-            CommandRow("ls", "contexts", "list the contexts of a store"),
-            CommandRow("tree", "read", "show the pages of a context with their tokens"),
-            CommandRow("show", "read", "show one page with its full text"),
-            CommandRow("find", "read", "search all pages, including archived ones"),
-            CommandRow("stats", "read", "count messages, pages and tokens of a context"),
-        ),
+    "read": (
+        CommandRow("ls", "contexts", "list the contexts of a store"),
+        CommandRow("tree", "read", "show the pages of a context with their tokens"),
+        CommandRow("show", "read", "show one page with its full text"),
+        CommandRow("find", "read", "search all pages, including archived ones"),
+        CommandRow("stats", "read", "count messages, pages and tokens of a context"),
     ),
-    (
-        "view",
-        (
-            CommandRow("view", "view", "show a map of the model's window; writes nothing"),
-            CommandRow("render", "view", "print the messages that a model would get; writes nothing"),
-            CommandRow("why", "view", "explain how a page is shown, why, and how to change that"),
-        ),
+    "view": (
+        CommandRow("view", "view", "show a map of the model's window; writes nothing"),
+        CommandRow("render", "view", "print the messages that a model would get; writes nothing"),
+        CommandRow("why", "view", "explain how a page is shown, why, and how to change that"),
     ),
-    (
-        "change pages",
-        (
-            CommandRow("expand", "pages", "open a page and all folders above it"),
-            CommandRow("hide", "pages", "show only the summary line of a page"),
-            CommandRow("pin", "pages", "always show the full text of a page"),
-            CommandRow("unpin", "pages", "remove a pin"),
-            CommandRow("archive", "pages", "archive a page: it leaves the view"),
-            CommandRow("restore", "pages", "restore an archived page to the view"),
-            CommandRow("recall", "pages", "restore a page from the cold archive"),
-            CommandRow("move", "pages", "move a page, with all pages below it, into a folder"),
-        ),
+    "change pages": (
+        CommandRow("expand", "pages", "open a page and all folders above it"),
+        CommandRow("hide", "pages", "show only the summary line of a page"),
+        CommandRow("pin", "pages", "always show the full text of a page"),
+        CommandRow("unpin", "pages", "remove a pin"),
+        CommandRow("archive", "pages", "archive a page: it leaves the view"),
+        CommandRow("restore", "pages", "restore an archived page to the view"),
+        CommandRow("recall", "pages", "restore a page from the cold archive"),
+        CommandRow("move", "pages", "move a page, with all pages below it, into a folder"),
     ),
-    (
-        "history",
-        (
-            CommandRow("history", "history", "list journal entries: operation, actor, time, pages"),
-            CommandRow("undo", "history", "undo one entry and keep all later ones"),
-            CommandRow("checkpoint", "history", "name the current state of a context"),
-            CommandRow("rollback", "history", "return a context to a checkpoint or an entry"),
-            CommandRow("fork", "contexts", "create a context from the current or an earlier state of another"),
-        ),
+    "history": (
+        CommandRow("history", "history", "list journal entries: operation, actor, time, pages"),
+        CommandRow("undo", "history", "undo one entry and keep all later ones"),
+        CommandRow("checkpoint", "history", "name the current state of a context"),
+        CommandRow("rollback", "history", "return a context to a checkpoint or an entry"),
+        CommandRow("fork", "contexts", "create a context from the current or an earlier state of another"),
     ),
-    (
-        "copy and maintain",
-        (
-            CommandRow("export", "copy", "write one context to a file"),
-            CommandRow("backup", "copy", "copy a whole store, even while it is in use"),
-            CommandRow("migrate", "copy", "copy contexts to another store and verify them"),
-            CommandRow("doctor", "maintain", "check a store and repair what can be repaired safely"),
-            CommandRow("purge", "maintain", "delete pages permanently, with every trace of them"),
-            CommandRow("serve", "serve", "serve a store over HTTP, with the inspector"),
-            CommandRow("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
-            CommandRow("completion", "completion", "print the completion script for a shell"),
-        ),
+    "copy and maintain": (
+        CommandRow("export", "copy", "write one context to a file"),
+        CommandRow("backup", "copy", "copy a whole store, even while it is in use"),
+        CommandRow("migrate", "copy", "copy contexts to another store and verify them"),
+        CommandRow("doctor", "maintain", "check a store and repair what can be repaired safely"),
+        CommandRow("purge", "maintain", "delete pages permanently, with every trace of them"),
+        CommandRow("serve", "serve", "serve a store over HTTP, with the inspector"),
+        CommandRow("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
+        CommandRow("completion", "completion", "print the completion script for a shell"),
     ),
-)
+}
 """All commands, in the order of the help."""
 
-ROWS: dict[str, CommandRow] = {row.name: row for _, rows in GROUPS for row in rows}
+ROWS: dict[str, CommandRow] = {row.name: row for rows in GROUPS.values() for row in rows}
 
 
 def load(row: CommandRow) -> "Command":
     """Import and return the command of a row."""
-    command: Command = import_module(f"{__name__}.{row.module}").COMMANDS[row.name]
+    command: Command = getattr(import_module(f"{__name__}.{row.module}"), f"run_{row.name}")
     return command

@@ -3,7 +3,7 @@
 import argparse
 
 import quire
-from quire.cli.command import Command, add_context, add_store, existing_name, new_name
+from quire.cli.command import CONTEXT, STORE, argument, command, existing_name, new_name
 from quire.cli.terminal import Output, Progress, Values
 from quire.cli.wording import CommandWording
 from quire.errors import QuireError
@@ -12,12 +12,16 @@ from quire.storage.urls import mask_address
 _USAGE_COLUMNS = ("pages", "tokens", "bytes")
 
 
-def _add_new(parser: argparse.ArgumentParser) -> None:
-    add_context(parser, what="the name of the new context (default: 'default')")
-    parser.add_argument("--system", metavar="TEXT", help="the system prompt")
-
-
-def _new(options: argparse.Namespace, out: Output) -> None:
+@command(
+    STORE,
+    argument("-c", "--context", metavar="NAME", help="the name of the new context (default: 'default')"),
+    argument("--system", metavar="TEXT", help="the system prompt"),
+    examples=(
+        "quire new agent.db",
+        "quire new agent.db --context support-42 --system 'You are a careful travel agent.'",
+    ),
+)
+def run_new(options: argparse.Namespace, out: Output) -> None:
     name = new_name(options)
     with quire.Library(options.where, create=True) as library:
         context = library.create(name)
@@ -29,13 +33,17 @@ def _new(options: argparse.Namespace, out: Output) -> None:
             out.line(f"created context {out.paint.cyan(name)} in {mask_address(options.where)}")
 
 
-def _add_ls(parser: argparse.ArgumentParser) -> None:
-    add_store(parser)
-    parser.add_argument("--prefix", default="", metavar="TEXT", help="only names that start with this")
-    parser.add_argument("-l", "--long", action="store_true", help="also count pages, tokens and bytes; reads all pages")
-
-
-def _ls(options: argparse.Namespace, out: Output) -> None:
+@command(
+    STORE,
+    argument("--prefix", default="", metavar="TEXT", help="only names that start with this"),
+    argument("-l", "--long", action="store_true", help="also count pages, tokens and bytes; reads all pages"),
+    examples=(
+        "quire ls agent.db",
+        "quire ls agent.db --long --prefix support-",
+        "quire ls agent.db --json | jq -r .name",
+    ),
+)
+def run_ls(options: argparse.Namespace, out: Output) -> None:
     rows = []
     wording = CommandWording(options)
     with quire.Library(options.where, create=False) as library, Progress("Counting") as progress:
@@ -83,13 +91,13 @@ def _state(values: Values) -> str:
     return f"{values['updated']:%Y-%m-%d %H:%M}" if values["finished"] else "unfinished copy: run migrate again"
 
 
-def _add_fork(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument("name", metavar="NEW", help="the name of the new context")
-    parser.add_argument("--at", metavar="POINT", help="a checkpoint or the number of an entry (default: the last)")
-
-
-def _fork(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    argument("name", metavar="NEW", help="the name of the new context"),
+    argument("--at", metavar="POINT", help="a checkpoint or the number of an entry (default: the last)"),
+    examples=("quire fork agent.db what-if", "quire fork agent.db before-the-mess --context support-42 --at 120"),
+)
+def run_fork(options: argparse.Namespace, out: Output) -> None:
     at = parse_point(options.at) if options.at is not None else None
     with quire.Library(options.where, create=False) as library:
         source = existing_name(library, options)
@@ -105,22 +113,3 @@ def _fork(options: argparse.Namespace, out: Output) -> None:
 def parse_point(text: str) -> str | int:
     """Return a point in history: the number of an entry if the text is a number, else the name of a checkpoint."""
     return int(text) if text.isascii() and text.isdigit() else text
-
-
-COMMANDS = {
-    "new": Command(
-        _new,
-        _add_new,
-        ("quire new agent.db", "quire new agent.db --context support-42 --system 'You are a careful travel agent.'"),
-    ),
-    "ls": Command(
-        _ls,
-        _add_ls,
-        ("quire ls agent.db", "quire ls agent.db --long --prefix support-", "quire ls agent.db --json | jq -r .name"),
-    ),
-    "fork": Command(
-        _fork,
-        _add_fork,
-        ("quire fork agent.db what-if", "quire fork agent.db before-the-mess --context support-42 --at 120"),
-    ),
-}

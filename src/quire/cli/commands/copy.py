@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 import quire
-from quire.cli.command import STORE_HELP, Command, add_context, add_store, existing_name, open_context
+from quire.cli.command import CONTEXT, STORE, STORE_HELP, argument, command, existing_name, open_context
 from quire.cli.terminal import Output, Progress, Values, count_of
 from quire.errors import InvalidOperation, StorageFailure
 from quire.providers import format_messages
@@ -15,17 +15,22 @@ from quire.storage.urls import mask_address
 
 _STDOUT = "-"
 _FORMATS = ("quire", "json", "openai", "anthropic", "responses")
+_FORMAT_HELP = "quire: everything with its history; json: the pages as a document; others: the conversation as messages"
 
 
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument("file", metavar="FILE", help="the file to write; - is standard output (not for quire)")
-    about = "quire: everything with its history; json: the pages as a document; others: the conversation as messages"
-    parser.add_argument("-f", "--format", choices=_FORMATS, default="quire", help=f"{about} (default: %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
-
-
-def _export(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    argument("file", metavar="FILE", help="the file to write; - is standard output (not for quire)"),
+    argument("-f", "--format", choices=_FORMATS, default="quire", help=f"{_FORMAT_HELP} (default: %(default)s)"),
+    argument("--overwrite", action="store_true", help="replace an existing file"),
+    examples=(
+        "quire export agent.db support-42.quire --context support-42",
+        "quire export agent.db - --format openai | jq -r .role",
+        "quire export agent.db agent.json --format json --overwrite",
+    ),
+    about="The import command reads the formats quire and json as a whole context.",
+)
+def run_export(options: argparse.Namespace, out: Output) -> None:
     values: Values = {"format": options.format, "file": options.file}
     if options.format == "quire":
         if options.file == _STDOUT:
@@ -75,14 +80,18 @@ def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
         raise StorageFailure(f"Cannot write {str(path)!r}: {error.strerror}.") from error
 
 
-def _add_migrate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("where", metavar="SOURCE", help=STORE_HELP)
-    parser.add_argument("target", metavar="TARGET", help="the store to copy to; created if it does not exist")
-    parser.add_argument("-c", "--context", metavar="NAME", help="only this context (default: all)")
-    parser.add_argument("--replace", action="store_true", help="replace an older copy in the target")
-
-
-def _migrate(options: argparse.Namespace, out: Output) -> None:
+@command(
+    argument("where", metavar="SOURCE", help=STORE_HELP),
+    argument("target", metavar="TARGET", help="the store to copy to; created if it does not exist"),
+    argument("-c", "--context", metavar="NAME", help="only this context (default: all)"),
+    argument("--replace", action="store_true", help="replace an older copy in the target"),
+    examples=(
+        "quire migrate agent.db postgresql://localhost/agents",
+        "quire migrate agent.db file:pages --context support-42",
+    ),
+    about="Run it again to resume an interrupted copy.",
+)
+def run_migrate(options: argparse.Namespace, out: Output) -> None:
     with quire.Library(options.where, create=False) as source:
         name = existing_name(source, options) if options.context else None
         with quire.Library(options.target, create=True) as target, Progress("Copying") as progress:
@@ -100,12 +109,14 @@ def _migrate(options: argparse.Namespace, out: Output) -> None:
         out.line(f"copied and verified {copied}, {done.bytes:,} bytes, to {mask_address(options.target)}")
 
 
-def _add_backup(parser: argparse.ArgumentParser) -> None:
-    add_store(parser)
-    parser.add_argument("target", metavar="TARGET", help="the new store: a path (SQLite) or file:DIR")
-
-
-def _backup(options: argparse.Namespace, out: Output) -> int | None:
+@command(
+    STORE,
+    argument("target", metavar="TARGET", help="the new store: a path (SQLite) or file:DIR"),
+    examples=("quire backup agent.db agent-2026-03-11.db", "quire backup postgresql://localhost/agents file:copy"),
+    about="It reads everything once. It reports records that cannot be read, copies them unchanged, and exits with"
+    " code 1.",
+)
+def run_backup(options: argparse.Namespace, out: Output) -> int | None:
     from quire.maintenance.backup import backup
 
     with Progress("Copying") as progress:
@@ -121,33 +132,3 @@ def _backup(options: argparse.Namespace, out: Output) -> int | None:
         for problem in done.problems:
             out.line(f"   {out.paint.red('damaged')}: {problem}")
     return 1 if done.problems else None
-
-
-COMMANDS = {
-    "export": Command(
-        _export,
-        _add_export,
-        (
-            "quire export agent.db support-42.quire --context support-42",
-            "quire export agent.db - --format openai | jq -r .role",
-            "quire export agent.db agent.json --format json --overwrite",
-        ),
-        "The import command reads the formats quire and json as a whole context.",
-    ),
-    "migrate": Command(
-        _migrate,
-        _add_migrate,
-        (
-            "quire migrate agent.db postgresql://localhost/agents",
-            "quire migrate agent.db file:pages --context support-42",
-        ),
-        "Run it again to resume an interrupted copy.",
-    ),
-    "backup": Command(
-        _backup,
-        _add_backup,
-        ("quire backup agent.db agent-2026-03-11.db", "quire backup postgresql://localhost/agents file:copy"),
-        "It reads everything once. It reports records that cannot be read, copies them unchanged, and exits with"
-        " code 1.",
-    ),
-}

@@ -19,7 +19,7 @@ import msgspec
 
 import quire
 from quire import Context, DetailPage, Hit, Message, Price, QuireError, View
-from quire.cli.command import Command
+from quire.cli.command import argument, command
 from quire.cli.commands.serve import can_serve, serve_inspector
 from quire.cli.replay.facts import Reach, extract_facts, measure_reach
 from quire.cli.replay.pricing import CallTotals
@@ -105,7 +105,7 @@ class DemoResult(NamedTuple):
     their_facts: Reach
 
 
-def run_demo(paint: Paint, *, fast: bool = False, quiet: bool = False) -> tuple[Path, DemoResult]:
+def play_demo(paint: Paint, *, fast: bool = False, quiet: bool = False) -> tuple[Path, DemoResult]:
     """Run the demo, and return the file that it wrote and its measurements."""
     narration = Narration(paint, fast=fast, file=StringIO() if quiet else None)
     path = Path(mkdtemp(prefix="quire-demo-")) / "agent.db"
@@ -301,17 +301,21 @@ def _shortest_path(path: str) -> str:
     return min(os.path.relpath(path), path, key=len)
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fast", action="store_true", help="no pauses on a terminal")
+def _add_serve(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     about = "serve the inspector afterwards, until Ctrl-C (default: on a terminal, if it is installed)"
     group.add_argument("--serve", action="store_true", default=None, help=about)
     group.add_argument("--no-serve", action="store_false", dest="serve", help="do not serve the inspector")
 
 
-def _demo(options: argparse.Namespace, out: Output) -> None:
+@command(
+    argument("--fast", action="store_true", help="no pauses on a terminal"),
+    _add_serve,
+    examples=("quire demo", "quire demo --fast --no-serve"),
+)
+def run_demo(options: argparse.Namespace, out: Output) -> None:
     serve = can_serve() and sys.stdout.isatty() and not out.json if options.serve is None else options.serve
-    path, result = run_demo(out.paint, fast=options.fast, quiet=out.json)
+    path, result = play_demo(out.paint, fast=options.fast, quiet=out.json)
     if out.json:
         out.value(_result_values(path, result))
     elif serve:
@@ -332,6 +336,3 @@ def _result_values(path: Path, result: DemoResult) -> Values:
             "answers": side.answers._asdict(),
         }
     return values
-
-
-COMMANDS = {"demo": Command(_demo, _add, ("quire demo", "quire demo --fast --no-serve"))}

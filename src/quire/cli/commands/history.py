@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import Struct, structs
 
 from quire import Context, ContextSystem, Entry
-from quire.cli.command import Command, add_context, open_context
+from quire.cli.command import CONTEXT, argument, command, open_context
 from quire.cli.commands.contexts import parse_point
 from quire.cli.terminal import Output, Values, count_of, pick
 from quire.errors import InvalidValue, NoSuchPage, short_repr
@@ -20,29 +20,31 @@ _MAX_PREVIEW_PAGES = 40
 _MAX_ENTRY_PAGES = 8
 
 
-def _add_history(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument(
+@command(
+    *CONTEXT,
+    argument(
         "-n",
         "--limit",
         type=int,
         default=_DEFAULT_LIMIT,
         metavar="N",
         help="the newest N (default: %(default)s)",
-    )
-    parser.add_argument("--all", action="store_true", help="all entries")
-    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only entries after this one")
-    parser.add_argument("--actor", metavar="NAME", help="only entries of this actor")
-    parser.add_argument("--operation", metavar="NAME", help="only this operation, such as fold")
-    parser.add_argument("--page", metavar="PAGE", help="only entries that changed this page")
-    parser.add_argument(
-        "--since", metavar="TIME", help="only from this time on, such as 2026-03-11 or 2026-03-11T14:00+08:00"
-    )
-    parser.add_argument("--until", metavar="TIME", help="only until this time")
-    parser.add_argument("--changes", action="store_true", help="with --json: also print each record before the change")
-
-
-def _history(options: argparse.Namespace, out: Output) -> None:
+    ),
+    argument("--all", action="store_true", help="all entries"),
+    argument("--after", type=int, default=0, metavar="SEQ", help="only entries after this one"),
+    argument("--actor", metavar="NAME", help="only entries of this actor"),
+    argument("--operation", metavar="NAME", help="only this operation, such as fold"),
+    argument("--page", metavar="PAGE", help="only entries that changed this page"),
+    argument("--since", metavar="TIME", help="only from this time on, such as 2026-03-11 or 2026-03-11T14:00+08:00"),
+    argument("--until", metavar="TIME", help="only until this time"),
+    argument("--changes", action="store_true", help="with --json: also print each record before the change"),
+    examples=(
+        "quire history agent.db --limit 50",
+        "quire history agent.db --page usr-7 --actor agent",
+        "quire history agent.db --all --changes --json > audit.jsonl",
+    ),
+)
+def run_history(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         names = {seq: name for name, seq in context.pages.checkpoints().items()}
         entries = _select_entries(context, options)
@@ -98,12 +100,12 @@ def _parse_time(text: str | None, name: str) -> datetime | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _add_undo(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument("seq", type=int, metavar="ENTRY", help="the number of the entry, from quire history")
-
-
-def _undo(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    argument("seq", type=int, metavar="ENTRY", help="the number of the entry, from quire history"),
+    examples=("quire undo agent.db 17",),
+)
+def run_undo(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         seq = context.undo(options.seq)
     if out.json:
@@ -112,12 +114,12 @@ def _undo(options: argparse.Namespace, out: Output) -> None:
         out.line(f"undid entry {options.seq} {out.paint.dim(f'(entry {seq}; undo {seq} to redo)')}")
 
 
-def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument("name", metavar="CHECKPOINT", help="the name of the checkpoint")
-
-
-def _checkpoint(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    argument("name", metavar="CHECKPOINT", help="the name of the checkpoint"),
+    examples=("quire checkpoint agent.db before-the-refactoring",),
+)
+def run_checkpoint(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         seq = context.checkpoint(options.name)
     if out.json:
@@ -126,13 +128,14 @@ def _checkpoint(options: argparse.Namespace, out: Output) -> None:
         out.line(f"checkpoint {out.paint.cyan(options.name)} {out.paint.dim(f'(entry {seq})')}")
 
 
-def _add_rollback(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument("to", metavar="POINT", help="a checkpoint or the number of an entry")
-    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
-
-
-def _rollback(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    argument("to", metavar="POINT", help="a checkpoint or the number of an entry"),
+    argument("--dry-run", action="store_true", help="show what would change, and change nothing"),
+    examples=("quire rollback agent.db before-the-refactoring --dry-run", "quire rollback agent.db 17"),
+    about="A rollback is one entry, which undo can undo.",
+)
+def run_rollback(options: argparse.Namespace, out: Output) -> None:
     to = parse_point(options.to)
     with open_context(options) as context:
         if options.dry_run:
@@ -234,24 +237,3 @@ def _print_preview(preview: RollbackPreview, to: str | int, out: Output) -> None
 def _print_pins(pins: int, out: Output) -> None:
     if pins:
         out.line(f"{count_of(pins, 'pin')} not changed")
-
-
-COMMANDS = {
-    "history": Command(
-        _history,
-        _add_history,
-        (
-            "quire history agent.db --limit 50",
-            "quire history agent.db --page usr-7 --actor agent",
-            "quire history agent.db --all --changes --json > audit.jsonl",
-        ),
-    ),
-    "undo": Command(_undo, _add_undo, ("quire undo agent.db 17",)),
-    "checkpoint": Command(_checkpoint, _add_checkpoint, ("quire checkpoint agent.db before-the-refactoring",)),
-    "rollback": Command(
-        _rollback,
-        _add_rollback,
-        ("quire rollback agent.db before-the-refactoring --dry-run", "quire rollback agent.db 17"),
-        "A rollback is one entry, which undo can undo.",
-    ),
-}

@@ -3,14 +3,15 @@
 import argparse
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import takewhile
+from operator import attrgetter
 
 import quire
 from quire import Message
 from quire.cli import print_error
-from quire.cli.command import Command, add_context, new_name
+from quire.cli.command import STORE, argument, command, new_name
 from quire.cli.log_formats import FileKind, LogFile, LoggedConversation, detect_kind, read_log
-from quire.cli.terminal import Output, Progress, Values, count_of, pick
+from quire.cli.terminal import Output, Progress, count_of, pick
 from quire.conversation import ImportReport
 from quire.errors import InvalidValue, QuireError
 from quire.storage.urls import mask_address
@@ -19,18 +20,7 @@ _ALL = "all"
 _MAX_FINDINGS = 10
 _MIN_REPEATED = 2
 """Equal messages that make a repeated import likely: two conversations may start with the same greeting."""
-
-
-def _add(parser: argparse.ArgumentParser) -> None:
-    add_context(parser, what="the context to import into; created if it does not exist (default: 'default')")
-    parser.add_argument("file", metavar="FILE", help="JSON or JSON Lines, optionally gzipped; - is standard input")
-    add_conversation(parser, "import conversation N of the file, from 1; 'all' imports each into NAME-1, NAME-2, …")
-    parser.add_argument("--dry-run", action="store_true", help="read and report, and store nothing")
-
-
-def add_conversation(parser: argparse.ArgumentParser, about: str) -> None:
-    """Add the option that chooses one conversation of a file."""
-    parser.add_argument("--conversation", metavar="N", help=about)
+_content = attrgetter("role", "content", "tool_calls", "tool_call_id")
 
 
 def parse_conversation(text: str | None, others: str = "") -> int | None:
@@ -40,7 +30,32 @@ def parse_conversation(text: str | None, others: str = "") -> int | None:
     return None if text is None else int(text)
 
 
-def _import(options: argparse.Namespace, out: Output) -> None:
+@command(
+    STORE,
+    argument(
+        "-c",
+        "--context",
+        metavar="NAME",
+        help="the context to import into; created if it does not exist (default: 'default')",
+    ),
+    argument("file", metavar="FILE", help="JSON or JSON Lines, optionally gzipped; - is standard input"),
+    argument(
+        "--conversation",
+        metavar="N",
+        help="import conversation N of the file, from 1; 'all' imports each into NAME-1, NAME-2, …",
+    ),
+    argument("--dry-run", action="store_true", help="read and report, and store nothing"),
+    examples=(
+        "quire import agent.db session.jsonl --context support-42",
+        "quire import agent.db request.json --dry-run",
+        "cat messages.json | quire import agent.db -",
+        "quire import runs.db runs.jsonl.gz --conversation all --context run",
+    ),
+    about="It reads messages of OpenAI and Anthropic, items of OpenAI Responses, request bodies, responses, and session"
+    " files of coding agents. It imports files of quire export as a new context. A broken history is imported too;"
+    " the command reports what was wrong and what it skipped.",
+)
+def run_import(options: argparse.Namespace, out: Output) -> None:
     kind = detect_kind(options.file)
     if kind != "messages":
         _import_context(options, out, kind)
@@ -73,9 +88,10 @@ def _import_messages(
 ) -> None:
     """Import one conversation into a context and print the result."""
     limit = len(conversation.messages)
-    old = _stored_messages(options.where, target, limit) if options.dry_run else _messages_of(library, target, limit)
     context = library.open(target)
     start, first = context.seq, len(context.messages(all=True))
+    stored = _stored_messages(options.where, target, limit) if options.dry_run else None
+    before, old = stored or (first, context.messages(all=True)[:limit])
     try:
         with Progress("Importing", limit) as progress:
             report = context.import_messages(
@@ -83,18 +99,21 @@ def _import_messages(
             )
     except KeyboardInterrupt:
         if not options.dry_run:
-            stored = _messages_of(library, target, 0).total - old.total
-            _print_interruption(options, out, target, stored, start)
+            added = library.info(target).messages - before
+            undo = f"; {_command(options, 'rollback', start, target)} removes them" if added else ""
+            text = f"stopped after {count_of(added, 'message')} into {target!r}{undo}"
+            print_error("interrupted", text, json=out.json)
         raise
-    new = context.messages(all=True)[first : first + len(old.first)]
-    repeated = _count_repeated(old.first, new, report.messages)
+    repeated = _count_repeated(old, context.messages(all=True)[first : first + len(old)], report.messages)
     if out.json:
-        values = {"context": target, "before": old.total, "repeated": repeated, **_report_values(report)}
-        out.value({**values, "skipped": skipped})
+        values = pick(report, "messages", "pages", "first", "last", "marked", "findings")
+        out.value({"context": target, "before": before, "repeated": repeated, **values, "skipped": skipped})
         return
-    _print_report(target, report, old.total, out)
+    _print_report(target, report, before, out)
     if repeated:
-        undo = "" if options.dry_run else f"; to undo this import: {_undo_command(options, context, start)}"
+        is_one_entry = context.seq == start + 1
+        point = ("undo", context.seq) if is_one_entry else ("rollback", start)
+        undo = "" if options.dry_run else f"; to undo this import: {_command(options, *point, target)}"
         out.note(f"warning: {target!r} starts with the same {count_of(repeated, 'message')} already{undo}")
 
 
@@ -111,72 +130,33 @@ def _import_context(options: argparse.Namespace, out: Output, kind: FileKind) ->
                 options.file, options.context, progress=lambda at: progress.at(at.records, "records")
             )
         info = library.info(name)
-    if out.json:
-        out.value({"context": name, "messages": info.messages, "seq": info.seq})
-    else:
-        out.line(f"{out.paint.cyan(name)}: {count_of(info.messages, 'message')}, at entry {info.seq:,}")
+    out.result(
+        {"context": name, "messages": info.messages, "seq": info.seq},
+        f"{out.paint.cyan(name)}: {count_of(info.messages, 'message')}, at entry {info.seq:,}",
+    )
 
 
-class _OldMessages(NamedTuple):
-    """The messages of a context before an import: their number, and the first ones."""
-
-    total: int = 0
-    first: Sequence[Message] = ()
-
-
-def _messages_of(library: quire.Library, name: str, limit: int) -> _OldMessages:
-    """Return the first messages of a context; none if it does not exist."""
-    total = library.info(name).messages if library.exists(name) else 0
-    if not total or not limit:
-        return _OldMessages(total)
-    return _OldMessages(total, library.open(name).messages(all=True)[:limit])
-
-
-def _stored_messages(where: str, name: str, limit: int) -> _OldMessages:
-    """Return the first messages of a context in a store; none if the store does not exist. It creates no store."""
+def _stored_messages(where: str, name: str, limit: int) -> tuple[int, Sequence[Message]]:
+    """Return the number of messages of a context in a store, and the first ones. It creates no store and no context."""
     try:
-        with quire.Library(where, create=False) as library:
-            return _messages_of(library, name, limit)
+        with quire.Library(where, create=False) as library, library.open(name, create=False) as context:
+            messages = context.messages(all=True)
+            return len(messages), messages[:limit]
     except QuireError:
-        return _OldMessages()
+        return 0, ()
 
 
 def _count_repeated(old: Sequence[Message], new: Sequence[Message], total: int) -> int:
     """Return how many messages `old` and `new` share at their start; 0 if that may be a coincidence."""
-    same = 0
-    for one, other in zip(old, new, strict=False):
-        if _content(one) != _content(other):
-            break
-        same += 1
+    pairs = zip(map(_content, old), map(_content, new), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     spoken = sum(message.role != "system" for message in new[:same])
     return same if spoken >= _MIN_REPEATED or (spoken and same == total) else 0
 
 
-def _content(message: Message) -> tuple[object, ...]:
-    return message.role, message.content, message.tool_calls, message.tool_call_id
-
-
-def _undo_command(options: argparse.Namespace, context: quire.Context, start: int) -> str:
-    """Return the command that undoes an import: undo for one entry, rollback for several."""
-    is_one_entry = context.seq == start + 1
-    words = ["undo", mask_address(options.where), str(context.seq)] if is_one_entry else _rollback_words(options, start)
-    return shlex.join(["quire", *words, "--context", context.name])
-
-
-def _rollback_words(options: argparse.Namespace, start: int) -> list[str]:
-    return ["rollback", mask_address(options.where), str(start)]
-
-
-def _print_interruption(options: argparse.Namespace, out: Output, name: str, stored: int, start: int) -> None:
-    """Print what an interrupted import has stored, and the command that removes it."""
-    words = ["quire", *_rollback_words(options, start), "--context", name]
-    undo = f"; {shlex.join(words)} removes them" if stored else ""
-    text = f"stopped after {count_of(stored, 'message')} into {name!r}{undo}"
-    print_error("interrupted", text, json=out.json)
-
-
-def _report_values(report: ImportReport) -> Values:
-    return pick(report, "messages", "pages", "first", "last", "marked", "findings")
+def _command(options: argparse.Namespace, name: str, seq: int, context: str) -> str:
+    """Return the command that undoes an import."""
+    return shlex.join(["quire", name, mask_address(options.where), str(seq), "--context", context])
 
 
 def _print_report(name: str, report: ImportReport, before: int, out: Output) -> None:
@@ -195,26 +175,7 @@ def _print_report(name: str, report: ImportReport, before: int, out: Output) -> 
 def _print_skipped(log: LogFile, out: Output) -> None:
     if not log.skipped:
         return
-    lines: dict[str, int] = {}
-    for record in log.skipped:
-        lines.setdefault(record.what, record.line)
+    lines = {record.what: record.line for record in reversed(log.skipped)}
     out.line(f"skipped {len(log.skipped):,} records of the file that are not messages of the conversation:")
     for what, count in log.count_skipped().items():
         out.line(f"   {count:,} × {out.safe(what)} {out.paint.dim(f'(first in line {lines[what]:,})')}")
-
-
-COMMANDS = {
-    "import": Command(
-        _import,
-        _add,
-        (
-            "quire import agent.db session.jsonl --context support-42",
-            "quire import agent.db request.json --dry-run",
-            "cat messages.json | quire import agent.db -",
-            "quire import runs.db runs.jsonl.gz --conversation all --context run",
-        ),
-        "It reads messages of OpenAI and Anthropic, items of OpenAI Responses, request bodies, responses, and session"
-        " files of coding agents. It imports files of quire export as a new context. A broken history is imported too;"
-        " the command reports what was wrong and what it skipped.",
-    ),
-}

@@ -5,7 +5,7 @@ import sys
 from itertools import count
 
 from quire import Context
-from quire.cli.command import Command, add_context, add_store, open_context
+from quire.cli.command import CONTEXT, STORE, argument, command, open_context
 from quire.cli.terminal import Output, Progress, count_of, escape_control
 from quire.cli.wording import CommandWording
 from quire.errors import Hint, InvalidOperation, NoSuchContext, short_repr
@@ -15,13 +15,14 @@ from quire.storage.urls import mask_address
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
-def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    add_store(parser)
-    parser.add_argument("-c", "--context", metavar="NAME", help="only this context (default: all)")
-    parser.add_argument("--repair", action="store_true", help="repair what can be repaired safely")
-
-
-def _doctor(options: argparse.Namespace, out: Output) -> int | None:
+@command(
+    STORE,
+    argument("-c", "--context", metavar="NAME", help="only this context (default: all)"),
+    argument("--repair", action="store_true", help="repair what can be repaired safely"),
+    examples=("quire doctor agent.db", "quire doctor agent.db --repair --json | jq .healthy"),
+    about="The exit code is 1 if a problem is found and not repaired.",
+)
+def run_doctor(options: argparse.Namespace, out: Output) -> int | None:
     from quire.maintenance.doctor import doctor
 
     contexts = None if options.context is None else [options.context]
@@ -52,14 +53,16 @@ def _doctor(options: argparse.Namespace, out: Output) -> int | None:
     return None if diagnosis.healthy else 1
 
 
-def _add_purge(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument("index", nargs="+", metavar="PAGE", help="the pages to delete, with all pages below them")
-    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    parser.add_argument("--keep-forks", action="store_true", help="do not purge the contexts that were forked from it")
-
-
-def _purge(options: argparse.Namespace, out: Output) -> int | None:
+@command(
+    *CONTEXT,
+    argument("index", nargs="+", metavar="PAGE", help="the pages to delete, with all pages below them"),
+    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    argument("--keep-forks", action="store_true", help="do not purge the contexts that were forked from it"),
+    examples=("quire purge agent.db usr-7", "quire purge agent.db mem-3 mem-4 --yes"),
+    about="Use it for secrets and for requests to erase personal data. It removes the pages from texts, history, search"
+    " and the bytes of the store. A purge, and every entry before it, cannot be undone.",
+)
+def run_purge(options: argparse.Namespace, out: Output) -> int | None:
     with open_context(options) as context:
         if not options.yes:
             _confirm(context, options.index, out)
@@ -86,20 +89,3 @@ def _confirm(context: Context, indices: list[str], out: Output) -> None:
     out.line("A purge cannot be undone, and neither can any entry before it. Type yes to continue:")
     if sys.stdin.readline().strip().lower() != "yes":
         raise InvalidOperation("Nothing was purged.")
-
-
-COMMANDS = {
-    "doctor": Command(
-        _doctor,
-        _add_doctor,
-        ("quire doctor agent.db", "quire doctor agent.db --repair --json | jq .healthy"),
-        "The exit code is 1 if a problem is found and not repaired.",
-    ),
-    "purge": Command(
-        _purge,
-        _add_purge,
-        ("quire purge agent.db usr-7", "quire purge agent.db mem-3 mem-4 --yes"),
-        "Use it for secrets and for requests to erase personal data. It removes the pages from texts, history, search"
-        " and the bytes of the store. A purge, and every entry before it, cannot be undone.",
-    ),
-}

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import quire
-from quire.cli.command import Command, add_budget, add_context, existing_name, new_name
+from quire.cli.command import BUDGET, CONTEXT, argument, command, existing_name, new_name
 from quire.cli.terminal import Output
 
 if TYPE_CHECKING:
@@ -17,32 +17,38 @@ _HOST = "127.0.0.1"
 _PORT = 8378
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    add_budget(parser)
-    parser.add_argument("--create", action="store_true", help="create the store and the context if they do not exist")
-    parser.add_argument(
+@command(
+    *CONTEXT,
+    BUDGET,
+    argument("--create", action="store_true", help="create the store and the context if they do not exist"),
+    argument(
         "--actor", default="agent", metavar="NAME", help="the actor of its journal entries (default: %(default)s)"
-    )
-    parser.add_argument("--tools", metavar="NAMES", help="serve only these tools, such as find,read_page")
-    parser.add_argument("--read-only", action="store_true", help="serve no tool that changes the context")
-    parser.add_argument("--prefix", default="", metavar="TEXT", help="a prefix for the tools' names, such as quire_")
-    parser.add_argument("--http", action="store_true", help="serve over streamable HTTP instead of stdio")
-    parser.add_argument("--host", metavar="HOST", help=f"with --http: the address to bind (default: {_HOST})")
-    parser.add_argument("--port", type=int, metavar="N", help=f"with --http: 0 is any free port (default: {_PORT})")
-    parser.add_argument(
-        "--token-file", metavar="FILE", help="with --http: the file of the token; created at the first start"
-    )
-    parser.add_argument(
+    ),
+    argument("--tools", metavar="NAMES", help="serve only these tools, such as find,read_page"),
+    argument("--read-only", action="store_true", help="serve no tool that changes the context"),
+    argument("--prefix", default="", metavar="TEXT", help="a prefix for the tools' names, such as quire_"),
+    argument("--http", action="store_true", help="serve over streamable HTTP instead of stdio"),
+    argument("--host", metavar="HOST", help=f"with --http: the address to bind (default: {_HOST})"),
+    argument("--port", type=int, metavar="N", help=f"with --http: 0 is any free port (default: {_PORT})"),
+    argument("--token-file", metavar="FILE", help="with --http: the file of the token; created at the first start"),
+    argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
         help="with --http: another host name that requests may use",
-    )
-
-
-def _serve(options: argparse.Namespace, out: Output) -> None:
+    ),
+    examples=(
+        "quire mcp agent.db --create",
+        "quire mcp agent.db --context support-42 --read-only --prefix quire_",
+        "quire mcp agent.db --http --port 8378",
+        "quire mcp agent.db --http --host 0.0.0.0 --token-file token",
+    ),
+    about="Clients start it over stdio: it prints only the protocol, and ends when its input ends."
+    f" Over HTTP, clients need a token if {_TOKEN} is set, a token file is given, or other machines can reach the"
+    " address. Requires pip install 'quire[mcp]'.",
+)
+def run_mcp(options: argparse.Namespace, out: Output) -> None:
     from quire.mcp_server import serve_http, serve_stdio
 
     _check_options(options)
@@ -105,20 +111,3 @@ def _print_address(address: "ServerAddress", out: Output) -> None:
             out.line(f"clients must send: Authorization: Bearer {address.new_token}")
         out.line(out.paint.dim("Ctrl-C stops it"))
     sys.stdout.flush()
-
-
-COMMANDS = {
-    "mcp": Command(
-        _serve,
-        _add,
-        (
-            "quire mcp agent.db --create",
-            "quire mcp agent.db --context support-42 --read-only --prefix quire_",
-            "quire mcp agent.db --http --port 8378",
-            "quire mcp agent.db --http --host 0.0.0.0 --token-file token",
-        ),
-        "Clients start it over stdio: it prints only the protocol, and ends when its input ends."
-        f" Over HTTP, clients need a token if {_TOKEN} is set, a token file is given, or other machines can reach the"
-        " address. Requires pip install 'quire[mcp]'.",
-    ),
-}

@@ -4,7 +4,7 @@ import argparse
 
 import quire
 from quire.cli.charts import short_number
-from quire.cli.command import Command, add_context, add_page, open_context
+from quire.cli.command import CONTEXT, PAGE, argument, command, open_context
 from quire.cli.terminal import Output, Values, cut, cut_around, escape_control, pick, width
 from quire.cli.tree import MAX_CHILDREN, MAX_DEPTH, draw_tree, tree_pages
 from quire.errors import InvalidValue
@@ -15,21 +15,27 @@ _LIFECYCLES: dict[str, Lifecycle] = {word: lifecycle for lifecycle, word in STAT
 _KINDS = ("folder", "leaf", "exchange", "chapter", "summary", "text")
 
 
-def _add_tree(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    parser.add_argument("index", nargs="?", metavar="PAGE", help="show only this page and the pages below it")
-    parser.add_argument("--depth", type=int, default=MAX_DEPTH, metavar="N", help="levels to show (default: all)")
-    parser.add_argument(
+@command(
+    *CONTEXT,
+    argument("index", nargs="?", metavar="PAGE", help="show only this page and the pages below it"),
+    argument("--depth", type=int, default=MAX_DEPTH, metavar="N", help="levels to show (default: all)"),
+    argument(
         "--limit",
         type=int,
         default=MAX_CHILDREN,
         metavar="N",
         help="pages of each folder (default: %(default)s)",
-    )
-    parser.add_argument("--all", action="store_true", help="show every page")
-
-
-def _tree(options: argparse.Namespace, out: Output) -> None:
+    ),
+    argument("--all", action="store_true", help="show every page"),
+    examples=(
+        "quire tree agent.db --context support-42",
+        "quire tree agent.db usr-0 --depth 2 --limit 10",
+        "quire tree agent.db --all --json | jq -r .name",
+    ),
+    about="It shows the first pages of each folder, about a thousand in all, upper levels first. --all shows every"
+    " page.",
+)
+def run_tree(options: argparse.Namespace, out: Output) -> None:
     chosen = {"index": options.index, "depth": options.depth, "limit": options.limit, "everything": options.all}
     with open_context(options) as context:
         if out.json:
@@ -40,12 +46,12 @@ def _tree(options: argparse.Namespace, out: Output) -> None:
             out.line(line)
 
 
-def _add_show(parser: argparse.ArgumentParser) -> None:
-    add_page(parser)
-    parser.add_argument("--body", action="store_true", help="print only the text of the page")
-
-
-def _show(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *PAGE,
+    argument("--body", action="store_true", help="print only the text of the page"),
+    examples=("quire show agent.db usr-7", "quire show agent.db mem-3 --body > note.txt"),
+)
+def run_show(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         pages = context.pages
         page = pages.get_page(options.index)
@@ -88,18 +94,21 @@ def _page_facts(page: Page, above: list[Page]) -> list[tuple[str, str]]:
     return [fact for fact in facts if fact[1] and not (is_root and fact[0] == "below")]
 
 
-def _add_find(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    about = 'words to search for; "quoted words" match as a phrase, prefix* matches words that start with it'
-    parser.add_argument("query", metavar="QUERY", help=about)
-    parser.add_argument("--limit", type=int, default=10, metavar="N", help="maximum of hits (default: %(default)s)")
-    parser.add_argument("--segment", metavar="ID", help="only pages of this segment")
-    parser.add_argument("--kind", choices=_KINDS, help="only pages of this kind")
-    parser.add_argument("--role", choices=("user", "assistant", "system", "tool"), help="only messages of this role")
-    parser.add_argument("--lifecycle", choices=tuple(_LIFECYCLES), help="only pages in this state")
-
-
-def _find(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    argument(
+        "query",
+        metavar="QUERY",
+        help='words to search for; "quoted words" match as a phrase, prefix* matches words that start with it',
+    ),
+    argument("--limit", type=int, default=10, metavar="N", help="maximum of hits (default: %(default)s)"),
+    argument("--segment", metavar="ID", help="only pages of this segment"),
+    argument("--kind", choices=_KINDS, help="only pages of this kind"),
+    argument("--role", choices=("user", "assistant", "system", "tool"), help="only messages of this role"),
+    argument("--lifecycle", choices=tuple(_LIFECYCLES), help="only pages in this state"),
+    examples=("quire find agent.db 'replica port'", "quire find agent.db 退款 --role user --limit 3"),
+)
+def run_find(options: argparse.Namespace, out: Output) -> None:
     if options.limit < 1:
         raise InvalidValue(f"is {options.limit}; a whole number from 1 is needed.", argument="limit")
     with open_context(options) as context:
@@ -151,7 +160,11 @@ def _colour_matches(snippet: str, out: Output) -> str:
     return "".join(out.paint.green(piece) if piece.startswith("«") else piece for piece in pieces)
 
 
-def _stats(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    examples=("quire stats agent.db", "quire stats agent.db --json | jq .stats"),
+)
+def run_stats(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         stats = context.stats()
         segments = context.pages.list_segments()
@@ -188,22 +201,3 @@ def _segment_values(segment: Segment) -> Values:
     kind = {"type": segment.type.name, "permission": segment.permission.name}
     place = {"max_capacity": segment.max_capacity, "root": segment.root_index}
     return {**pick(segment, "id", "name", "description"), **kind, **place}
-
-
-COMMANDS = {
-    "tree": Command(
-        _tree,
-        _add_tree,
-        (
-            "quire tree agent.db --context support-42",
-            "quire tree agent.db usr-0 --depth 2 --limit 10",
-            "quire tree agent.db --all --json | jq -r .name",
-        ),
-        "It shows the first pages of each folder, about a thousand in all, upper levels first. --all shows every page.",
-    ),
-    "show": Command(_show, _add_show, ("quire show agent.db usr-7", "quire show agent.db mem-3 --body > note.txt")),
-    "find": Command(
-        _find, _add_find, ("quire find agent.db 'replica port'", "quire find agent.db 退款 --role user --limit 3")
-    ),
-    "stats": Command(_stats, add_context, ("quire stats agent.db", "quire stats agent.db --json | jq .stats")),
-}

@@ -6,8 +6,8 @@ from pathlib import Path
 from textwrap import wrap
 
 import quire
-from quire.cli.command import Command, token_count
-from quire.cli.commands.imports import add_conversation, parse_conversation
+from quire.cli.command import argument, command, token_count
+from quire.cli.commands.imports import parse_conversation
 from quire.cli.replay.plot import check_plot_path, draw_plot, write_plot
 from quire.cli.replay.pricing import CallTotals, Rates, parse_rates
 from quire.cli.replay.recordings import Recording, RecordingSet, join_recordings, read_recordings
@@ -31,35 +31,37 @@ from quire.errors import InvalidValue
 _BUDGETS = "4000,8000,16000,32000"
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", metavar="FILE", nargs="+", help="a file that quire import reads, or a store; - is standard input"
-    )
-    parser.add_argument(
-        "-c", "--context", metavar="NAME", help="the context of a store (default: 'default', or the only one)"
-    )
-    parser.add_argument(
+@command(
+    argument("file", metavar="FILE", nargs="+", help="a file that quire import reads, or a store; - is standard input"),
+    argument("-c", "--context", metavar="NAME", help="the context of a store (default: 'default', or the only one)"),
+    argument(
         "-b",
         "--budget",
         metavar="TOKENS",
         default=_BUDGETS,
         help="one or more budgets, such as 4k,8k (default: %(default)s)",
-    )
-    add_conversation(parser, "replay only conversation N of the files, from 1 (default: all)")
-    parser.add_argument(
-        "--joined", action="store_true", help="replay all conversations as one, with the prompt of the first"
-    )
-    parser.add_argument(
-        "--strategies", metavar="NAMES", help=f"compare only with these: {', '.join(list(STRATEGIES)[1:])}"
-    )
-    parser.add_argument(
+    ),
+    argument("--conversation", metavar="N", help="replay only conversation N of the files, from 1 (default: all)"),
+    argument("--joined", action="store_true", help="replay all conversations as one, with the prompt of the first"),
+    argument("--strategies", metavar="NAMES", help=f"compare only with these: {', '.join(list(STRATEGIES)[1:])}"),
+    argument(
         "--price", metavar="PRICE", help="the price of a million input tokens, or INPUT,CACHED,OUTPUT such as 3,0.3,15"
-    )
-    parser.add_argument("--plot", metavar="FILE", help="plot cost, cached share and facts over the budgets (SVG)")
-    parser.add_argument("--title", metavar="TEXT", help="the title of the plot (default: file names and model calls)")
-
-
-def _replay(options: argparse.Namespace, out: Output) -> None:
+    ),
+    argument("--plot", metavar="FILE", help="plot cost, cached share and facts over the budgets (SVG)"),
+    argument("--title", metavar="TEXT", help="the title of the plot (default: file names and model calls)"),
+    examples=(
+        "quire replay session.jsonl",
+        "quire replay session.jsonl --budget 16000",
+        "quire replay agent.db --context support-42",
+        "quire replay runs/*.jsonl --joined --price 3,0.3,15 --plot life.svg",
+        "quire replay runs.jsonl.gz --conversation 3 --budget 8000 --json | jq -s 'map(.tokens)'",
+    ),
+    about="For each budget it prints a table: the tokens that quire and other strategies send, the share from the"
+    " prompt cache, the cost, the time to build a request, the requests that are illegal or over the budget, and the"
+    " facts that are still reachable. For one conversation at one budget it also prints every call. It stores nothing"
+    " and calls no model.",
+)
+def run_replay(options: argparse.Namespace, out: Output) -> None:
     budgets, rates = _parse_budgets(options.budget), parse_rates(options.price)
     kinds = select_strategies(options.strategies)
     plot = None if options.plot is None else Path(options.plot)
@@ -170,22 +172,3 @@ def _print_values(recordings: RecordingSet, simulation: Simulation, sums: Values
             "too_small": sorted(simulation.too_small),
         }
     )
-
-
-COMMANDS = {
-    "replay": Command(
-        _replay,
-        _add,
-        (
-            "quire replay session.jsonl",
-            "quire replay session.jsonl --budget 16000",
-            "quire replay agent.db --context support-42",
-            "quire replay runs/*.jsonl --joined --price 3,0.3,15 --plot life.svg",
-            "quire replay runs.jsonl.gz --conversation 3 --budget 8000 --json | jq -s 'map(.tokens)'",
-        ),
-        "For each budget it prints a table: the tokens that quire and other strategies send, the share from the prompt"
-        " cache, the cost, the time to build a request, the requests that are illegal or over the budget, and the facts"
-        " that are still reachable. For one conversation at one budget it also prints every call. It stores nothing and"
-        " calls no model.",
-    ),
-}

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from quire.cli.command import Command, add_store, token_count
+from quire.cli.command import STORE, argument, command, token_count
 from quire.cli.terminal import Output
 
 if TYPE_CHECKING:
@@ -59,21 +59,26 @@ def _has_browser() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    add_store(parser)
-    parser.add_argument("-c", "--context", metavar="NAME", help="the context that the link opens")
-    parser.add_argument("--host", default="127.0.0.1", metavar="HOST", help="address to bind (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8377, metavar="N", help="0 is any free port (default: %(default)s)")
-    parser.add_argument("--token-file", metavar="FILE", help="the file of the token; created at the first start")
-    parser.add_argument(
+@command(
+    STORE,
+    argument("-c", "--context", metavar="NAME", help="the context that the link opens"),
+    argument("--host", default="127.0.0.1", metavar="HOST", help="address to bind (default: %(default)s)"),
+    argument("--port", type=int, default=8377, metavar="N", help="0 is any free port (default: %(default)s)"),
+    argument("--token-file", metavar="FILE", help="the file of the token; created at the first start"),
+    argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="another host name that requests may use"
-    )
-    parser.add_argument("-b", "--budget", type=token_count, metavar="TOKENS", help="the token budget of a view")
-    parser.add_argument("--create", action="store_true", help="create the store if it does not exist")
-    parser.add_argument("--open", action="store_true", help="open the link in a browser")
-
-
-def _serve(options: argparse.Namespace, out: Output) -> None:
+    ),
+    argument("-b", "--budget", type=token_count, metavar="TOKENS", help="the token budget of a view"),
+    argument("--create", action="store_true", help="create the store if it does not exist"),
+    argument("--open", action="store_true", help="open the link in a browser"),
+    examples=(
+        "quire serve agent.db --open",
+        "quire serve postgresql://localhost/agents --host 0.0.0.0 --allow-host quire.example --token-file token",
+    ),
+    about=f"Every request needs a token: the value of {_TOKEN}, the content of the token file, or a new one that is"
+    " part of the printed link. Requires pip install 'quire[server]'.",
+)
+def run_serve(options: argparse.Namespace, out: Output) -> None:
     serve_inspector(
         options.where,
         out,
@@ -87,17 +92,3 @@ def _serve(options: argparse.Namespace, out: Output) -> None:
         budget=options.budget,
         create=options.create,
     )
-
-
-COMMANDS = {
-    "serve": Command(
-        _serve,
-        _add,
-        (
-            "quire serve agent.db --open",
-            "quire serve postgresql://localhost/agents --host 0.0.0.0 --allow-host quire.example --token-file token",
-        ),
-        f"Every request needs a token: the value of {_TOKEN}, the content of the token file, or a new one that is"
-        " part of the printed link. Requires pip install 'quire[server]'.",
-    ),
-}

@@ -3,7 +3,7 @@
 import argparse
 
 import quire
-from quire.cli.command import Command, add_budget, add_context, add_page, open_context, token_count
+from quire.cli.command import BUDGET, CONTEXT, PAGE, argument, command, open_context, token_count
 from quire.cli.terminal import Output, Values, count_of
 from quire.cli.view_map import draw_map
 from quire.cli.wording import CommandWording
@@ -12,12 +12,12 @@ from quire.view.options import DEFAULT_BUDGET
 _FORMATS = ("text", "openai", "anthropic", "responses")
 
 
-def _add_view(parser: argparse.ArgumentParser) -> None:
-    add_context(parser)
-    add_budget(parser)
-
-
-def _view(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *CONTEXT,
+    BUDGET,
+    examples=("quire view agent.db --context support-42 --budget 8000",),
+)
+def run_view(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         view = context.render(max_tokens=options.budget, preview=True)
     if out.json:
@@ -55,20 +55,26 @@ def _size(view: quire.View) -> str:
     return f"{view.tokens:,} of {view.budget:,} tokens, {count_of(len(view.messages), 'message')}"
 
 
-def _add_render(parser: argparse.ArgumentParser) -> None:
-    _add_view(parser)
-    parser.add_argument("-f", "--format", choices=_FORMATS, default="text", help="output format (default: %(default)s)")
-    parser.add_argument(
+@command(
+    *CONTEXT,
+    BUDGET,
+    argument("-f", "--format", choices=_FORMATS, default="text", help="output format (default: %(default)s)"),
+    argument(
         "--recall",
         type=float,
         metavar="SHARE",
         help="recall pages that match the last user message, in at most this share of the budget, such as 0.25",
-    )
-    parser.add_argument("--reserve", type=token_count, default=0, metavar="TOKENS", help="tokens to keep free")
-    parser.add_argument("--cache", action="store_true", help="add cache marks (anthropic)")
-
-
-def _render(options: argparse.Namespace, out: Output) -> None:
+    ),
+    argument("--reserve", type=token_count, default=0, metavar="TOKENS", help="tokens to keep free"),
+    argument("--cache", action="store_true", help="add cache marks (anthropic)"),
+    examples=(
+        "quire render agent.db --budget 8000",
+        "quire render agent.db --format openai > messages.json",
+        "quire render agent.db --format anthropic --cache --json | jq .tokens",
+    ),
+    about="The formats openai, anthropic and responses print what a request takes.",
+)
+def run_render(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         view = context.render(max_tokens=options.budget, preview=True, recall=options.recall, reserve=options.reserve)
     messages = _request_values(view, options)
@@ -101,12 +107,12 @@ def _print_text(view: quire.View, out: Output) -> None:
     out.note(_size(view))
 
 
-def _add_why(parser: argparse.ArgumentParser) -> None:
-    add_page(parser)
-    add_budget(parser)
-
-
-def _why(options: argparse.Namespace, out: Output) -> None:
+@command(
+    *PAGE,
+    BUDGET,
+    examples=("quire why agent.db usr-7 --budget 8000",),
+)
+def run_why(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         view = context.render(max_tokens=options.budget, preview=True)
         why = context.why(options.index, view)
@@ -124,19 +130,3 @@ def _why(options: argparse.Namespace, out: Output) -> None:
     if why.call:
         facts.append(("to change", CommandWording(options).command_of_call(why.call)))
     out.facts(facts)
-
-
-COMMANDS = {
-    "view": Command(_view, _add_view, ("quire view agent.db --context support-42 --budget 8000",)),
-    "render": Command(
-        _render,
-        _add_render,
-        (
-            "quire render agent.db --budget 8000",
-            "quire render agent.db --format openai > messages.json",
-            "quire render agent.db --format anthropic --cache --json | jq .tokens",
-        ),
-        "The formats openai, anthropic and responses print what a request takes.",
-    ),
-    "why": Command(_why, _add_why, ("quire why agent.db usr-7 --budget 8000",)),
-}
