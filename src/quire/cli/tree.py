@@ -1,8 +1,10 @@
 """The tree of a context for a terminal: one line for each page, with its tokens and its state."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
 
 from quire.cli.terminal import DEFAULT_WIDTH, Paint, count_of, cut, escape_control, width
 from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
@@ -21,114 +23,92 @@ _MAX_NAME = 60
 
 
 def draw_tree(
-    pages: ContextSystem,
-    paint: Paint,
-    columns: int = DEFAULT_WIDTH,
-    *,
-    index: PageIndex | None = None,
-    depth: int = MAX_DEPTH,
-    closed: int = MAX_DEPTH,
-    limit: int = MAX_CHILDREN,
-    everything: bool = False,
+    pages: ContextSystem, paint: Paint, columns: int = DEFAULT_WIDTH, *, index: PageIndex | None = None, **bounds: Any
 ) -> Iterator[str]:
     """Yield the lines of a context, segment by segment, or of one page and the pages below it.
 
-    `depth` limits the levels, `closed` the levels below a closed folder, and `limit` the children of each folder; a
-    line counts the others. With `everything`, no folder is left out because of the size of the context.
+    The bounds are those of `_Tree`.
     """
-    tree = _Tree(pages, _Bounds(depth, closed, limit, everything), index)
-    drawing = _Drawing(paint, columns)
+    tree = _Tree(pages, index, **bounds)
+    draw = partial(_page_line, paint, columns)
     if index is not None:
-        yield drawing.page("", pages.get_page(index))
-        yield from map(drawing.line, tree.walk(index))
+        heads = {index: draw("", pages.get_page(index))}
     else:
-        for segment in pages.list_segments():
-            yield _segment_line(segment, paint)
-            yield from map(drawing.line, tree.walk(segment.root_index))
+        heads = {segment.root_index: _segment_line(segment, paint) for segment in pages.list_segments()}
+    for root, head in heads.items():
+        yield head
+        for _, start, page in tree.walk(root):
+            yield f"{start}{paint.dim(f'… {page:,} more')}" if isinstance(page, int) else draw(start, page)
     for title, marked in (("cold archive", False), ("removed from the conversation", True)):
         listed = [page for page in tree.outside if _is_marked(page) is marked]
         if listed:
             yield paint.bold(title)
-            for page in listed if everything else listed[:limit]:
-                yield drawing.page("   ", page, f" (from {page.home})")
+            for page in listed[: tree.limit]:
+                yield draw("   ", page, f" (from {page.home})")
 
 
-def tree_pages(
-    pages: ContextSystem,
-    *,
-    index: PageIndex | None = None,
-    depth: int = MAX_DEPTH,
-    limit: int = MAX_CHILDREN,
-    everything: bool = False,
-) -> Iterator[tuple[int, Page]]:
+def tree_pages(pages: ContextSystem, *, index: PageIndex | None = None, **bounds: Any) -> Iterator[tuple[int, Page]]:
     """Yield the pages that `draw_tree` shows, each with its depth; pages outside the tree are last."""
-    tree = _Tree(pages, _Bounds(depth, MAX_DEPTH, limit, everything), index)
-    for root in [index] if index is not None else [segment.root_index for segment in pages.list_segments()]:
+    tree = _Tree(pages, index, **bounds)
+    for root in tree.roots:
         yield 0, pages.get_page(root)
-        yield from ((line.depth, line.page) for line in tree.walk(root) if line.page is not None)
-    yield from ((0, page) for page in (tree.outside if everything else tree.outside[:limit]))
-
-
-class _Bounds(NamedTuple):
-    depth: int
-    closed: int
-    limit: int
-    everything: bool
-
-
-class _Line(NamedTuple):
-    """A page in the tree, or (without a page) the number of further pages of a folder."""
-
-    depth: int
-    start: str
-    page: Page | None
-    more: int = 0
+        yield from ((depth, page) for depth, _, page in tree.walk(root) if not isinstance(page, int))
+    yield from ((0, page) for page in tree.outside[: tree.limit])
 
 
 class _Tree:
-    """The part of a context that is shown.
+    """The part of a context that is shown: all segments, or a page and the pages below it.
 
-    The folders to open are chosen first, level by level. If everything is shown, each folder is read when the walk
-    reaches it.
+    `depth` limits the levels, `closed` the levels below a closed folder, and `limit` the children of each folder. The
+    folders to open are chosen first, level by level. With `everything`, each folder is read when the walk reaches it,
+    and there are no limits.
     """
 
-    def __init__(self, pages: ContextSystem, bounds: _Bounds, index: PageIndex | None) -> None:
-        self._bounds = bounds._replace(
-            depth=check_whole_number(bounds.depth, "depth"), limit=check_whole_number(bounds.limit, "limit")
-        )
+    def __init__(
+        self,
+        pages: ContextSystem,
+        index: PageIndex | None,
+        *,
+        depth: int = MAX_DEPTH,
+        closed: int = MAX_DEPTH,
+        limit: int = MAX_CHILDREN,
+        everything: bool = False,
+    ) -> None:
+        self._depth = check_whole_number(depth, "depth")
+        self._closed = closed
+        check_whole_number(limit, "limit")
+        self.limit = None if everything else limit
         self._pages = pages
         self._children: dict[PageIndex, list[Page]] = {}
         self.outside: list[Page] = []
         """Cold-archived and marked pages of the folders that were read."""
-        if not bounds.everything:
-            self._read([segment.root_index for segment in pages.list_segments()] if index is None else [index])
+        self.roots = [segment.root_index for segment in pages.list_segments()] if index is None else [index]
+        if not everything:
+            self._read()
 
-    def walk(self, root: PageIndex) -> Iterator[_Line]:
-        """Yield the lines below a folder, parents first."""
-        stack = [("", self._lines(root))]
+    def walk(self, root: PageIndex) -> Iterator[tuple[int, str, Page | int]]:
+        """Yield the pages below a folder, parents first, each with its depth and the start of its line.
+
+        A number instead of a page counts the further pages of a folder.
+        """
+        stack = [("", self._entries(root))]
         while stack:
-            indent, lines = stack[-1]
-            line = next(lines, None)
-            if line is None:
+            indent, entries = stack[-1]
+            page, following = next(entries, (None, None))
+            if page is None:
                 stack.pop()
                 continue
-            page, more, is_last = line
-            yield _Line(len(stack), f"{indent}{'└─ ' if is_last else '├─ '}", page, more)
+            yield len(stack), f"{indent}{'├─ ' if following else '└─ '}", page
             if isinstance(page, ContentsPage):
-                stack.append((indent + ("   " if is_last else "│  "), self._lines(page.index)))
+                stack.append((indent + ("│  " if following else "   "), self._entries(page.index)))
 
-    def _lines(self, folder: PageIndex) -> Iterator[tuple[Page | None, int, bool]]:
-        """Yield the children of a folder, then the number of further children, each with whether it is the last."""
+    def _entries(self, folder: PageIndex) -> Iterator[tuple[Page | int | None, Page | int | None]]:
+        """Yield the children of a folder, then the number of further children, each with the one that follows it."""
+        if self.limit is None:
+            return pairwise(chain(self._all_children(folder), (None,)))
         known = self._children.get(folder, [])
-        children = self._all_children(folder) if self._bounds.everything else iter(known)
         more = self._pages.child_count(folder) - len(known) if folder in self._children else 0
-        child = next(children, None)
-        while child is not None:
-            following = next(children, None)
-            yield child, 0, following is None and not more
-            child = following
-        if more:
-            yield None, more, True
+        return pairwise([*known, *([more] if more else []), None])
 
     def _all_children(self, folder: PageIndex) -> Iterator[Page]:
         if not isinstance(self._pages.get_page(folder), ContentsPage):
@@ -139,43 +119,30 @@ class _Tree:
             yield from chunk
             after = chunk[-1].index
 
-    def _read(self, roots: Sequence[PageIndex]) -> None:
+    def _read(self) -> None:
         """Read folders level by level until there are enough pages to show."""
-        bounds, count = self._bounds, 0
-        queue = deque((page, 1, bounds.closed) for page in map(self._pages.get_page, roots))
+        count = 0
+        queue = deque((page, 1, self._closed) for page in map(self._pages.get_page, self.roots))
         while queue and count < MAX_PAGES:
             folder, level, closed = queue.popleft()
-            if level > bounds.depth or not isinstance(folder, ContentsPage) or closed < 0:
+            if level > self._depth or not isinstance(folder, ContentsPage) or closed < 0:
                 continue
-            children = self._children[folder.index] = self._pages.children(folder.index, limit=bounds.limit)
-            self.outside += self._pages.children(folder.index, limit=bounds.limit, cold=True)
+            children = self._children[folder.index] = self._pages.children(folder.index, limit=self.limit)
+            self.outside += self._pages.children(folder.index, limit=self.limit, cold=True)
             count += len(children)
             queue.extend((child, level + 1, closed if _is_open(child) else closed - 1) for child in children)
 
 
-class _Drawing:
-    """Draws lines within the width of a terminal."""
-
-    def __init__(self, paint: Paint, columns: int) -> None:
-        self._paint = paint
-        self._columns = columns
-
-    def line(self, line: _Line) -> str:
-        """Return a line of the tree."""
-        if line.page is None:
-            return f"{line.start}{self._paint.dim(f'… {line.more:,} more')}"
-        return self.page(line.start, line.page)
-
-    def page(self, start: str, page: Page, end: str = "") -> str:
-        """Return the line of one page: index, name, size, state. The name is cut on a narrow terminal."""
-        paint, size, marks = self._paint, _size(page), _marks(page)
-        state = f" [{', '.join(word for word, _ in marks)}]" if marks else ""
-        used = width(f"{start}{page.index}  {size}{state}{end}")
-        name = cut(escape_control(page.name), max(_MIN_NAME, min(_MAX_NAME, self._columns - used)))
-        name = paint.bold(name) if isinstance(page, ContentsPage) else name
-        coloured = ", ".join(paint.colour(colour, word) for word, colour in marks)
-        state = f" [{coloured}]" if marks else ""
-        return f"{start}{paint.cyan(page.index)} {name} {paint.yellow(size)}{state}{paint.dim(end)}"
+def _page_line(paint: Paint, columns: int, start: str, page: Page, end: str = "") -> str:
+    """Return the line of one page: index, name, size, state. The name is cut on a narrow terminal."""
+    size, marks = _size(page), _marks(page)
+    state = f" [{', '.join(word for word, _ in marks)}]" if marks else ""
+    used = width(f"{start}{page.index}  {size}{state}{end}")
+    name = cut(escape_control(page.name), max(_MIN_NAME, min(_MAX_NAME, columns - used)))
+    name = paint.bold(name) if isinstance(page, ContentsPage) else name
+    coloured = ", ".join(paint.colour(colour, word) for word, colour in marks)
+    state = f" [{coloured}]" if marks else ""
+    return f"{start}{paint.cyan(page.index)} {name} {paint.yellow(size)}{state}{paint.dim(end)}"
 
 
 def _is_marked(page: Page) -> bool:

@@ -27,10 +27,8 @@ def run_new(options: argparse.Namespace, out: Output) -> None:
         context = library.create(name)
         if options.system is not None:
             context.system(options.system)
-        if out.json:
-            out.value({"name": name, "seq": context.seq})
-        else:
-            out.line(f"created context {out.paint.cyan(name)} in {mask_address(options.where)}")
+        text = f"created context {out.paint.cyan(name)} in {mask_address(options.where)}"
+        out.result({"name": name, "seq": context.seq}, text)
 
 
 @command(
@@ -103,11 +101,9 @@ def run_fork(options: argparse.Namespace, out: Output) -> None:
         source = existing_name(library, options)
         library.fork(source, options.name, at)
         seq = library.open(options.name, create=False).seq
-    if out.json:
-        out.value({"name": options.name, "of": source, "at": at, "seq": seq})
-    else:
-        point = f" at {at}" if at is not None else ""
-        out.line(f"created context {out.paint.cyan(options.name)} from {source}{point}")
+    point = f" at {at}" if at is not None else ""
+    text = f"created context {out.paint.cyan(options.name)} from {source}{point}"
+    out.result({"name": options.name, "of": source, "at": at, "seq": seq}, text)
 
 
 def parse_point(text: str) -> str | int:

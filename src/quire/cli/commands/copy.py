@@ -52,10 +52,7 @@ def run_export(options: argparse.Namespace, out: Output) -> None:
             return
         _write(Path(options.file), data, overwrite=options.overwrite)
         values |= {"context": context.name, "bytes": len(data)}
-    if out.json:
-        out.value(values)
-    else:
-        out.line(f"wrote {out.paint.cyan(values['context'])} to {options.file}: {values['bytes']:,} bytes")
+    out.result(values, f"wrote {out.paint.cyan(values['context'])} to {options.file}: {values['bytes']:,} bytes")
 
 
 def _encode_context(context: quire.Context, form: str) -> bytes:
@@ -102,11 +99,9 @@ def run_migrate(options: argparse.Namespace, out: Output) -> None:
                 replace=options.replace,
                 progress=lambda at: progress.at(at.records, f"records, {at.context}: {at.phase}"),
             )
-    if out.json:
-        out.value({"records": done.records, "bytes": done.bytes})
-    else:
-        copied = count_of(done.records, "record")
-        out.line(f"copied and verified {copied}, {done.bytes:,} bytes, to {mask_address(options.target)}")
+    copied = count_of(done.records, "record")
+    text = f"copied and verified {copied}, {done.bytes:,} bytes, to {mask_address(options.target)}"
+    out.result({"records": done.records, "bytes": done.bytes}, text)
 
 
 @command(
@@ -125,10 +120,9 @@ def run_backup(options: argparse.Namespace, out: Output) -> int | None:
             options.target,
             progress=lambda at: progress.at(at.records, f"records, {at.context}: {at.phase}"),
         )
-    if out.json:
-        out.value(done)
-    else:
-        out.line(f"copied {count_of(done.contexts, 'context')}, {done.bytes:,} bytes, to {done.path}")
-        for problem in done.problems:
-            out.line(f"   {out.paint.red('damaged')}: {problem}")
+    out.result(
+        done,
+        f"copied {count_of(done.contexts, 'context')}, {done.bytes:,} bytes, to {done.path}",
+        *(f"   {out.paint.red('damaged')}: {problem}" for problem in done.problems),
+    )
     return 1 if done.problems else None

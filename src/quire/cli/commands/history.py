@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 
-from msgspec import Struct, structs
-
 from quire import Context, ContextSystem, Entry
 from quire.cli.command import CONTEXT, argument, command, open_context
 from quire.cli.commands.contexts import parse_point
@@ -15,21 +13,13 @@ from quire.errors import InvalidValue, NoSuchPage, short_repr
 from quire.model.page_json import STATES
 from quire.model.pages import DetailPage, Mark, Page, PageIndex
 
-_DEFAULT_LIMIT = 20
 _MAX_PREVIEW_PAGES = 40
 _MAX_ENTRY_PAGES = 8
 
 
 @command(
     *CONTEXT,
-    argument(
-        "-n",
-        "--limit",
-        type=int,
-        default=_DEFAULT_LIMIT,
-        metavar="N",
-        help="the newest N (default: %(default)s)",
-    ),
+    argument("-n", "--limit", type=int, default=20, metavar="N", help="the newest N (default: %(default)s)"),
     argument("--all", action="store_true", help="all entries"),
     argument("--after", type=int, default=0, metavar="SEQ", help="only entries after this one"),
     argument("--actor", metavar="NAME", help="only entries of this actor"),
@@ -51,7 +41,8 @@ def run_history(options: argparse.Namespace, out: Output) -> None:
         if out.json:
             for entry in entries:
                 changes = {"changes": entry.changes} if options.changes else {}
-                out.value({**_entry_values(entry), "checkpoint": names.get(entry.seq), **changes})
+                values = pick(entry, "seq", "time", "actor", "operation", "pages", "segments", "undoes")
+                out.value({**values, "checkpoint": names.get(entry.seq), **changes})
             return
         rows = [_entry_row(entry, names.get(entry.seq)) for entry in entries]
     if rows:
@@ -69,10 +60,6 @@ def _select_entries(context: Context, options: argparse.Namespace) -> Iterator[E
         return context.history(options.after, **filters)
     newest = context.history(options.after, reverse=True, **filters)
     return reversed(list(islice(newest, options.limit)))
-
-
-def _entry_values(entry: Entry) -> Values:
-    return pick(entry, "seq", "time", "actor", "operation", "pages", "segments", "undoes")
 
 
 def _entry_row(entry: Entry, checkpoint: str | None) -> tuple[str, ...]:
@@ -108,10 +95,10 @@ def _parse_time(text: str | None, name: str) -> datetime | None:
 def run_undo(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         seq = context.undo(options.seq)
-    if out.json:
-        out.value({"seq": seq, "undone": options.seq})
-    else:
-        out.line(f"undid entry {options.seq} {out.paint.dim(f'(entry {seq}; undo {seq} to redo)')}")
+    out.result(
+        {"seq": seq, "undone": options.seq},
+        f"undid entry {options.seq} {out.paint.dim(f'(entry {seq}; undo {seq} to redo)')}",
+    )
 
 
 @command(
@@ -122,10 +109,8 @@ def run_undo(options: argparse.Namespace, out: Output) -> None:
 def run_checkpoint(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         seq = context.checkpoint(options.name)
-    if out.json:
-        out.value({"seq": seq, "name": options.name})
-    else:
-        out.line(f"checkpoint {out.paint.cyan(options.name)} {out.paint.dim(f'(entry {seq})')}")
+    text = f"checkpoint {out.paint.cyan(options.name)} {out.paint.dim(f'(entry {seq})')}"
+    out.result({"seq": seq, "name": options.name}, text)
 
 
 @command(
@@ -139,11 +124,11 @@ def run_rollback(options: argparse.Namespace, out: Output) -> None:
     to = parse_point(options.to)
     with open_context(options) as context:
         if options.dry_run:
-            _print_preview(preview_rollback(context, to), to, out)
+            _print_preview(context, to, out)
             return
         before = context.seq
         seq = context.rollback(to)
-        pins = _count_pins(context, to)
+        pins = _count_pins(context, _entry_number(context, to))
     if out.json:
         out.value({"seq": seq, "to": to, "changed": seq != before, "dry_run": False, "pins": pins})
     elif seq == before:
@@ -153,49 +138,52 @@ def run_rollback(options: argparse.Namespace, out: Output) -> None:
         _print_pins(pins, out)
 
 
-class PageChange(Struct, frozen=True):
-    """A page that a rollback would change: its state now, and its state then."""
-
-    index: PageIndex
-    name: str
-    now: str
-    then: str
-
-
-class RollbackPreview(Struct, frozen=True):
-    """What a rollback would do: entries undone, pages changed, messages before and after, pins that stay."""
-
-    entries: int
-    pages: list[PageChange]
-    messages_now: int
-    messages_then: int
-    pins: int
-
-
-def preview_rollback(context: Context, to: str | int) -> RollbackPreview:
-    """Return what `rollback(to)` would change, without writing. Raises what the rollback would raise."""
+def _print_preview(context: Context, to: str | int, out: Output) -> None:
+    """Print what `rollback(to)` would change, without writing. Raises what the rollback would raise."""
     past = context.as_of(to)
-    seq = context.pages.checkpoints()[to] if isinstance(to, str) else to
-    changes = []
+    seq = _entry_number(context, to)
+    changes: list[Values] = []
     for index in (index for entry in past.history(context.seq) for index in entry.pages):
         now, then = _find_page(context.pages, index), _find_page(past.pages, index)
         page = now or then
         if page is None:  # an index that the page had only between two moves
             continue
         before, after = _state(now), _state(then)
-        changes.append(PageChange(index, page.name, before, "says something else" if before == after else after))
-    pins = _count_pins(context, seq)
-    return RollbackPreview(context.seq - seq, changes, len(context.messages()), len(past.messages()), pins)
+        after = "says something else" if before == after else after
+        changes.append({"index": index, "name": page.name, "now": before, "then": after})
+    entries, pins = context.seq - seq, _count_pins(context, seq)
+    messages, past_messages = len(context.messages()), len(past.messages())
+    if out.json:
+        counts = {"messages_now": messages, "messages_then": past_messages, "pins": pins}
+        out.value({"to": to, "dry_run": True, "entries": entries, "pages": changes, **counts})
+        return
+    undone, changed = count_of(entries, "entry"), count_of(len(changes), "page")
+    out.line(f"rolling back to {to} would undo {undone} and change {changed}")
+    out.line(f"messages in the conversation: {messages:,} → {past_messages:,}")
+    if changes:
+        rows = [(row["index"], row["now"], row["then"], row["name"]) for row in changes[:_MAX_PREVIEW_PAGES]]
+        out.table(("page", "now", "then", "name"), rows)
+    if len(changes) > _MAX_PREVIEW_PAGES:
+        out.line(out.paint.dim(f"… {len(changes) - _MAX_PREVIEW_PAGES:,} more"))
+    _print_pins(pins, out)
+    out.line("nothing was changed")
 
 
-def _count_pins(context: Context, to: str | int) -> int:
-    """Return how many pages that changed since `to` are pinned: a rollback keeps their pins."""
-    seq = context.pages.checkpoints().get(to) if isinstance(to, str) else to
-    if seq is None:
-        return 0  # the rollback reports the unknown checkpoint
+def _entry_number(context: Context, to: str | int) -> int:
+    """Return the number of the entry of a point in history."""
+    return context.pages.checkpoints()[to] if isinstance(to, str) else to
+
+
+def _count_pins(context: Context, seq: int) -> int:
+    """Return how many pages that changed since an entry are pinned: a rollback keeps their pins."""
     indices = {index for entry in context.history(seq) for index in entry.pages}
     pages = (_find_page(context.pages, index) for index in indices)
     return sum(page is not None and bool(page.pinned) for page in pages)
+
+
+def _print_pins(pins: int, out: Output) -> None:
+    if pins:
+        out.line(f"{count_of(pins, 'pin')} not changed")
 
 
 def _find_page(pages: ContextSystem, index: PageIndex) -> Page | None:
@@ -214,26 +202,3 @@ def _state(page: Page | None) -> str:
     folder = page.parent or page.home
     state = f"{STATES[page.effective]}, {page.visibility.name.lower()}"
     return f"{state}, in {folder}" if folder else state
-
-
-def _print_preview(preview: RollbackPreview, to: str | int, out: Output) -> None:
-    if out.json:
-        out.value({"to": to, "dry_run": True, **structs.asdict(preview)})
-        return
-    out.line(
-        f"rolling back to {to} would undo {count_of(preview.entries, 'entry')}"
-        f" and change {count_of(len(preview.pages), 'page')}"
-    )
-    out.line(f"messages in the conversation: {preview.messages_now:,} → {preview.messages_then:,}")
-    rows = [(page.index, page.now, page.then, page.name) for page in preview.pages[:_MAX_PREVIEW_PAGES]]
-    if rows:
-        out.table(("page", "now", "then", "name"), rows)
-    if len(preview.pages) > _MAX_PREVIEW_PAGES:
-        out.line(out.paint.dim(f"… {len(preview.pages) - _MAX_PREVIEW_PAGES:,} more"))
-    _print_pins(preview.pins, out)
-    out.line("nothing was changed")
-
-
-def _print_pins(pins: int, out: Output) -> None:
-    if pins:
-        out.line(f"{count_of(pins, 'pin')} not changed")
