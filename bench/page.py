@@ -135,7 +135,7 @@ the hits with all words, of all such texts (ten at most), and the hits with some
 
 {search}
 
-## Where quire loses
+## Weaknesses of quire
 
 These are all cells above in which another row is better, however small the difference. The raw floor and bare FTS5 do
 less work than the others and are listed too.
