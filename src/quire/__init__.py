@@ -9,126 +9,69 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # at run time each name is imported when it is first used, so that the command line starts fast
     from quire import aio as aio
-    from quire.agent import AgentContext, Quota
-    from quire.agent.tools import Tools
-    from quire.context import Context
-    from quire.context import open as open  # noqa: A004 - not in __all__, so `import *` keeps Python's own open
-    from quire.conversation import Conversation
-    from quire.errors import (
-        Busy,
-        Conflict,
-        Corrupt,
-        InvalidOperation,
-        InvalidValue,
-        IrreducibleFloor,
-        NoSuchContext,
-        NoSuchPage,
-        NoSuchSegment,
-        PermissionDenied,
-        QuireError,
-        QuotaExceeded,
-        StorageClosed,
-        StorageFailure,
-    )
-    from quire.library import Library
-    from quire.maintenance.backup import backup
-    from quire.maintenance.doctor import doctor
-    from quire.maintenance.migrate import migrate
-    from quire.model.messages import Message, ToolCall
-    from quire.model.pages import (
-        ContentsPage,
-        DetailPage,
-        Lifecycle,
-        Page,
-        PageIndex,
-        Permission,
-        Segment,
-        SegmentType,
-        Visibility,
-    )
-    from quire.model.tokens import EstimateCounter, TokenCounter, VocabularyCounter
-    from quire.providers.legal import check_legal
-    from quire.providers.tool_schemas import count_tools
+    from quire.agent import AgentContext as AgentContext
+    from quire.agent import Quota as Quota
+    from quire.agent.tools import Tools as Tools
+    from quire.context import Context as Context
+    from quire.context import open as open  # noqa: A004
+    from quire.conversation import Conversation as Conversation
+    from quire.errors import Busy as Busy
+    from quire.errors import Conflict as Conflict
+    from quire.errors import Corrupt as Corrupt
+    from quire.errors import InvalidOperation as InvalidOperation
+    from quire.errors import InvalidValue as InvalidValue
+    from quire.errors import IrreducibleFloor as IrreducibleFloor
+    from quire.errors import NoSuchContext as NoSuchContext
+    from quire.errors import NoSuchPage as NoSuchPage
+    from quire.errors import NoSuchSegment as NoSuchSegment
+    from quire.errors import PermissionDenied as PermissionDenied
+    from quire.errors import QuireError as QuireError
+    from quire.errors import QuotaExceeded as QuotaExceeded
+    from quire.errors import StorageClosed as StorageClosed
+    from quire.errors import StorageFailure as StorageFailure
+    from quire.library import Library as Library
+    from quire.maintenance.backup import backup as backup
+    from quire.maintenance.doctor import doctor as doctor
+    from quire.maintenance.migrate import migrate as migrate
+    from quire.model.messages import Message as Message
+    from quire.model.messages import ToolCall as ToolCall
+    from quire.model.pages import ContentsPage as ContentsPage
+    from quire.model.pages import DetailPage as DetailPage
+    from quire.model.pages import Lifecycle as Lifecycle
+    from quire.model.pages import Page as Page
+    from quire.model.pages import PageIndex as PageIndex
+    from quire.model.pages import Permission as Permission
+    from quire.model.pages import Segment as Segment
+    from quire.model.pages import SegmentType as SegmentType
+    from quire.model.pages import Visibility as Visibility
+    from quire.model.tokens import EstimateCounter as EstimateCounter
+    from quire.model.tokens import TokenCounter as TokenCounter
+    from quire.model.tokens import VocabularyCounter as VocabularyCounter
+    from quire.providers.legal import check_legal as check_legal
+    from quire.providers.tool_schemas import count_tools as count_tools
     from quire.search import embedders as embedders  # a module, reached as `quire.embedders`
-    from quire.search.find import Hit
-    from quire.storage.base import Storage
-    from quire.storage.file.storage import FileStorage
-    from quire.storage.memory import MemoryStorage
-    from quire.storage.postgres import PostgresStorage
-    from quire.storage.s3 import S3Storage
-    from quire.storage.sqlite.storage import SQLiteStorage
-    from quire.storage.urls import open_storage
-    from quire.system import ContextSystem, Entry
-    from quire.view.cost import Price
-    from quire.view.options import CompressionConfig, RenderOptions
-    from quire.view.view import View
-    from quire.windows.actions import action
-    from quire.windows.app import App, Close, Refresh, Window
-    from quire.windows.windows import Windows
+    from quire.search.find import Hit as Hit
+    from quire.storage.base import Storage as Storage
+    from quire.storage.file.storage import FileStorage as FileStorage
+    from quire.storage.memory import MemoryStorage as MemoryStorage
+    from quire.storage.postgres import PostgresStorage as PostgresStorage
+    from quire.storage.s3 import S3Storage as S3Storage
+    from quire.storage.sqlite.storage import SQLiteStorage as SQLiteStorage
+    from quire.storage.urls import open_storage as open_storage
+    from quire.system import ContextSystem as ContextSystem
+    from quire.system import Entry as Entry
+    from quire.view.cost import Price as Price
+    from quire.view.options import CompressionConfig as CompressionConfig
+    from quire.view.options import RenderOptions as RenderOptions
+    from quire.view.view import View as View
+    from quire.windows.actions import action as action
+    from quire.windows.app import App as App
+    from quire.windows.app import Close as Close
+    from quire.windows.app import Refresh as Refresh
+    from quire.windows.app import Window as Window
+    from quire.windows.windows import Windows as Windows
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "AgentContext",
-    "App",
-    "Busy",
-    "Close",
-    "CompressionConfig",
-    "Conflict",
-    "ContentsPage",
-    "Context",
-    "ContextSystem",
-    "Conversation",
-    "Corrupt",
-    "DetailPage",
-    "Entry",
-    "EstimateCounter",
-    "FileStorage",
-    "Hit",
-    "InvalidOperation",
-    "InvalidValue",
-    "IrreducibleFloor",
-    "Library",
-    "Lifecycle",
-    "MemoryStorage",
-    "Message",
-    "NoSuchContext",
-    "NoSuchPage",
-    "NoSuchSegment",
-    "Page",
-    "PageIndex",
-    "Permission",
-    "PermissionDenied",
-    "PostgresStorage",
-    "Price",
-    "QuireError",
-    "Quota",
-    "QuotaExceeded",
-    "Refresh",
-    "RenderOptions",
-    "S3Storage",
-    "SQLiteStorage",
-    "Segment",
-    "SegmentType",
-    "Storage",
-    "StorageClosed",
-    "StorageFailure",
-    "TokenCounter",
-    "ToolCall",
-    "Tools",
-    "View",
-    "Visibility",
-    "VocabularyCounter",
-    "Window",
-    "Windows",
-    "action",
-    "backup",
-    "check_legal",
-    "count_tools",
-    "doctor",
-    "migrate",
-    "open_storage",
-]
 
 _NAMES_BY_MODULE = {
     "quire.agent": "AgentContext Quota",
@@ -165,6 +108,7 @@ _NAMES_BY_MODULE = {
     "quire.windows.windows": "Windows",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
+__all__ = [name for name in sorted(_MODULE_OF) if name != "open"]  # `import *` keeps Python's own open
 _SUBMODULES = {"aio": "quire.aio", "embedders": "quire.search.embedders"}
 
 

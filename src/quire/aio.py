@@ -17,12 +17,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from contextvars import Context as ContextVariables
 from contextvars import copy_context
 from functools import cache, partial
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -69,20 +68,12 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 W = TypeVar("W", bound="Wrapper")
 C = TypeVar("C", bound="Closable")
 THREADS = 16
 _CHUNK = 256
-
-
-# Calls in order
-
-
-class _Job(NamedTuple, Generic[T]):
-    call: Callable[[], T]
-    variables: ContextVariables
-    future: "Future[T]"
 
 
 class CallQueue:
@@ -93,7 +84,7 @@ class CallQueue:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[_Job[Any]] = deque()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._lock = Lock()
         self._running = False
 
@@ -105,43 +96,41 @@ class CallQueue:
         """
         return await asyncio.wrap_future(self.submit(partial(call, *args, **kwargs)))
 
-    async def finish(self, call: Callable[[], T], undo: Callable[[], object] | None = None) -> T:
-        """Make a call even if the awaiting task is cancelled. In that case `undo` is called after it."""
+    async def finish(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+        """Make a call even if the awaiting task is cancelled. In that case `undo` is called with its result."""
         future = self.submit(call)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:
             if undo is not None:
-                self.submit(undo)
+                self.submit(lambda: undo(future.result()))
             raise
 
     def submit(self, call: Callable[[], T]) -> "Future[T]":
         """Append a call to the queue and return its future."""
-        job = _Job(call, copy_context(), Future[T]())
+        future = Future[T]()
         with self._lock:
-            self._waiting.append(job)
-            if self._running:
-                return job.future
-            self._running = True
-        _thread_pool().submit(self._run_next)
-        return job.future
+            self._waiting.append((future, partial(copy_context().run, call)))
+            if not self._running:
+                self._running = True
+                _thread_pool().submit(self._run_next)
+        return future
 
     def _run_next(self) -> None:
         """Make the first call, then submit the next one to the pool, behind the calls of other queues."""
         with self._lock:
-            job = self._waiting.popleft()
-        if job.future.set_running_or_notify_cancel():
+            future, call = self._waiting.popleft()
+        if future.set_running_or_notify_cancel():
             try:
-                result = job.variables.run(job.call)
+                result = call()
             except BaseException as error:  # the awaiting task receives every error
-                job.future.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
+                future.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
             else:
-                job.future.set_result(result)
+                future.set_result(result)
         with self._lock:
-            if not self._waiting:
-                self._running = False
-                return
-        _thread_pool().submit(self._run_next)
+            self._running = bool(self._waiting)
+            if self._running:
+                _thread_pool().submit(self._run_next)
 
 
 @cache
@@ -184,22 +173,17 @@ class Block:
     def __init__(self, calls: CallQueue, make: Callable[[], AbstractContextManager[Any]]) -> None:
         self._calls = calls
         self._make = make
-        self._manager: AbstractContextManager[Any] | None = None
 
     async def __aenter__(self) -> None:
-        def enter() -> None:
+        def enter() -> AbstractContextManager[Any]:
             manager = self._make()
             manager.__enter__()
-            self._manager = manager
+            return manager
 
-        await self._calls.finish(enter, undo=self._exit)
+        self._manager = await self._calls.finish(enter, undo=lambda manager: manager.__exit__(None, None, None))
 
     async def __aexit__(self, *error: Any) -> bool | None:
-        return await self._calls.finish(lambda: self._exit(*error))
-
-    def _exit(self, *error: Any) -> bool | None:
-        manager, self._manager = self._manager, None
-        return None if manager is None else manager.__exit__(*(error or (None, None, None)))
+        return await self._calls.finish(lambda: self._manager.__exit__(*error))
 
 
 class Wrapper:
@@ -224,9 +208,6 @@ class Wrapper:
     def _prepare(self, name: str, *args: Any, **options: Any) -> Callable[[], Any]:
         return lambda: getattr(self._get(), name)(*args, **options)
 
-    async def _read(self, name: str) -> Any:
-        return await self._calls.run(lambda: getattr(self._get(), name))
-
 
 class Closable(Wrapper):
     """A wrapper that can be closed with `close` or by an `async with` block."""
@@ -249,7 +230,6 @@ class Opening(Generic[C]):
         self._calls = calls
         self._open = open
         self._kind = kind
-        self._opened: C | None = None
 
     def __await__(self) -> Generator[Any, None, C]:
         return self._wait().__await__()
@@ -259,18 +239,11 @@ class Opening(Generic[C]):
         return self._opened
 
     async def __aexit__(self, *error: object) -> None:
-        if self._opened is not None:
-            await self._opened.close()
+        await self._opened.close()
 
     async def _wait(self) -> C:
-        opened: list[Any] = []
-
-        def close_unused() -> None:
-            for unused in opened:
-                unused.close()
-
-        await self._calls.finish(lambda: opened.append(self._open()), undo=close_unused)
-        return self._kind(CallQueue(), lambda: opened[0])
+        opened = await self._calls.finish(self._open, undo=lambda unused: unused.close())
+        return self._kind(CallQueue(), lambda: opened)
 
 
 # Members. Type checkers derive the signature from the synchronous method; at run time `method` is only its name.
@@ -278,41 +251,48 @@ class Opening(Generic[C]):
 
 def awaits(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]]:
     """Return an async method that makes the call and returns its result."""
-    return _define(method, lambda calls, call: calls.run(call))
+    return returns(method, CallQueue.run)
 
 
 def awaits_wrapped(
     method: Callable[Concatenate[Any, P], object], kind: Callable[[], type[W]]
 ) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, W]]:
     """Return an async method that makes the call and wraps its result in the class that `kind` returns."""
-    return _define(method, lambda calls, call: kind()._wrap_result(calls, call))
+    return returns(method, lambda calls, call: kind()._wrap_result(calls, call))
 
 
-def streams(method: Callable[Concatenate[Any, P], Iterable[T]]) -> Callable[Concatenate[Wrapper, P], Stream[T]]:
-    """Return a method that returns the items of an iterator as a `Stream`."""
-    return _define(method, Stream)
-
-
-def blocks(
-    method: Callable[Concatenate[Any, P], AbstractContextManager[Any]],
-) -> Callable[Concatenate[Wrapper, P], Block]:
-    """Return a method that returns a context manager as a `Block`."""
-    return _define(method, Block)
-
-
-def _define(
-    method: Callable[Concatenate[Any, P], object], make: Callable[[CallQueue, Callable[[], Any]], T]
+def returns(
+    method: Callable[Concatenate[Any, P], R], kind: Callable[[CallQueue, Callable[[], R]], T]
 ) -> Callable[Concatenate[Wrapper, P], T]:
+    """Return a method that prepares the call and returns an object which makes it later: a `Stream` or a `Block`."""
     name = cast(str, method)
 
     def member(self: Wrapper, /, *args: P.args, **options: P.kwargs) -> T:
-        return make(self._calls, self._prepare(name, *args, **options))
+        return kind(self._calls, self._prepare(name, *args, **options))
 
     member.__name__ = name
     return member
 
 
-# The classes
+class Attribute(Generic[T]):
+    """An attribute of the synchronous object. `kind` gets the queue and a function that reads the attribute."""
+
+    def __init__(self, kind: Callable[[CallQueue, Callable[[], Any]], T]) -> None:
+        self._kind = kind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, wrapper: Wrapper, owner: type) -> T:
+        return self._kind(wrapper._calls, lambda: getattr(wrapper._get(), self._name))
+
+    def __set__(self, wrapper: Wrapper, value: object) -> None:
+        raise AttributeError(f"{self._name!r} of {wrapper!r} cannot be set.")
+
+
+def _read_now(_calls: CallQueue, read: Callable[[], Any]) -> Any:
+    """Read an attribute that never waits for the storage."""
+    return read()
 
 
 class ContextSystem(Wrapper):
@@ -343,8 +323,8 @@ class ContextSystem(Wrapper):
     get_segment = awaits(SyncContextSystem.get_segment)
     has_child = awaits(SyncContextSystem.has_child)
     hide = awaits(SyncContextSystem.hide)
-    history = streams(SyncContextSystem.history)
-    list_pages = streams(SyncContextSystem.list_pages)
+    history = returns(SyncContextSystem.history, Stream)
+    list_pages = returns(SyncContextSystem.list_pages, Stream)
     list_segments = awaits(SyncContextSystem.list_segments)
     load = awaits(SyncContextSystem.load)
     load_page = awaits(SyncContextSystem.load_page)
@@ -372,32 +352,12 @@ class ContextSystem(Wrapper):
     unpin = awaits(SyncContextSystem.unpin)
     update_page = awaits(SyncContextSystem.update_page)
     update_segment = awaits(SyncContextSystem.update_segment)
-    walk = streams(SyncContextSystem.walk)
-
-    @property
-    def context(self) -> str:
-        """The name of the context."""
-        return cast(str, self._get().context)
-
-    @property
-    def seq(self) -> Awaitable[int]:
-        """The seq of the last journal entry."""
-        return self._read("seq")
-
-    @property
-    def storage(self) -> "Awaitable[Storage]":
-        """The storage of the context."""
-        return self._read("storage")
-
-    @property
-    def counter(self) -> "Awaitable[TokenCounter]":
-        """The counter of tokens."""
-        return self._read("counter")
-
-    @property
-    def cached_pages(self) -> Awaitable[int]:
-        """The number of pages in memory."""
-        return self._read("cached_pages")
+    walk = returns(SyncContextSystem.walk, Stream)
+    context: Attribute[str] = Attribute(_read_now)
+    seq: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
+    storage: "Attribute[Awaitable[Storage]]" = Attribute(CallQueue.run)
+    counter: "Attribute[Awaitable[TokenCounter]]" = Attribute(CallQueue.run)
+    cached_pages: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
 
 
 class Conversation(Wrapper):
@@ -416,11 +376,11 @@ class Conversation(Wrapper):
     import_messages = awaits(SyncConversation.import_messages)
     insert = awaits(SyncConversation.insert)
     is_modified = awaits(SyncConversation.is_modified)
-    items = streams(SyncConversation.items)
+    items = returns(SyncConversation.items, Stream)
     mark_map = awaits(SyncConversation.mark_map)
     mark_of = awaits(SyncConversation.mark_of)
     message = awaits(SyncConversation.message)
-    messages = streams(SyncConversation.messages)
+    messages = returns(SyncConversation.messages, Stream)
     messages_after = awaits(SyncConversation.messages_after)
     messages_on = awaits(SyncConversation.messages_on)
     modify = awaits(SyncConversation.modify)
@@ -429,14 +389,10 @@ class Conversation(Wrapper):
     pending_calls = awaits(SyncConversation.pending_calls)
     replace = awaits(SyncConversation.replace)
     system = awaits(SyncConversation.system)
-    temporary = blocks(SyncConversation.temporary)
+    temporary = returns(SyncConversation.temporary, Block)
     tool_result = awaits(SyncConversation.tool_result)
     user = awaits(SyncConversation.user)
-
-    @property
-    def context(self) -> str:
-        """The name of the context."""
-        return cast(str, self._get().context)
+    context: Attribute[str] = Attribute(_read_now)
 
 
 class AgentContext(Wrapper):
@@ -470,11 +426,7 @@ class AgentContext(Wrapper):
     set_permission = awaits(SyncAgentContext.set_permission)
     update_page = awaits(SyncAgentContext.update_page)
     view = awaits(SyncAgentContext.view)
-
-    @property
-    def manages(self) -> Awaitable[bool]:
-        """Whether the agent may add and remove segments."""
-        return self._read("manages")
+    manages: Attribute[Awaitable[bool]] = Attribute(CallQueue.run)
 
 
 class Tools(Wrapper):
@@ -483,6 +435,7 @@ class Tools(Wrapper):
     answer = awaits(SyncTools.answer)
     anthropic = awaits(SyncTools.anthropic)
     call = awaits(SyncTools.call)
+    has = awaits(SyncTools.__contains__)  # `name in tools`
     mcp = awaits(SyncTools.mcp)
     names = awaits(SyncTools.names)
     only = awaits_wrapped(SyncTools.only, lambda: Tools)
@@ -490,10 +443,6 @@ class Tools(Wrapper):
     prefixed = awaits_wrapped(SyncTools.prefixed, lambda: Tools)
     reading = awaits_wrapped(SyncTools.reading, lambda: Tools)
     responses = awaits(SyncTools.responses)
-
-    async def has(self, name: str) -> bool:
-        """Return whether there is a tool of this name: `name in tools`."""
-        return await self._calls.run(lambda: name in self._get())
 
 
 class Windows(Wrapper):
@@ -514,11 +463,7 @@ class Windows(Wrapper):
     refresh = awaits(SyncWindows.refresh)
     register = awaits(SyncWindows.register)
     set_limits = awaits(SyncWindows.set_limits)
-
-    @property
-    def context(self) -> str:
-        """The name of the context."""
-        return cast(str, self._get().context)
+    context: Attribute[str] = Attribute(_read_now)
 
 
 class Context(Closable):
@@ -537,10 +482,10 @@ class Context(Closable):
     dump = awaits(SyncContext.dump)
     find = awaits(SyncContext.find)
     fork = awaits_wrapped(SyncContext.fork, lambda: Context)
-    history = streams(SyncContext.history)
+    history = returns(SyncContext.history, Stream)
     import_messages = awaits(SyncContext.import_messages)
-    items = streams(SyncContext.items)
-    messages = streams(SyncContext.messages)
+    items = returns(SyncContext.items, Stream)
+    messages = returns(SyncContext.messages, Stream)
     on_fold = awaits(SyncContext.on_fold)
     pending_calls = awaits(SyncContext.pending_calls)
     refresh = awaits(SyncContext.refresh)
@@ -549,16 +494,19 @@ class Context(Closable):
     rollback = awaits(SyncContext.rollback)
     stats = awaits(SyncContext.stats)
     system = awaits(SyncContext.system)
-    temporary = blocks(SyncContext.temporary)
+    temporary = returns(SyncContext.temporary, Block)
     tool_result = awaits(SyncContext.tool_result)
     undo = awaits(SyncContext.undo)
     user = awaits(SyncContext.user)
     why = awaits(SyncContext.why)
-
-    @property
-    def name(self) -> str:
-        """The name of this context in its storage."""
-        return cast(str, self._get().name)
+    name: Attribute[str] = Attribute(_read_now)
+    pages = Attribute(ContextSystem)
+    conversation = Attribute(Conversation)
+    agent = Attribute(AgentContext)
+    tools = Attribute(Tools)
+    windows = Attribute(Windows)
+    seq: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
+    summarising: "Attribute[Awaitable[SummaryWorker | None]]" = Attribute(CallQueue.run)
 
     @property
     def budget(self) -> int:
@@ -568,41 +516,6 @@ class Context(Closable):
     @budget.setter
     def budget(self, budget: int) -> None:
         self._get().budget = budget
-
-    @property
-    def pages(self) -> ContextSystem:
-        """Every operation on pages and segments, without permission checks."""
-        return ContextSystem(self._calls, lambda: self._get().pages)
-
-    @property
-    def conversation(self) -> Conversation:
-        """The messages and their edits."""
-        return Conversation(self._calls, lambda: self._get().conversation)
-
-    @property
-    def agent(self) -> AgentContext:
-        """The operations of an agent, with permission checks."""
-        return AgentContext(self._calls, lambda: self._get().agent)
-
-    @property
-    def tools(self) -> Tools:
-        """The operations of the agent as tools for a model."""
-        return Tools(self._calls, lambda: self._get().tools)
-
-    @property
-    def windows(self) -> Windows:
-        """Live windows of apps."""
-        return Windows(self._calls, lambda: self._get().windows)
-
-    @property
-    def seq(self) -> Awaitable[int]:
-        """The seq of the last journal entry."""
-        return self._read("seq")
-
-    @property
-    def summarising(self) -> "Awaitable[SummaryWorker | None]":
-        """The state of the model summariser; None without one."""
-        return self._read("summarising")
 
     async def tools_of(self, agent: AgentContext, *, beside: bool = False) -> Tools:
         """Return the tools of an agent that `as_agent` returned. See `quire.Context.tools_of`."""
@@ -619,7 +532,7 @@ class Library(Closable):
     fork = awaits(SyncLibrary.fork)
     import_ = awaits(SyncLibrary.import_)
     info = awaits(SyncLibrary.info)
-    list = streams(SyncLibrary.list)
+    list = returns(SyncLibrary.list, Stream)
     usage = awaits(SyncLibrary.usage)
 
     def __init__(

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from os import urandom
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
 
 from msgspec.structs import replace
@@ -344,9 +343,7 @@ class Context:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -380,15 +377,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     | `preamble`    | explains the view to the model; `{key}` in it is replaced by the key; "" leaves it out         |
     | `embedder`    | makes vectors of texts, so that pages are also found by meaning (`quire.embedders`)            |
     """
-    setup = Setup(
-        budget=budget,
-        counter=counter,
-        compression=compression,
-        segments=segments,
-        key=key,
-        preamble=preamble,
-        embedder=embedder,
-    )
+    setup = Setup(budget, counter, compression, segments, key, preamble, embedder)
     storage, owns = storage_at(where, durability=durability, create=check_bool(create, "create"))
     try:
         return open_in(storage, context, setup, storage if owns else None, create=create)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quire.context import Context, Options, open_in, setup_of
@@ -14,7 +13,7 @@ from quire.core.records import decode_head
 from quire.errors import Corrupt, InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
-from quire.model.clock import to_milliseconds
+from quire.model.clock import check_moment
 from quire.storage.base import Durability, Storage, check_context_name, no_such_context
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem
@@ -115,12 +114,12 @@ class Library:
         `prefix` selects the names that start with it. `since` and `until` bound the time of the last change, both
         inclusive; with them, the head of every selected context is read, and unfinished copies are left out.
         """
-        bounds = _time_range(since, until)
+        first, last = check_moment(since, "since"), check_moment(until, "until")
         if limit is not None:
             check_whole_number(limit, "limit")
         names = self._names(after, prefix)
-        if bounds is not None:
-            names = (name for name in names if self._changed_within(name, *bounds))
+        if first is not None or last is not None:
+            names = (name for name in names if self._changed_within(name, first, last))
         return islice(names, limit)
 
     def expire(
@@ -168,9 +167,12 @@ class Library:
                 return
             yield name
 
-    def _changed_within(self, name: str, first: int, last: int) -> bool:
+    def _changed_within(self, name: str, first: int | None, last: int | None) -> bool:
         head = self.storage.head(name)
-        return head is not None and head.version >= 0 and first <= decode_head(head.value).updated <= last
+        if head is None or head.version < 0:
+            return False
+        updated = decode_head(head.value).updated
+        return (first is None or first <= updated) and (last is None or updated <= last)
 
     def _require(self, name: str) -> None:
         if not self.exists(name):
@@ -184,9 +186,7 @@ class Library:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -195,16 +195,3 @@ def _is_valid_name(name: str) -> bool:
         return bool(check_context_name(name))
     except InvalidOperation:
         return False
-
-
-def _time_range(since: object, until: object) -> tuple[int, int] | None:
-    if since is None and until is None:
-        return None
-    bounds = [0, 1 << 62]
-    for place, (field, value) in enumerate((("since", since), ("until", until))):
-        if value is None:
-            continue
-        if not isinstance(value, datetime) or value.tzinfo is None:
-            raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
-        bounds[place] = to_milliseconds(value)
-    return bounds[0], bounds[1]

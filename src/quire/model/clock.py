@@ -4,16 +4,16 @@ The journal's seq defines the order of changes, so a clock that jumps only affec
 """
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+
+from quire.errors import InvalidValue, short_repr
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Clock(Protocol):
-    """A callable that returns the time in milliseconds since 1970."""
-
-    def __call__(self) -> int: ...
+Clock = Callable[[], int]
+"""Returns the time in milliseconds since 1970."""
 
 
 def system_clock() -> int:
@@ -42,3 +42,12 @@ def to_datetime(milliseconds: int) -> datetime:
 def to_milliseconds(moment: datetime) -> int:
     """Return the milliseconds since 1970 of an aware datetime."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def check_moment(value: object, field: str) -> int | None:
+    """Return the milliseconds since 1970 of an aware datetime, None for None. Raise `InvalidValue` for other values."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
+    return to_milliseconds(value)

@@ -29,7 +29,7 @@ _INSIDE = _WORD | frozenset("./-@")
 
 def check_one_line(value: object, field: str, limit: int, *, empty: bool = True) -> str:
     """Return the text as one line; line breaks become spaces. Raise `InvalidValue` if it is too long or not text."""
-    text = _text(value, field)
+    text = check_text(value, field)
     if len(text) > 4 * limit:  # reject megabytes before any further work
         raise InvalidValue(f"has {len(text):,} characters; at most {limit:,} are allowed.", argument=field)
     if not text.isprintable():  # the common case needs no further checks
@@ -75,7 +75,14 @@ def unescape_json(text: str) -> str:
 
 def check_text(value: object, field: str = "detail") -> str:
     """Return the text of a body. Raise `InvalidValue` if it is not text or has a lone surrogate."""
-    return _text(value, field)
+    if not isinstance(value, str):
+        raise InvalidValue(f"is {short_repr(value)} of type {type(value).__name__}; text is needed.", argument=field)
+    if not value.isascii():
+        found = _SURROGATE.search(value)
+        if found:
+            place = f"{found.group()!r} at character {found.start()}"
+            raise InvalidValue(f"contains the lone surrogate {place}; Unicode text is needed.", argument=field)
+    return value
 
 
 def encode_meta(value: object, field: str = "meta") -> bytes:
@@ -144,14 +151,3 @@ def _is_json(value: object, depth: int) -> bool:
             return depth > 0 and all(isinstance(key, str) and _is_json([key, item], depth) for key, item in pairs)
         case _:
             return False
-
-
-def _text(value: object, field: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidValue(f"is {short_repr(value)} of type {type(value).__name__}; text is needed.", argument=field)
-    if not value.isascii():
-        found = _SURROGATE.search(value)
-        if found:
-            place = f"{found.group()!r} at character {found.start()}"
-            raise InvalidValue(f"contains the lone surrogate {place}; Unicode text is needed.", argument=field)
-    return value

@@ -10,7 +10,7 @@ from quire.core.reader import Reader, ReaderProxy
 from quire.core.records import Gone, Header, PageRecord
 from quire.core.state import State
 from quire.errors import InvalidValue, NoSuchSegment, short_repr
-from quire.model.clock import to_datetime, to_milliseconds
+from quire.model.clock import check_moment, to_datetime, to_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
 from quire.search.indexing import query_index, read_page
 from quire.search.page_text import DisplayText, is_searchable, read_body, read_display_text
@@ -93,9 +93,7 @@ class Filters(Struct, frozen=True, kw_only=True):
         if self.lifecycle is not None and not isinstance(self.lifecycle, Lifecycle):
             raise InvalidValue(f"is {short_repr(self.lifecycle)}; a Lifecycle is needed.", argument="lifecycle")
         for field in ("since", "until"):
-            value = getattr(self, field)
-            if value is not None and not (isinstance(value, datetime) and value.tzinfo):
-                raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
+            check_moment(getattr(self, field), field)
         if self.actor is not None and not isinstance(self.actor, str):
             raise InvalidValue(f"is {short_repr(self.actor)}; a name is needed.", argument="actor")
 

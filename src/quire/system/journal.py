@@ -22,7 +22,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.errors import Hint, InvalidValue, short_repr
-from quire.model.clock import to_datetime, to_milliseconds
+from quire.model.clock import check_moment, to_datetime
 from quire.model.pages import PageIndex
 from quire.model.text import decode_meta
 from quire.storage.base import JOURNAL, Record
@@ -133,7 +133,9 @@ def page_before(touched: Touched) -> PageRecord | Gone | None:
 _Filter = Callable[[EntryRecord], bool]
 
 
-def _filters(state: State, actor: object, operation: object, page: object, *span: object) -> list[_Filter]:
+def _filters(
+    state: State, actor: object, operation: object, page: object, since: object, until: object
+) -> list[_Filter]:
     wanted: list[_Filter] = []
     for field, value in (("actor", actor), ("operation", operation)):
         if value is not None:
@@ -145,20 +147,12 @@ def _filters(state: State, actor: object, operation: object, page: object, *span
         if key is None or state.page(key) is None:
             raise InvalidValue(f"is {short_repr(page)}; an index that is or was in use is needed.", argument="page")
         wanted.append(lambda entry: any(t.family == PAGE_CODE and t.key == key for t in entry.touched))
-    first, last = (_moment(name, value) for name, value in zip(("since", "until"), span, strict=True))
+    first, last = check_moment(since, "since"), check_moment(until, "until")
     if first is not None:
         wanted.append(lambda entry: entry.time >= first)
     if last is not None:
         wanted.append(lambda entry: entry.time <= last)
     return wanted
-
-
-def _moment(field: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidValue(f"is {short_repr(value)}; a datetime with a time zone is needed.", argument=field)
-    return to_milliseconds(value)
 
 
 def _change(reader: Reader, touched: Touched) -> Change:
