@@ -20,6 +20,7 @@ from quire.errors import (
     short_repr,
 )
 from quire.storage.base import Storage, SupportsExamine, snapshot_of
+from quire.storage.file.log import sync_path
 from quire.storage.file.storage import FileStorage
 from quire.storage.paths import check_path
 from quire.storage.sqlite.storage import SQLiteStorage
@@ -187,16 +188,11 @@ def _size(path: Path) -> int:
 
 
 def _rename(fresh: Path, path: Path) -> None:
-    for place in (fresh, path.parent):
-        handle = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if place is fresh:
-            if os.path.lexists(path):
-                raise InvalidOperation(f"{str(path)!r} was created by another process meanwhile. Choose another path.")
-            os.rename(fresh, path)
+    sync_path(fresh)
+    if os.path.lexists(path):
+        raise InvalidOperation(f"{str(path)!r} was created by another process meanwhile. Choose another path.")
+    os.rename(fresh, path)
+    sync_path(path.parent)
 
 
 def _remove(fresh: Path) -> None:

@@ -37,7 +37,6 @@ from quire.errors import (
 from quire.storage.base import (
     FAMILIES,
     MAX_KEY,
-    Commit,
     Family,
     Head,
     Record,
@@ -46,6 +45,7 @@ from quire.storage.base import (
     check_storage,
     snapshot_of,
 )
+from quire.storage.file.log import sync_path
 from quire.storage.paths import check_path
 
 FORMAT: Final = 1
@@ -187,11 +187,7 @@ def _new_file(target: Path, *, overwrite: bool) -> Iterator[tuple[IO[bytes], Cal
         file.flush()
         os.fsync(file.fileno())
         _rename(fresh, target, overwrite=overwrite)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_path(target.parent)
 
     try:
         with open(fresh, "xb") as file:
@@ -251,19 +247,16 @@ class ExportFile:
             raise
 
     def head(self, context: str) -> Head:
-        """Return the head of the exported context."""
         return self._head
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
-        """Return one record, or None."""
         return next(self.scan(context, family, key, key), None)
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        """Yield the records of a family by key."""
         if reverse:
-            raise InvalidOperation("An exported file can only be read forwards. Import it first.")
+            self._refuse()
         offset = self._starts.get(family)
         while offset is not None:
             payload, offset = self._read_frame(offset)
@@ -273,30 +266,17 @@ class ExportFile:
             if line.key >= start:
                 yield Record(line.key, line.value, line.group, line.order)
 
-    def members(
-        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
-    ) -> Iterator[Record]:
-        """Raise `InvalidOperation`: a file has no groups."""
-        raise InvalidOperation("An exported file can only be read by key. Import it first.")
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise InvalidOperation(
+            f"{str(self.path)!r} is a file that can only be read by key, forwards. Import it first."
+        )
 
-    def commit(self, context: str, commit: Commit) -> None:
-        """Raise `InvalidOperation`."""
-        raise self._read_only()
-
-    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
-        """Raise `InvalidOperation`."""
-        raise self._read_only()
+    members = commit = fork = drop = _refuse
 
     def contexts(self, after: str = "") -> Iterator[str]:
-        """Yield the name of the exported context."""
         return iter([self.name] if self.name > after else [])
 
-    def drop(self, context: str) -> None:
-        """Raise `InvalidOperation`."""
-        raise self._read_only()
-
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> "ExportFile":
@@ -304,9 +284,6 @@ class ExportFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _read_only(self) -> InvalidOperation:
-        return InvalidOperation(f"{str(self.path)!r} is an exported file, which is read-only. Import it first.")
 
     def _check_all(self) -> None:
         """Check every frame and the checksum, and find the start of each family. Raises `Corrupt`, `NewerFormat`."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, cast, get_args, runtime_checkable
 
 from msgspec import Struct
 
@@ -28,19 +28,7 @@ CALL: Final = "call"
 NOTE: Final = "note"
 ANCHOR: Final = "anchor"
 VECTOR: Final = "vector"
-FAMILIES: Final[tuple[Family, ...]] = (
-    SEGMENT,
-    PAGE,
-    BODY,
-    JOURNAL,
-    TALLY,
-    PIN,
-    MESSAGE,
-    CALL,
-    NOTE,
-    ANCHOR,
-    VECTOR,
-)
+FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
 """Families of records that are written once, under growing keys. A fork may share them instead of copying them."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})

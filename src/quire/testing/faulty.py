@@ -1,12 +1,13 @@
 """A storage that fails on demand, to test that no failure leaves a half-done change."""
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, ParamSpec, TypeVar
 
 from quire.errors import StorageFailure
 from quire.storage.base import MAX_KEY, Commit, Family, Head, Record, Storage
 
 When = Literal["before", "after"]
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -56,16 +57,10 @@ class FaultyStorage:
         return 0 < self._fail_at <= len(self.calls)
 
     def head(self, context: str) -> Head | None:
-        fault = self._enter("head")
-        found = self.inner.head(context)
-        self._leave(fault)
-        return found
+        return self._call(self.inner.head, context)
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
-        fault = self._enter("get")
-        found = self.inner.get(context, family, key)
-        self._leave(fault)
-        return found
+        return self._call(self.inner.get, context, family, key)
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
@@ -82,14 +77,10 @@ class FaultyStorage:
         return self._broken(records) if fault else records
 
     def commit(self, context: str, commit: Commit) -> None:
-        fault = self._enter("commit")
-        self.inner.commit(context, commit)
-        self._leave(fault)
+        self._call(self.inner.commit, context, commit)
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
-        fault = self._enter("fork")
-        self.inner.fork(context, target, commit, below)
-        self._leave(fault)
+        self._call(self.inner.fork, context, target, commit, below)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         fault = self._enter("contexts")
@@ -97,9 +88,7 @@ class FaultyStorage:
         return self._broken(names) if fault else names
 
     def drop(self, context: str) -> None:
-        fault = self._enter("drop")
-        self.inner.drop(context)
-        self._leave(fault)
+        self._call(self.inner.drop, context)
 
     def close(self) -> None:
         self.inner.close()
@@ -114,9 +103,12 @@ class FaultyStorage:
             raise self._fault()
         return True
 
-    def _leave(self, fault: bool) -> None:
+    def _call(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        fault = self._enter(call.__name__)
+        result = call(*args, **options)
         if fault:
             raise self._fault()
+        return result
 
     def _broken(self, items: Iterator[T]) -> Iterator[T]:
         for item in items:

@@ -231,8 +231,8 @@ class ContextLog:
                 os.ftruncate(self._file, 0 if created else start)
             raise
         if created:
-            sync_folder(self._folder)
-            sync_folder(self._folder.parent)
+            sync_path(self._folder)
+            sync_path(self._folder.parent)
         self._apply(next(read_frames(frame, start)))
 
     def rewrite(self) -> None:
@@ -253,7 +253,7 @@ class ContextLog:
             os.close(file)
         (self._folder / "stamp.json").unlink(missing_ok=True)  # it describes the old log
         os.replace(fresh, self._path)
-        sync_folder(self._folder)
+        sync_path(self._folder)
 
     def _all_records(self) -> Iterator[list[Write]]:
         """Yield all records in parts of about a megabyte."""
@@ -406,9 +406,9 @@ def _write(file: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def sync_folder(folder: Path) -> None:
-    """Write a folder's list of names to disk."""
-    file = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Write a file, or a folder's list of names, to disk."""
+    file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
     finally:

@@ -40,7 +40,7 @@ from quire.storage.file.log import (
     has_log,
     has_traces,
     missing_log,
-    sync_folder,
+    sync_path,
 )
 from quire.storage.memory import Row
 from quire.storage.paths import check_path, file_name
@@ -147,7 +147,7 @@ class FileStorage:
                 with _file_lock(folder, self._busy_seconds):
                     trash = self.path / f".dropped-{os.urandom(8).hex()}"
                     folder.rename(trash)  # atomic; removing the files takes longer
-                    sync_folder(self.path)
+                    sync_path(self.path)
                 _remove(trash)
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
