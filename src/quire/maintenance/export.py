@@ -267,9 +267,7 @@ class ExportFile:
                 yield Record(line.key, line.value, line.group, line.order)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise InvalidOperation(
-            f"{str(self.path)!r} is a file that can only be read by key, forwards. Import it first."
-        )
+        raise InvalidOperation(f"{str(self.path)!r} is a file that can only be read by key, forwards. Import it first.")
 
     members = commit = fork = drop = _refuse
 

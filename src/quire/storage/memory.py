@@ -156,14 +156,14 @@ class MemoryStorage:
     ) -> Iterator[Record]:
         table = self._tables.get(context)
         if table:
-            yield from self._stream(table.scan(family, start, stop, reverse=reverse))
+            yield from stream_records(table.scan(family, start, stop, reverse=reverse), self._lock)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
         table = self._tables.get(context)
         if table:
-            yield from self._stream(table.members(family, group, after, reverse=reverse))
+            yield from stream_records(table.members(family, group, after, reverse=reverse), self._lock)
 
     def commit(self, context: str, commit: Commit) -> None:
         check_context_name(context)
@@ -207,14 +207,6 @@ class MemoryStorage:
     def close(self) -> None:
         """Do nothing: the records stay available through this object."""
 
-    def _stream(self, rows: Iterator[tuple[int, Row[bytes]]]) -> Iterator[Record]:
-        while True:
-            with self._lock:
-                found = next(rows, None)
-            if found is None:
-                return
-            yield row_record(*found)
-
 
 def _apply(table: Table[bytes], write: Put | Patch | Delete) -> None:
     match write:
@@ -226,6 +218,16 @@ def _apply(table: Table[bytes], write: Put | Patch | Delete) -> None:
                 table.put(write.family, write.key, write.value, old.group, old.order)
         case Delete():
             table.delete(write.family, write.key)
+
+
+def stream_records(rows: Iterator[tuple[int, Row[bytes]]], lock: RLock) -> Iterator[Record]:
+    """Yield the records in rows. The lock is held while a row is read, not between two rows."""
+    while True:
+        with lock:
+            found = next(rows, None)
+        if found is None:
+            return
+        yield row_record(*found)
 
 
 def row_record(key: int, row: Row[bytes]) -> Record:
@@ -253,7 +255,7 @@ class PrefetchReader:
         if family not in SMALL:
             return self._storage.get(context, family, key)
         row = self._table.get(family, key)
-        return None if row is None else row_record(key, row)
+        return row_record(key, row) if row else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False

@@ -26,7 +26,7 @@ from quire.storage.base import (
     check_families,
     conflict,
 )
-from quire.storage.memory import Row, Table, row_record
+from quire.storage.memory import Row, Table, row_record, stream_records
 
 Rows = Iterator[tuple[int, Row[bytes]]]
 RowsAfter = Callable[[Record | None], Rows]
@@ -40,16 +40,12 @@ class OverlayStorage:
     def __init__(self, below: Storage, context: str) -> None:
         self.below = below
         self.context = context
-        self._start = below.head(context)
-        self._head = self._start
+        self.start = below.head(context)
+        """The head of the context below when this overlay was created or flushed."""
+        self._head = self.start
         self._table: Table[bytes] = Table()
         self._deleted: set[tuple[Family, int]] = set()
         self._lock = RLock()
-
-    @property
-    def start(self) -> Head | None:
-        """The head of the context below when this overlay was created."""
-        return self._start
 
     def head(self, context: str) -> Head | None:
         return self._head if context == self.context else self.below.head(context)
@@ -110,18 +106,18 @@ class OverlayStorage:
         below = self.below
         if isinstance(below, OverlayStorage) and below.is_outdated():
             return True
-        return below.head(self.context) != self._start
+        return below.head(self.context) != self.start
 
     def as_commit(self) -> Commit | None:
         """Return all changes as one commit for the storage below, or None if nothing changed."""
         with self._lock:
-            if self._head is None or self._head == self._start:
+            if self._head is None or self._head == self.start:
                 return None
             writes: list[Write] = [Delete(family, key) for family, key in sorted(self._deleted)]
             for family in FAMILIES:
                 for key, row in self._table.scan(family, 0, MAX_KEY, reverse=False):
                     writes.append(Put(family, key, row.value, row.group, row.order))
-            expect, seen = (self._start.version, self._start.value) if self._start else (0, b"")
+            expect, seen = (self.start.version, self.start.value) if self.start else (0, b"")
             return Commit(expect, self._head.version, self._head.value, writes, seen)
 
     def flush(self) -> None:
@@ -130,7 +126,7 @@ class OverlayStorage:
             commit = self.as_commit()
             if commit is not None:
                 self.below.commit(self.context, commit)
-                self._start, self._table, self._deleted = self._head, Table(), set()
+                self.start, self._table, self._deleted = self._head, Table(), set()
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         if context == self.context:
@@ -176,7 +172,7 @@ class OverlayStorage:
         """Yield the records below and the overlay's in one order, each as it is when it is reached."""
         last = None
         for record in lower:
-            for own in self._stream(own_rows(last)):
+            for own in stream_records(own_rows(last), self._lock):
                 if sort_key(own) <= sort_key(record) if reverse else sort_key(own) >= sort_key(record):
                     break
                 yield own
@@ -187,15 +183,7 @@ class OverlayStorage:
             if not is_deleted and sort_key(own) == sort_key(record):
                 yield own
             last = record
-        yield from self._stream(own_rows(last))
-
-    def _stream(self, rows: Rows) -> Iterator[Record]:
-        while True:
-            with self._lock:
-                found = next(rows, None)
-            if found is None:
-                return
-            yield row_record(*found)
+        yield from stream_records(own_rows(last), self._lock)
 
 
 def _key(record: Record) -> tuple[int]:

@@ -16,6 +16,7 @@ A run is a sequence of chunks that were written together. A newer run overrides 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from operator import attrgetter
 from os import urandom
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -357,6 +358,7 @@ _TAIL_BYTES: Final = 192 << 10
 """The bytes before the index that are read with it. Opening a context needs them."""
 _AHEAD_BYTES: Final = 4 << 20
 """The most that a scan reads in one request."""
+_first, _last = attrgetter("first"), attrgetter("last")
 _MEMORY_FACTOR: Final = 3
 """A block in memory takes about this many times its bytes."""
 
@@ -414,12 +416,11 @@ class ChunkReader:
             self._indexes.put(ref.id, index, _MEMORY_FACTOR * (ref.size - ref.index_at))
         return index
 
-    def rows(self, folder: str, ref: ChunkRef, index: Index, number: int) -> BlockRows:
-        """Return one block of a chunk. Raises `ObjectMissing` and `Corrupt`."""
-        return self.rows_ahead(folder, ref, index, range(number, number + 1), 0)[0]
-
     def rows_ahead(self, folder: str, ref: ChunkRef, index: Index, numbers: range, limit: int) -> list[BlockRows]:
-        """Return the first block of `numbers`. If it must be fetched, add the next ones up to `limit` bytes."""
+        """Return the first block of `numbers`. If it must be fetched, add the next ones up to `limit` bytes.
+
+        Raises `ObjectMissing` and `Corrupt`.
+        """
         with self._lock:
             cached = self._blocks.get((ref.id, numbers[0]))
         if cached is not None:
@@ -477,7 +478,7 @@ class RunReader:
         number = bisect_left(index.blocks, sort_key, key=_last)
         if number == len(index.blocks) or index.blocks[number].first > sort_key:
             return None
-        return self._chunks.rows(self._folder, ref, index, number).get(sort_key)
+        return self._chunks.rows_ahead(self._folder, ref, index, range(number, number + 1), 0)[0].get(sort_key)
 
     def between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[tuple[SortKey, Entry]]:
         """Yield the entries from `low` to `high`, in order or backwards."""
@@ -512,11 +513,3 @@ class RunReader:
     def _counts(self, sort_key: SortKey) -> bool:
         limit = self.run.below.get(sort_key[0]) if self.run.below else None  # type: ignore[arg-type]
         return limit is None or sort_key[1] < limit  # type: ignore[operator]
-
-
-def _first(block: Block) -> SortKey:
-    return block.first
-
-
-def _last(block: Block) -> SortKey:
-    return block.last

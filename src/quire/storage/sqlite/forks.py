@@ -31,10 +31,6 @@ class ForkSharing(ForkLineage):
         for family, sql in COPY_GONE.items():
             self._db.execute(sql, {"source": origin, "target": number, "last": below[family] - 1})
 
-    def load(self, number: int) -> None:
-        """Cache the lineage of a context before a transaction; inside one it is not cached."""
-        self.lineage(number)
-
     def delete(self, number: int, family: Family, key: int) -> None:
         """Remove a record of an immutable family from this context. Other contexts still read it."""
         sql = (ERASE if key < self._end_of_shared(number, family) else DELETE)[family]

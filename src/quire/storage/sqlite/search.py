@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from heapq import merge
 from itertools import islice
 from operator import mul
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -86,12 +86,8 @@ class FtsIndexes:
     def __init__(self, db: apsw.Connection, lock: AbstractContextManager[None]) -> None:
         self.db = db
         self.lock = lock
-        self._cache: dict[int, tuple[int, Sizes, dict[Any, int]]] = {}
-
-    def set_score(self, score: Score) -> None:
-        """Let SQLite call this function for scores."""
-        function: Any = score  # SQLite's row object has the methods of `ScoredDocument`
-        self.db.register_fts5_function("quire_score", function)
+        self.cache: dict[int, tuple[int, Sizes, dict[Any, int]]] = {}
+        """For each context: a serial number, and the sizes of documents and the counts of phrases read at it."""
 
     def clear(self, number: int) -> None:
         """Remove all documents of a context, in the open transaction."""
@@ -99,7 +95,7 @@ class FtsIndexes:
         self.db.executemany(_DELETE, self.db.execute(_STORED, (base, base | MAX_KEY)).fetchall())
         self.db.execute("DELETE FROM search_state WHERE id = ?", (number,))
         self.db.execute("DELETE FROM search_size WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY))
-        self._cache.pop(number, None)
+        self.cache.pop(number, None)
 
     @contextmanager
     def repairing(self) -> Iterator[None]:
@@ -125,7 +121,7 @@ class FtsIndexes:
             for table in ("search_state", "search_size"):
                 self.db.execute(f"DROP TABLE IF EXISTS {table}")
             self.db.execute(SEARCH)
-        self._cache.clear()
+        self.cache.clear()
 
     def _drop(self) -> None:
         """Drop the FTS5 table. If FTS5 cannot open it, remove it from the schema instead."""
@@ -151,10 +147,6 @@ class FtsIndexes:
             raise MalformedIndex(f"the state of context {number} is {short_repr(row)}")
         return IndexState(version, identity, reached), serial
 
-    def sizes(self, number: int) -> Sizes:
-        """Return the current sizes of a context's documents."""
-        return self._current(number)[1]
-
     def read_sizes(self, number: int) -> Sizes:
         """Read the sizes of a context's documents without the cache. Raises `MalformedIndex`."""
         sizes = Sizes()
@@ -162,18 +154,6 @@ class FtsIndexes:
         rows = self.db.execute(_SIZES, (base, base | MAX_KEY))
         sizes.load({row[0] & MAX_KEY: row[1] for row in rows})
         return sizes
-
-    def counts(self, number: int) -> dict[Any, int]:
-        """Return the cache of counts for the current state of an index."""
-        return self._current(number)[2]
-
-    def set_sizes(self, number: int, serial: int, sizes: Sizes) -> None:
-        """Cache the sizes that were just written."""
-        self._cache[number] = (serial, sizes, {})
-
-    def forget(self, number: int) -> None:
-        """Drop the cached sizes of a context."""
-        self._cache.pop(number, None)
 
     def find_damage(self) -> str:
         """Check that the counts of FTS5, the sizes of quire and the leaves of the index agree; return the damage."""
@@ -199,13 +179,14 @@ class FtsIndexes:
         found = list(_varints(block))
         return (found[0], sum(found[1:])) if found else (0, 0)
 
-    def _current(self, number: int) -> tuple[int, Sizes, dict[Any, int]]:
+    def current(self, number: int) -> tuple[Sizes, dict[Any, int]]:
+        """Return the current sizes of a context's documents, and a cache for counts of phrases."""
         row = self.state(number)
         serial = row[1] if row else 0
-        known = self._cache.get(number)
+        known = self.cache.get(number)
         if known is None or known[0] != serial:
-            known = self._cache[number] = (serial, self.read_sizes(number), {})
-        return known
+            known = self.cache[number] = (serial, self.read_sizes(number), {})
+        return known[1:]
 
 
 class FtsIndex:
@@ -223,20 +204,20 @@ class FtsIndex:
 
     def sizes(self) -> Blocks:
         with self._all.lock, self._all.repairing():
-            return self._all.sizes(self._number()).blocks
+            return self._all.current(self._number())[0].blocks
 
     def holds(self, key: int) -> bool:
         with self._all.lock, self._all.repairing():
-            return self._all.sizes(self._number()).get(key) >= 0
+            return self._all.current(self._number())[0].get(key) >= 0
 
     def amount(self, spans: Sequence[Span]) -> Amount:
         with self._all.lock, self._all.repairing():
-            return self._all.sizes(self._number()).amount(spans)
+            return self._all.current(self._number())[0].amount(spans)
 
     def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
         with self._all.lock, self._all.repairing():
             number = self._number()
-            known = self._all.counts(number)
+            known = self._all.current(number)[1]
             question = (phrase, tuple(spans), most)
             if question not in known:
                 if len(known) > _MAX_COUNTS:
@@ -251,7 +232,8 @@ class FtsIndex:
             state = self.state()
             if state is None or state.reached < MAX_KEY:
                 raise IndexLost("The search index was emptied and is not filled yet.")
-            self._all.set_score(score)
+            function: Any = score  # SQLite's row object has the methods of `ScoredDocument`
+            self._db.register_fts5_function("quire_score", function)
             found = [
                 [(row[0], row[1] & MAX_KEY) for row in self._db.execute(_BEST, (match, base | a, base | b, limit))]
                 for a, b in spans
@@ -272,14 +254,14 @@ class FtsIndex:
                 if not number or self.state() != seen:
                     self._db.execute("ROLLBACK")
                     return False
-                sizes = self._all.sizes(number)
+                sizes = self._all.current(number)[0]
                 self._write(number, sizes, new, gone)
                 serial: Any = self._db.execute(_MOVE, (number, then.version, then.identity, then.reached)).get
                 self._db.execute("COMMIT")
-                self._all.set_sizes(number, serial, sizes)
+                self._all.cache[number] = (serial, sizes, {})
                 return True
             except BaseException:
-                self._all.forget(number)
+                self._all.cache.pop(number, None)
                 roll_back(self._db)
                 raise
 
@@ -317,13 +299,6 @@ class FtsIndex:
         return found
 
 
-class _Checksum(NamedTuple):
-    """The checksum of the terms of a context, at one serial number of its index."""
-
-    serial: int
-    value: int
-
-
 class FtsCheck:
     """One check of the indexes in a file against their documents."""
 
@@ -331,7 +306,8 @@ class FtsCheck:
         self._all = indexes
         self._db = indexes.db
         self._number = number
-        self._expected: dict[int, _Checksum] = {}
+        self._expected: dict[int, tuple[int, int]] = {}
+        """For each context: the serial number of its index, and the checksum of its terms."""
 
     def matches(self, context: str, state: IndexState, documents: Iterable[Document]) -> bool:
         with self._all.lock:
@@ -349,7 +325,7 @@ class FtsCheck:
                 return True
             is_same = self._has_sizes(number, sizes)
         if is_same:
-            self._expected[number] = _Checksum(serial, checksum)
+            self._expected[number] = (serial, checksum)
         return is_same
 
     def find_damage(self) -> str:
@@ -388,14 +364,16 @@ class FtsCheck:
     def _compare_terms(self) -> str:
         rows: list[Any] = self._db.execute("SELECT id, serial FROM search_state").fetchall()
         serials: dict[int, int] = dict(rows)
-        expected = {number: sum_ for number, sum_ in self._expected.items() if serials.get(number) == sum_.serial}
+        expected = {
+            number: value for number, (serial, value) in self._expected.items() if serials.get(number) == serial
+        }
         self._db.execute("CREATE TEMP TABLE search_checked (id INTEGER PRIMARY KEY)")
         self._db.executemany("INSERT INTO search_checked VALUES (?)", ((number,) for number in expected))
         checksum = count = 0
         for term, value, occurrences in self._db.execute(_TERM_SUMS):
             checksum += hash(term) * value
             count += occurrences
-        if count != self._all.totals()[1] or checksum != sum(found.value for found in expected.values()):
+        if count != self._all.totals()[1] or checksum != sum(expected.values()):
             return "its terms are not those of its documents"
         return ""
 

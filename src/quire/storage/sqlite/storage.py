@@ -183,7 +183,7 @@ class SQLiteStorage:
 
     def commit(self, context: str, commit: Commit) -> None:
         with self._lock:
-            self._sharing.load(self._numbers.get(context, 0))
+            self._sharing.lineage(self._numbers.get(context, 0))  # inside the transaction it would not be cached
             self._write("BEGIN IMMEDIATE")
             try:
                 self._apply(self._move_head(context, commit), commit)
