@@ -219,7 +219,7 @@ def test_a_file_that_can_only_be_read_is_searched_as_it_is_now(path: Path, right
 def test_a_damage_that_a_reader_may_not_repair_is_told(path: Path) -> None:
     change(path, DAMAGES["the list of segments"])
     storage = SQLiteStorage(path, read_only=True)
-    with pytest.raises(StorageFailure, match=r"run doctor\(repair=True\)"):
+    with pytest.raises(StorageFailure, match=r"doctor\(repair=True\)"):
         new_talk(storage, "c").find("kestrel")
     storage.close()
 

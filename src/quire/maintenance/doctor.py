@@ -159,7 +159,7 @@ def _names(storage: Storage, contexts: Iterable[str] | None, symptoms: list[Symp
 def _error_symptom(where: str, error: Exception, context: str = "") -> Symptom:
     code = error.code if isinstance(error, QuireError) else "storage_failure"
     remedy = next((words for kind, words in _REMEDIES if isinstance(error, kind)), "")
-    return Symptom(code=code, severity="error", where=where, text=str(error), remedy=remedy, context=context)
+    return Symptom(code, "error", where, str(error), remedy, context)
 
 
 class _ContextExamination:
@@ -216,7 +216,7 @@ class _ContextExamination:
             yield from self._indexes.symptoms(self._context, head)
 
     def _symptom(self, code: str, severity: Severity, where: str, text: str, remedy: str = "") -> Symptom:
-        return Symptom(code=code, severity=severity, where=where, text=text, remedy=remedy, context=self._context)
+        return Symptom(code, severity, where, text, remedy, self._context)
 
     def _problem(self, problem: Problem) -> Symptom:
         if problem.invariant == 0:

@@ -8,6 +8,7 @@ The `Supports…` protocols are optional abilities. A caller checks for one with
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol, cast, get_args, runtime_checkable
@@ -156,7 +157,7 @@ Severity = Literal["note", "warning", "error"]
 """`note`: information. `warning`: nothing is lost, but something should be done. `error`: something is damaged."""
 
 
-class Symptom(Struct, frozen=True, kw_only=True):
+class Symptom(Struct, frozen=True):
     """One problem: a stable `code`, its place, its meaning, how to repair it, and whether it was repaired.
 
     `context` is empty if the problem concerns the whole store.
@@ -300,6 +301,17 @@ def check_context_name(name: object) -> str:
     raise InvalidValue(
         f"Context name {short_repr(name)} is not allowed; use 1 to 200 printable characters without outer spaces."
     )
+
+
+@cache
+def quire_version() -> str:
+    """Return the version of this quire, which a store names for readers that are too old."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("quire")
+    except PackageNotFoundError:  # pragma: no cover - run from a folder that is not installed
+        return "0"
 
 
 _MAX_LISTED: Final = 12

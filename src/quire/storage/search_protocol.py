@@ -163,15 +163,9 @@ class SearchCheck(Protocol):
 
 def search_symptom(code: str, damage: str, context: str = "", *, repaired: bool) -> Symptom:
     """Return the symptom of an index that does not match its pages."""
-    return Symptom(
-        code=code,
-        severity="warning",
-        where="search index",
-        text=f"{damage[0].upper()}{damage[1:]}. Searches may miss pages; the pages themselves are not affected.",
-        remedy="A repair empties it; the next search fills it again.",
-        context=context,
-        repaired=repaired,
-    )
+    text = f"{damage[0].upper()}{damage[1:]}. Searches may miss pages; the pages themselves are not affected."
+    remedy = "A repair empties it; the next search fills it again."
+    return Symptom(code, "warning", "search index", text, remedy, context, repaired)
 
 
 @runtime_checkable

@@ -160,12 +160,12 @@ class FileStorage:
     def _stray(self, folder: Path) -> Symptom | None:
         if has_traces(folder) and context_in(folder) is None:
             text, remedy = str(missing_log(folder)), "Restore it from a backup."
-            return Symptom(code="head_lost", severity="error", where=folder.name, text=text, remedy=remedy)
+            return Symptom("head_lost", "error", folder.name, text, remedy)
         if has_traces(folder) or has_log(folder):
             return None
         text = "It holds no context. It belongs to another program, or the first commit of a context was interrupted."
         remedy = "Look at it, then remove it."
-        return Symptom(code="no_context", severity="note", where=folder.name, text=text, remedy=remedy)
+        return Symptom("no_context", "note", folder.name, text, remedy)
 
     def scrub(self, contexts: Sequence[str]) -> None:
         """Rewrite the logs and the readable files of these contexts with their current records only."""

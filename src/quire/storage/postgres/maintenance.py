@@ -49,7 +49,7 @@ def examine_records(session: Session, *, repair: bool) -> list[Symptom]:
 def _report_lost(number: int) -> Symptom:
     text = f"Context number {number} has records, but the row with its name and version is missing."
     remedy = "Restore the row from a backup of the database, or the context from an exported file."
-    return Symptom(code="head_lost", severity="error", where="table context", text=text, remedy=remedy)
+    return Symptom("head_lost", "error", "table context", text, remedy)
 
 
 def _report_orphans(session: Session, orphans: list[int], repair: bool) -> list[Symptom]:
@@ -59,9 +59,7 @@ def _report_orphans(session: Session, orphans: list[int], repair: bool) -> list[
     if repair:
         session.transact(lambda db: _remove(session, db, orphans))  # a number is never used again
     text, remedy = f"{count:,} rows belong to no context.", "A repair removes them."
-    return [
-        Symptom(code="orphan_rows", severity="warning", where="table record", text=text, remedy=remedy, repaired=repair)
-    ]
+    return [Symptom("orphan_rows", "warning", "table record", text, remedy, repaired=repair)]
 
 
 def _remove(session: Session, db: Db, orphans: list[int]) -> None:
@@ -97,16 +95,7 @@ def examine_search(session: Session, *, repair: bool) -> list[Symptom]:
             if sqlstate(error) not in DENIED:
                 raise
             text += ", and this role may not create tables"
-    return [
-        Symptom(
-            code="search_damaged",
-            severity="warning",
-            where="search index",
-            text=f"{text}.",
-            remedy=remedy,
-            repaired=repaired,
-        )
-    ]
+    return [Symptom("search_damaged", "warning", "search index", f"{text}.", remedy, repaired=repaired)]
 
 
 class PostgresCheck:

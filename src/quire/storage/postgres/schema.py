@@ -8,7 +8,7 @@ does not need the driver.
 from typing import TYPE_CHECKING, Final
 
 from quire.errors import Corrupt, Hint, NewerFormat, QuireError, StorageFailure
-from quire.storage.base import Family
+from quire.storage.base import Family, quire_version
 
 if TYPE_CHECKING:
     from quire.storage.postgres.connection import Db, Session
@@ -212,7 +212,7 @@ def _run_migrations(session: "Session", db: "Db", schema: str) -> None:
     for step in MIGRATIONS[number:]:
         db.execute(session.sql(step).encode())
     if number < len(MIGRATIONS):
-        values = (len(MIGRATIONS), _quire_version())
+        values = (len(MIGRATIONS), quire_version())
         db.execute(session.sql("UPDATE {q}.meta SET version = %s, quire = %s").encode(), values)
 
 
@@ -222,13 +222,3 @@ def _check_version(session: "Session", schema: str, number: int, made_by: str) -
             f"Schema {schema!r} of {session.name} has version {number}; this quire reads up to {len(MIGRATIONS)}."
             f" Install quire {made_by} or newer."
         )
-
-
-def _quire_version() -> str:
-    """Return the version of quire to install to read what this one writes."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("quire")
-    except PackageNotFoundError:
-        return "newer than this"

@@ -17,8 +17,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from msgspec import Struct
-
 from quire.errors import Busy, Corrupt, InvalidValue, QuireError, StorageFailure, short_repr
 from quire.storage.paths import is_secret
 
@@ -303,40 +301,6 @@ _SERVER: Final = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:[0-
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
-class Connection(Struct, frozen=True, kw_only=True):
-    """The address of a bucket and the credentials. Its repr does not show them."""
-
-    bucket: str
-    prefix: str
-    endpoint: str | None
-    region: str | None
-    access_key_id: str | None
-    secret_access_key: str | None
-    session_token: str | None
-    virtual_hosted: bool
-    credential_provider: Any
-    timeout_seconds: float
-
-    def __repr__(self) -> str:
-        return f"<connection to {self.name}>"
-
-    @property
-    def name(self) -> str:
-        """The store and its server for errors, without credentials."""
-        name = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-        if not self.address:
-            region = self.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-            return f"{name} at AWS{f', region {region}' if region else ''}"
-        server = _SERVER.match(self.address)
-        return f"{name} at {server[0]}" if server else name
-
-    @property
-    def address(self) -> str:
-        """The endpoint of the server; empty for AWS."""
-        from_environment = (value for name in _ENDPOINTS if (value := os.environ.get(name)))
-        return self.endpoint or next(from_environment, "")
-
-
 def parse_url(url: str) -> dict[str, Any]:
     """Return the arguments of `S3Storage` in a URL. Raises `InvalidValue`, which never quotes a credential."""
     try:
@@ -371,39 +335,50 @@ def display_url(url: str) -> str:
     return f"s3://{parsed['bucket']}/{parsed['prefix']}".rstrip("/") if "@" in url else f"s3{url[2:]}"
 
 
-def connect(connection: Connection) -> Objects:
-    """Return the objects of a bucket. Sends no request. Raises `InvalidValue`, or `QuireError` without obstore."""
-    _check(connection)
+def find_endpoint() -> str:
+    """Return the endpoint of the server in the environment; empty for AWS."""
+    return next((value for name in _ENDPOINTS if (value := os.environ.get(name))), "")
+
+
+def connect(
+    bucket: str, prefix: str, endpoint: str, *, region: str | None, timeout_seconds: float, **options: Any
+) -> Objects:
+    """Return the objects of a bucket. Sends no request. `options` that are not None go to obstore.
+
+    Raises `InvalidValue`, or `QuireError` without obstore.
+    """
+    _check(bucket, prefix, endpoint, timeout_seconds)
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
     except ImportError:
         raise QuireError("S3 needs obstore: pip install 'quire[s3]'.") from None
-    given = {
-        "endpoint": connection.address or None,
-        "region": connection.region,
-        "access_key_id": connection.access_key_id,
-        "secret_access_key": connection.secret_access_key,
-        "session_token": connection.session_token,
-        "credential_provider": connection.credential_provider,
-    }
-    timeout = timedelta(seconds=connection.timeout_seconds)
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    name = _display_name(f"s3://{bucket}/{prefix}".rstrip("/"), endpoint, region)
+    options |= {"endpoint": endpoint or None, "region": region}
+    timeout = timedelta(seconds=timeout_seconds)
     try:
         store = S3Store(
-            connection.bucket,
-            virtual_hosted_style_request=connection.virtual_hosted,
+            bucket,
             client_options={
-                "allow_http": connection.address.startswith("http://"),
+                "allow_http": endpoint.startswith("http://"),
                 "timeout": timeout,
                 "connect_timeout": min(timeout, timedelta(seconds=5)),
             },
             retry_config={"max_retries": 0},  # quire decides what is repeated
-            **options,
+            **{option: value for option, value in options.items() if value is not None},
         )
     except (BaseError, ValueError, TypeError):
-        raise InvalidValue(f"{connection.name}: endpoint, region and credentials do not fit together.") from None
-    return Objects(store, connection.prefix, connection.name)
+        raise InvalidValue(f"{name}: endpoint, region and credentials do not fit together.") from None
+    return Objects(store, prefix, name)
+
+
+def _display_name(url: str, endpoint: str, region: str | None) -> str:
+    """Return the store and its server for errors, without credentials."""
+    if not endpoint:
+        region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        return f"{url} at AWS{f', region {region}' if region else ''}"
+    server = _SERVER.match(endpoint)
+    return f"{url} at {server[0]}" if server else url
 
 
 def _quote(part: object) -> str:
@@ -411,19 +386,17 @@ def _quote(part: object) -> str:
     return "(not quoted: it may hold credentials)" if set("@:") & set(str(part)) else short_repr(part)
 
 
-def _check(connection: Connection) -> None:
-    if not isinstance(connection.bucket, str) or not _BUCKET.fullmatch(connection.bucket):
-        raise InvalidValue(f"is {_quote(connection.bucket)}; a bucket name is needed: {_FORM}.", argument="bucket")
-    prefix = connection.prefix
+def _check(bucket: object, prefix: str, endpoint: str, timeout_seconds: float) -> None:
+    if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
+        raise InvalidValue(f"is {_quote(bucket)}; a bucket name is needed: {_FORM}.", argument="bucket")
     is_plain = isinstance(prefix, str) and (not prefix or _PREFIX.fullmatch(prefix))
     if not is_plain or len(prefix) > _MAX_PREFIX or any(part in (".", "..") for part in prefix.split("/")):
         raise InvalidValue(
             f"is {_quote(prefix)}; use up to {_MAX_PREFIX} of A-Z a-z 0-9 ! _ . * ' ( ) = - with / between parts.",
             argument="prefix",
         )
-    address = connection.address
-    if address and (not address.startswith(("http://", "https://")) or "@" in address):
+    if endpoint and (not endpoint.startswith(("http://", "https://")) or "@" in endpoint):
         raise InvalidValue("must be http://host or https://host, without credentials.", argument="endpoint")
-    if not 0 < connection.timeout_seconds < 3_600:
-        seconds = short_repr(connection.timeout_seconds)
+    if not 0 < timeout_seconds < 3_600:
+        seconds = short_repr(timeout_seconds)
         raise InvalidValue(f"is {seconds}; a number above 0 and below 3,600 is needed.", argument="timeout_seconds")

@@ -375,21 +375,10 @@ def _report_headless(incarnation: Incarnation, name: str, *, is_old: bool) -> Sy
     text = f"{len(incarnation.objects):,} objects hold records of {context}, but its head object is missing."
     if not is_old:
         text += " A fork or a large first commit that is in progress looks the same: check again in an hour."
-    return Symptom(
-        code="head_lost",
-        severity="error" if is_old else "warning",
-        where=incarnation.folder,
-        text=text,
-        remedy="Restore the object below heads/ from a version of it or a backup. Nothing removes these objects.",
-    )
+    remedy = "Restore the object below heads/ from a version of it or a backup. Nothing removes these objects."
+    return Symptom("head_lost", "error" if is_old else "warning", incarnation.folder, text, remedy)
 
 
 def _report_leftover(key: str, repair: bool) -> Symptom:
-    return Symptom(
-        code="leftover",
-        severity="note",
-        where=key,
-        text="No context needs it. An interrupted drop left it, or it was replaced.",
-        remedy="A garbage collection removes it.",
-        repaired=repair,
-    )
+    text = "No context needs it. An interrupted drop left it, or it was replaced."
+    return Symptom("leftover", "note", key, text, "A garbage collection removes it.", repaired=repair)

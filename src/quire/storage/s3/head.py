@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from quire.errors import InvalidValue, NewerFormat, short_repr
-from quire.storage.base import Head
+from quire.storage.base import Head, quire_version
 from quire.storage.s3.chunks import Run
 from quire.storage.s3.client import damaged
 
@@ -71,7 +71,7 @@ _decode_frame = msgspec.msgpack.Decoder(tuple[int, str, int, bytes]).decode
 def encode_head(head: HeadObject) -> bytes:
     """Return the bytes of a head."""
     body = _encode(head)
-    return _TITLE + _encode((FORMAT, _quire_version(), crc32(body), body))
+    return _TITLE + _encode((FORMAT, quire_version(), crc32(body), body))
 
 
 def decode_head(data: bytes, key: str, context: str) -> HeadObject:
@@ -96,22 +96,6 @@ def decode_head(data: bytes, key: str, context: str) -> HeadObject:
     if head.context != context:
         raise damaged(key, f"it belongs to context {head.context!r}, its name")
     return head
-
-
-_version: str | None = None
-
-
-def _quire_version() -> str:
-    """Return the version of quire that writes this head."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    global _version
-    if _version is None:
-        try:
-            _version = version("quire")
-        except PackageNotFoundError:  # pragma: no cover - run from a folder that is not installed
-            _version = "0"
-    return _version
 
 
 _DIGITS: Final = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"

@@ -31,12 +31,12 @@ from quire.storage.base import (
 from quire.storage.file.log import encode_frame
 from quire.storage.s3.chunks import RANKS, ChunkReader, LogEntries, Run, to_write
 from quire.storage.s3.client import (
-    Connection,
     ObjectMissing,
     Objects,
     check_conditional_writes,
     connect,
     damaged,
+    find_endpoint,
     parse_url,
 )
 from quire.storage.s3.commit import (
@@ -85,22 +85,22 @@ class S3Storage:
         probe: bool = True,
         durability: Durability = "normal",
     ) -> None:
-        connection = Connection(
-            bucket=bucket,
-            prefix=prefix,
-            endpoint=endpoint,
+        endpoint = endpoint or find_endpoint()
+        objects = connect(
+            bucket,
+            prefix,
+            endpoint,
             region=region,
+            timeout_seconds=timeout_seconds,
             access_key_id=access_key_id,
             secret_access_key=secret_access_key,
             session_token=session_token,
-            virtual_hosted=virtual_hosted,
             credential_provider=credential_provider,
-            timeout_seconds=timeout_seconds,
+            virtual_hosted_style_request=virtual_hosted,
         )
-        objects = connect(connection)
         self._setup(objects, cache_bytes, grace_seconds, upkeep, durability)
         if probe:
-            check_conditional_writes(objects, connection.address, bucket)
+            check_conditional_writes(objects, endpoint, bucket)
 
     def _setup(
         self, objects: Objects, cache_bytes: int, grace_seconds: float, upkeep: UpkeepMode, durability: Durability

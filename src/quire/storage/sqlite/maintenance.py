@@ -151,7 +151,7 @@ def _is_order(lines: list[str]) -> bool:
 
 
 def _file_damaged(text: str) -> Symptom:
-    return Symptom(code="file_damaged", severity="error", where="file", text=f"{text}.", remedy=_FROM_BACKUP)
+    return Symptom("file_damaged", "error", "file", f"{text}.", _FROM_BACKUP)
 
 
 def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[Symptom]:
@@ -160,14 +160,13 @@ def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Ite
         db.execute("REINDEX")
         left, _ = _integrity_lines(db)
         if not left:
-            text = f"{lines[0]} and more."
-            yield Symptom(code="order_damaged", severity="error", where="file", text=text, repaired=True)
+            yield Symptom("order_damaged", "error", "file", f"{lines[0]} and more.", repaired=True)
             return
         lines = left
     for line in lines:
         if "index" in line:
             remedy = "A repair creates the order of pages again."
-            yield Symptom(code="order_damaged", severity="error", where="file", text=f"{line}.", remedy=remedy)
+            yield Symptom("order_damaged", "error", "file", f"{line}.", remedy)
         else:
             yield _file_damaged(line)
 
@@ -196,18 +195,12 @@ def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
         if repair:
             with db:
                 db.executemany(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", spans)
-        yield Symptom(
-            code="orphan_rows",
-            severity="warning",
-            where=f"table {table}",
-            text=f"{count:,} rows belong to no context.",
-            remedy="A repair removes them.",
-            repaired=repair,
-        )
+        text, remedy = f"{count:,} rows belong to no context.", "A repair removes them."
+        yield Symptom("orphan_rows", "warning", f"table {table}", text, remedy, repaired=repair)
 
 
 def _head_lost(text: str) -> Symptom:
-    return Symptom(code="head_lost", severity="error", where="table context", text=text, remedy=_FROM_BACKUP)
+    return Symptom("head_lost", "error", "table context", text, _FROM_BACKUP)
 
 
 def _read_by_forks(named: Iterable[int], origins: dict[int, int]) -> set[int]:
