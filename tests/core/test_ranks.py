@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import assume, given
 
 from quire import ContextSystem, MemoryStorage
-from quire.core.numbering import MAX_LENGTH, WIDTH, initial_ranks, rank_after, rank_between
+from quire.core.plan import MAX_RANK_LENGTH, RANK_WIDTH, initial_ranks, rank_after, rank_between
 from quire.storage.base import PAGE
 from tests.books import leaf, listed, new_book
 
@@ -34,7 +34,7 @@ def test_before_the_first_and_after_the_last(rank: bytes) -> None:
     else:
         assert first < rank
     if last is None:
-        assert rank[:WIDTH] == b"\xff" * WIDTH
+        assert rank[:RANK_WIDTH] == b"\xff" * RANK_WIDTH
     else:
         assert last > rank
 
@@ -54,7 +54,7 @@ def test_appending_keeps_the_width_and_the_order() -> None:
         found.append(rank)
         rank = rank_after(rank)
     assert all(low < high for low, high in pairwise(found))
-    assert {len(item) for item in found} == {WIDTH}
+    assert {len(item) for item in found} == {RANK_WIDTH}
     assert found == list(initial_ranks(1_000))
 
 
@@ -63,8 +63,8 @@ def test_appending_goes_on_after_a_rank_of_any_length() -> None:
         rank = rank_after(last)
         assert rank is not None
         assert rank > last
-        assert len(rank) == WIDTH
-    assert rank_after(b"\xff" * WIDTH) is None
+        assert len(rank) == RANK_WIDTH
+    assert rank_after(b"\xff" * RANK_WIDTH) is None
 
 
 def test_inserting_at_one_spot_grows_by_about_a_byte_per_eight() -> None:
@@ -73,7 +73,7 @@ def test_inserting_at_one_spot_grows_by_about_a_byte_per_eight() -> None:
         rank = rank_between(low, high)
         assert rank is not None
         assert low < rank < high
-        assert len(rank) <= WIDTH + inserted // 7 + 2
+        assert len(rank) <= RANK_WIDTH + inserted // 7 + 2
         high = rank
 
 
@@ -83,7 +83,7 @@ def test_no_rank_is_longer_than_the_limit() -> None:
     while rank is not None:
         rank = rank_between(low, high)
         if rank is not None:
-            assert len(rank) <= MAX_LENGTH
+            assert len(rank) <= MAX_RANK_LENGTH
             high = rank
 
 
@@ -107,7 +107,7 @@ def test_a_folder_is_respaced_when_there_is_no_room_and_keeps_its_order() -> Non
     book = new_book(storage=storage)
     order = insert_at_one_spot(book, 700)
     assert listed(book, "mem-0") == order
-    assert max(len(rank) for rank in stored_ranks(storage)) <= MAX_LENGTH
+    assert max(len(rank) for rank in stored_ranks(storage)) <= MAX_RANK_LENGTH
     assert book.check() == []
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from quire.conversation import batches
 from quire.conversation.arrivals import InsertPosition, end_of_conversation, place_before, receive, replace_message
 from quire.conversation.results import Cleanup, Modification
-from quire.core.numbering import Numbering, merge_gaps
 from quire.core.plan import Plan
-from quire.core.reader import Reader, slot_of
+from quire.core.reader import Numbering, Reader, merge_gaps, slot_of
 from quire.core.records import GAPS, PageRecord, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message

@@ -8,8 +8,7 @@ from typing import Any, TypeVar, overload
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.numbering import Numbering
-from quire.core.reader import Reader
+from quire.core.reader import Numbering, Reader
 from quire.core.records import PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuireError

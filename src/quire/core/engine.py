@@ -14,8 +14,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from quire.core.chapters import clear_stale_chapters
 from quire.core.commit import Changes
+from quire.core.exchanges import clear_stale_chapters
 from quire.core.plan import Plan
 from quire.core.records import BATCHES, CHECKPOINTS, EntryRecord, Touched, decode_entry, encode_record
 from quire.core.state import State

@@ -1,11 +1,15 @@
-"""Exchanges: the header fields that are derived from the messages of one exchange."""
+"""Exchanges and the chapters above them: fields that are derived from messages, and chapters that lose messages.
 
-from collections.abc import Mapping, Sequence
+The name and the summary of a chapter must not keep the words of messages that leave the conversation.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quire.core.plan import Plan
+from quire.core.records import Gone, PageRecord, page_key, segment_number
 from quire.model.messages import Message, Role, count_message_tokens
-from quire.model.pages import Form
+from quire.model.pages import Form, Lifecycle, Mark, Visibility
 from quire.model.text import clip_at_word, collapse_whitespace
 
 FORMS: Final[Mapping[Role, Form]] = {
@@ -17,6 +21,8 @@ FORMS: Final[Mapping[Role, Form]] = {
 """The form of an exchange by the role of its first message."""
 
 _NAME_BYTES = 32  # every fork copies the name of an exchange: a few words are enough
+_LONGEST_TURN = 64
+_REMOVED = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
 
 
 def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
@@ -51,3 +57,90 @@ def _first_words(text: str) -> str:
     most = 2 * _NAME_BYTES
     start = " ".join((clip_at_word(text, most) or text[:most]).split())
     return start if start.isprintable() else collapse_whitespace(start)
+
+
+def clear_stale_chapters(plan: Plan) -> None:
+    """Remove the words of messages that a plan removes or replaces from the folded lines above them.
+
+    A chapter is renamed after what it still holds and has no summary until the next fold. An empty chapter is removed.
+    """
+    changed = [(key, page) for key, page in plan.pages.items() if key not in plan.new_keys]
+    for page in [old for key, now in changed for old in _changed_page(plan, key, now)]:
+        now = plan.page(page.key)
+        if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
+            _clear_summary(plan, now, now.header.name)
+        for chapter in list(_chapters_above(plan, page)):
+            rename_chapter(plan, chapter.key)
+
+
+def unfold_last_turn(plan: Plan, line: PageRecord) -> None:
+    """Unfold the last turn of the folded line at the end of the conversation: the last user message is never folded."""
+    turn = list(_last_turn(plan, line))
+    if not turn or turn[0].header.form is not Form.USER:
+        return
+    root = page_key(segment_number(line.key), 0)
+    for page in turn:
+        above = [chapter.key for chapter in _chapters_above(plan, page)]
+        if page.parent != root:
+            page = plan.place(page, root, plan.append_rank(root))
+        plan.change(page, visibility=Visibility.EXPANDED)
+        for chapter in above:
+            rename_chapter(plan, chapter)
+
+
+def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
+    """Return the exchanges at the end of a folded line, starting with the last user message."""
+    turn: list[PageRecord] = []
+    stack = [iter([line])]
+    while stack and len(turn) < _LONGEST_TURN:
+        page = next(stack[-1], None)
+        if page is None:
+            stack.pop()
+        elif page.header.folder:
+            stack.append(plan.members(page.key, reverse=True))
+        elif page.header.numbers and page.header.lifecycle is Lifecycle.ACTIVE:
+            turn.insert(0, page)
+            if page.header.form is Form.USER:
+                break
+    return turn
+
+
+def _changed_page(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
+    """Yield the previous version of a page if this plan takes messages of it out of the conversation."""
+    old = plan.stored_page(key)
+    if not isinstance(old, PageRecord) or not old.header.numbers or old.is_cold:
+        return
+    left = set() if isinstance(page, Gone) or page.header.mark in _REMOVED else set(page.header.numbers)
+    if not left.issuperset(old.header.numbers):
+        yield old
+
+
+def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
+    """Yield the chapters above a page, nearest first, without those that the plan writes itself."""
+    above = plan.page(page.parent) if page.parent is not None else None
+    while isinstance(above, PageRecord) and above.parent is not None:
+        if above.header.form is Form.CHAPTER and not (above.key in plan.pages and above.header.description):
+            yield above
+        above = plan.page(above.parent)
+
+
+def rename_chapter(plan: Plan, key: int) -> None:
+    """Rename a chapter after what it holds now and clear its summary; remove it if it is empty."""
+    chapter = plan.page(key)
+    if not isinstance(chapter, PageRecord):
+        return
+    children = list(plan.members(key))
+    if not children:
+        if not chapter.header.pinned:
+            plan.remove(key)
+        return
+    plan.change(
+        chapter,
+        tokens=sum(child.header.tokens for child in children),
+        messages=sum(child.header.messages for child in children),
+    )
+    _clear_summary(plan, plan.require_referenced(key, key), children[0].header.name)
+
+
+def _clear_summary(plan: Plan, page: PageRecord, name: str) -> None:
+    plan.change(page, name=name, description="", summary_tokens=0)

@@ -12,9 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quire.core import numbering as ranks
-from quire.core.numbering import Numbering
-from quire.core.reader import Reader, Slot, slot_of
+from quire.core.reader import Numbering, Reader, Slot, slot_of
 from quire.core.records import (
     GAPS,
     Counter,
@@ -38,6 +36,19 @@ from quire.model.tokens import TokenCounter
 from quire.storage.base import Write
 
 _MAX_CALLERS = 64  # some models repeat a few call ids; only the newest exchanges are remembered
+
+# A rank is a byte string; siblings sort by it, so appending and inserting never change a neighbour. Appending takes the
+# next six-byte number after the last rank. Inserting takes a midpoint, which grows by about a byte per eight inserts at
+# one place. `rank_between` returns None when there is no room; the plan then gives the crowded siblings new ranks with
+# `spread_ranks`, between neighbours that keep theirs.
+RANK_WIDTH = 6
+MAX_RANK_LENGTH = 64
+_CROWDED_LENGTH = 16
+"""A longer rank is one of many inserted at one place."""
+_AFTER_APPENDED = b"\xff" * (RANK_WIDTH + 1)
+"""Sorts after every rank of an append."""
+_FIRST_RANK = 1 << (8 * RANK_WIDTH - 1)
+_LAST_RANK = (1 << (8 * RANK_WIDTH)) - 1
 
 
 class Plan(Reader):
@@ -349,7 +360,7 @@ class Plan(Reader):
     def append_rank(self, folder: int) -> bytes:
         """Return the rank after all children that a folder has or had."""
         planned, known = self._last.get(folder), self.state.folder(folder).last
-        rank = ranks.rank_after(max(planned or b"", known or b"") or None)
+        rank = rank_after(max(planned or b"", known or b"") or None)
         if rank is None:
             raise InvalidOperation(f"Folder {self.index(folder)!r} is full: use another folder.")
         return rank
@@ -359,7 +370,7 @@ class Plan(Reader):
         for _ in range(2):
             high = self.require_referenced(sibling, folder)
             low = next(self._all_members(folder, after=slot_of(high), reverse=True), None)
-            rank = ranks.rank_between(low.rank if low else None, high.rank)
+            rank = rank_between(low.rank if low else None, high.rank)
             if rank is not None:
                 return rank
             self._spread(folder, high)
@@ -387,19 +398,19 @@ class Plan(Reader):
         crowd: deque[PageRecord] = deque()
         low: bytes | None = None
         for page in self._all_members(folder, after=slot_of(around), reverse=True):
-            if len(page.rank) <= ranks.CROWDED and page.rank < around.rank:
+            if len(page.rank) <= _CROWDED_LENGTH and page.rank < around.rank:
                 low = page.rank
                 break
             crowd.appendleft(page)
-        high = around.rank if len(around.rank) <= ranks.CROWDED else None
+        high = around.rank if len(around.rank) <= _CROWDED_LENGTH else None
         if high is None:
             crowd.append(around)
             for page in self._all_members(folder, after=slot_of(around), reverse=False):
-                if len(page.rank) <= ranks.CROWDED:
+                if len(page.rank) <= _CROWDED_LENGTH:
                     high = page.rank
                     break
                 crowd.append(page)
-        fresh = ranks.spread_ranks(low, high or ranks.rank_after(crowd[-1].rank) or ranks.END, len(crowd))
+        fresh = spread_ranks(low, high or rank_after(crowd[-1].rank) or _AFTER_APPENDED, len(crowd))
         for page, rank in zip(crowd, fresh, strict=True):
             self.place(page, folder, rank)
 
@@ -435,3 +446,49 @@ class Plan(Reader):
         if self._counters is None:
             self._counters = list(self.state.counters)
         return self._counters
+
+
+def rank_after(last: bytes | None) -> bytes | None:
+    """Return the rank after `last` (None: the first rank), or None if all numbers are used."""
+    if last is None:
+        return _FIRST_RANK.to_bytes(RANK_WIDTH)
+    number = int.from_bytes(last[:RANK_WIDTH].ljust(RANK_WIDTH, b"\0")) + 1
+    return number.to_bytes(RANK_WIDTH) if number <= _LAST_RANK else None
+
+
+def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
+    """Return a rank between two neighbours (None: no neighbour on that side), or None if there is no room."""
+    if high is None:
+        return rank_after(low)
+    low = low or b""
+    if low >= high:
+        return None
+    rank = bytearray()
+    position = 0
+    bounded = True  # True while `high` limits the byte at this position
+    while len(rank) < MAX_RANK_LENGTH:
+        if bounded and position >= len(high):  # `high` is `low` and zeros: nothing fits between
+            return None
+        floor = low[position] if position < len(low) else 0
+        ceiling = high[position] if bounded else 256
+        if ceiling - floor > 1:
+            rank.append((floor + ceiling) // 2)
+            return bytes(rank)
+        rank.append(floor)
+        bounded = bounded and ceiling == floor
+        position += 1
+    return None
+
+
+def spread_ranks(low: bytes | None, high: bytes, count: int) -> list[bytes]:
+    """Return `count` ranks, evenly spread between two neighbours."""
+    low = low or b""
+    width = max(len(low), len(high)) + 1 + (count.bit_length() + 7) // 8
+    first, last = (int.from_bytes(rank.ljust(width, b"\0")) for rank in (low, high))
+    return [(first + (last - first) * step // (count + 1)).to_bytes(width) for step in range(1, count + 1)]
+
+
+def initial_ranks(count: int) -> Iterator[bytes]:
+    """Yield the first ranks for `count` siblings, in order."""
+    for offset in range(count):
+        yield (_FIRST_RANK + offset).to_bytes(RANK_WIDTH)

@@ -4,9 +4,10 @@
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
 
-from quire.core.numbering import Numbering
 from quire.core.records import (
     BATCHES,
     GAPS,
@@ -32,6 +33,76 @@ Slot = tuple[bytes, int]
 def slot_of(record: PageRecord) -> Slot:
     """Return the record's place among its siblings."""
     return record.rank, record.key
+
+
+Gap = tuple[int, int]
+"""A run of deleted numbers: the first and the last."""
+
+
+class Numbering:
+    """The mapping between message numbers and message indices.
+
+    The number of a message never changes. Its index is its position among the numbers that a cleanup left.
+    """
+
+    def __init__(self, gaps: Sequence[Gap] = (), end: int = 0) -> None:
+        self.end = end
+        self._firsts = [first for first, _ in gaps]
+        self._lasts = [last for _, last in gaps]
+        self._before: list[int] = []  # how many numbers are deleted before each gap
+        gone = 0
+        for first, last in gaps:
+            self._before.append(gone)
+            gone += last - first + 1
+        self._gone = gone
+        self.length = end - gone
+
+    def ending_at(self, end: int) -> "Numbering":
+        """Return the same gaps with another end."""
+        if end == self.end:
+            return self
+        other = copy(self)
+        other.end, other.length = end, end - self._gone
+        return other
+
+    def index(self, number: int) -> int | None:
+        """Return the index of a message, or None if it was deleted."""
+        place = bisect_right(self._firsts, number) - 1
+        if place < 0:
+            return number
+        first, last = self._firsts[place], self._lasts[place]
+        return None if number <= last else number - self._before[place] - (last - first + 1)
+
+    def number(self, index: int) -> int:
+        """Return the number of the message with this index."""
+        low, high = 0, len(self._firsts)
+        while low < high:  # find the gaps with fewer than `index` messages before them
+            middle = (low + high) // 2
+            if self._firsts[middle] - self._before[middle] <= index:
+                low = middle + 1
+            else:
+                high = middle
+        return index if low == 0 else index + self._before[low - 1] + self._lasts[low - 1] - self._firsts[low - 1] + 1
+
+    def numbers(self) -> Iterator[int]:
+        """Yield all numbers that are left, in order."""
+        start = 0
+        for first, last in zip(self._firsts, self._lasts, strict=True):
+            yield from range(start, first)
+            start = last + 1
+        yield from range(start, self.end)
+
+
+def merge_gaps(gaps: Sequence[Gap], gone: Sequence[int]) -> tuple[Gap, ...]:
+    """Return the gaps with further numbers deleted."""
+    runs = sorted([*gaps, *((number, number) for number in gone)])
+    merged: list[Gap] = []
+    for first, last in runs:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
 
 
 class Reader(ABC):

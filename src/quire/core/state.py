@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
 from typing import Any, NamedTuple
 
-from quire.core.numbering import Numbering
-from quire.core.reader import Reader, Slot
+from quire.core.reader import Numbering, Reader, Slot
 from quire.core.record_reader import RecordReader
 from quire.core.records import (
     AGENTS,

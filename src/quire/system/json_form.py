@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec.structs import replace
 
-from quire.core import numbering as ranks
 from quire.core.exchanges import FORMS, exchange_fields
-from quire.core.plan import Plan
+from quire.core.plan import Plan, initial_ranks
 from quire.core.reader import Reader, slot_of
 from quire.core.records import BATCHES, Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.core.state import State
@@ -391,7 +390,7 @@ class _Document:
             index: rank
             for folder, listed in self._orders.items()
             for order in [self._with_cold(folder, listed)]
-            for index, rank in zip(order, ranks.initial_ranks(len(order)), strict=True)
+            for index, rank in zip(order, initial_ranks(len(order)), strict=True)
         }
 
     def _with_cold(self, folder: str, listed: list[str]) -> list[str]:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.chapters import rename_chapter
 from quire.core.engine import Engine
-from quire.core.numbering import merge_gaps
+from quire.core.exchanges import rename_chapter
 from quire.core.plan import Plan
+from quire.core.reader import merge_gaps
 from quire.core.records import (
     PAGE_CODE,
     PURGED,

@@ -7,7 +7,7 @@ never folded. The newest message is clipped only if nothing else helps.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from quire.core.chapters import unfold_last_turn
+from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_key
