@@ -4,12 +4,11 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from quire.core.reader import Numbering, Reader, Slot
-from quire.core.record_reader import RecordReader
 from quire.core.records import (
     AGENTS,
     CHECKPOINTS,
@@ -25,17 +24,44 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
+    decode_body,
+    decode_call,
+    decode_deferred_change,
+    decode_head,
+    decode_message,
+    decode_note,
+    decode_page,
+    decode_segment,
+    decode_tally,
     page_key,
     page_number,
     segment_number,
 )
-from quire.errors import Conflict, Hint, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
+from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER
 from quire.model.sized_cache import SizedCache
-from quire.storage.base import MAX_KEY, Head, Storage
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    MAX_KEY,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
+    Head,
+    Prefetch,
+    Record,
+    Storage,
+    StorageReader,
+    SupportsPrefetch,
+)
 from quire.storage.overlay import OverlayStorage
 
+T = TypeVar("T")
 _UNKNOWN = -1
 _LOG_LENGTH = 256
 _MIN_SCAN = 3
@@ -62,13 +88,12 @@ class State(Reader):
     def __init__(
         self, storage: Storage, context: str, *, max_pages: int, max_bytes: int, reserved: Sequence[Counter] = ()
     ) -> None:
-        self.storage = storage
         self.context = context
         self.max_pages = max_pages
         self.max_bytes = max_bytes
-        self._records = RecordReader(storage, context, self._name_of)
         self._counters = list(reserved)
         self.version = 0
+        self.adopt_storage(storage)
         self.load()
 
     def reopen(self, storage: Storage) -> "State":
@@ -76,25 +101,30 @@ class State(Reader):
         return State(storage, self.context, max_pages=self.max_pages, max_bytes=self.max_bytes, reserved=self.counters)
 
     def adopt_storage(self, storage: Storage) -> None:
-        """Continue with the storage below an overlay, after it received this state."""
+        """Continue with another storage that holds this state, such as the one below an overlay."""
         self.storage = storage
-        self._records.read_from(storage)
+        self._near: StorageReader = storage
+        """Small records are read from here: what the storage read together with the head, else the storage."""
+        self._prefetch = storage.prefetch if isinstance(storage, SupportsPrefetch) else None  # checked once: it is slow
 
     def load(self) -> None:
         """Load the stored head and drop what was cached. If loading fails, nothing is dropped.
 
         Raises `NoSuchContext` if the context was deleted: a commit must not create it again without its pages.
         """
-        found, near = self._records.look()
+        context = self.context
+        fetched = self._prefetch(context) if self._prefetch else Prefetch(self.storage.head(context), self.storage)
+        found, near = fetched
         if found is None and self.version:
             raise self._deleted()
         if found is not None and found.version < 0:
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy.", Hint("migrate", purpose="again to finish it")
             )
-        head = self._records.head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
-        self._segments = self._records.segments(near) if found else {}
-        self._records.read_from(self.storage, near)
+        head = self._decode(decode_head, found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
+        segments = near.scan(context, SEGMENT) if found else ()
+        self._segments = {record.key: self._decode(decode_segment, record.key, record.value) for record in segments}
+        self._near = near
         self.version = found.version if found else 0
         self.head = head
         self.head_value = found.value if found else b""
@@ -147,9 +177,11 @@ class State(Reader):
             return found
         if key in self._pinned_pages:
             return self._pinned_pages[key]
-        page = self._records.page(key)
-        if page is not None:
-            self._keep_page(key, page)
+        record = self._near.get(self.context, PAGE, key)
+        if record is None:
+            return None
+        page = self._decode_page(record)
+        self._keep_page(key, page)
         return page
 
     def members(
@@ -157,22 +189,17 @@ class State(Reader):
     ) -> Iterator[PageRecord]:
         group = folder | COLD_GROUP if cold else folder
         is_empty = after is None and not reverse
-        for page in self._records.members(group, after, reverse=reverse):
+        for record in self._near.members(self.context, PAGE, group, after=after, reverse=reverse):
             is_empty = False
+            page = self._decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
-        if is_empty and self._is_stored_root(folder) and self._records.page(folder) is None:
+        is_stored_root = not page_number(folder) and segment_number(folder) < len(self.head.counters)
+        if is_empty and is_stored_root and self._near.get(self.context, PAGE, folder) is None:
             raise self.damage_error(f"page {self.index(folder)} is missing.")  # every segment has a root
 
-    def _is_stored_root(self, key: int) -> bool:
-        return not page_number(key) and segment_number(key) < len(self.head.counters)
-
     def damage_error(self, text: str) -> QuireError:
-        return self.outdated_error() or self._records.corrupt(text)
-
-    def _name_of(self, key: int) -> str | None:
-        """Return the index of a page if its segment is known."""
-        return self.index(key) if segment_number(key) < len(self._counters) else None
+        return self.outdated_error() or self._corrupt(text)
 
     def require_page(self, index: object) -> PageRecord:
         try:
@@ -208,7 +235,8 @@ class State(Reader):
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
         """Yield all pages of a segment, or of the context, by key, archived ones included."""
         first, last = (0, len(self._counters) - 1) if number is None else (number, number)
-        for page in self._records.pages(page_key(first, 0), page_key(last, MAX_NUMBER)):
+        for record in self._near.scan(self.context, PAGE, page_key(first, 0), page_key(last, MAX_NUMBER)):
+            page = self._decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
 
@@ -229,7 +257,7 @@ class State(Reader):
     def pins(self) -> set[int]:
         """Return the keys of all pinned pages."""
         if self._pins is None:
-            self._pins = self._records.pins()
+            self._pins = {record.key for record in self._near.scan(self.context, PIN)}
         return self._pins
 
     def folder(self, key: int) -> Folder:
@@ -254,9 +282,10 @@ class State(Reader):
             return ""
         text: str | None = self._bodies.get(key)
         if text is None:
-            text = self._records.body(key)
-            if text is None:
+            record = self.storage.get(self.context, BODY, key)
+            if record is None:
                 raise self.damage_error(f"body record {key} is missing.")
+            text = self._decode(decode_body, key, record.value)
             self._bodies.put(key, text, getsizeof(text))
         return text
 
@@ -276,21 +305,19 @@ class State(Reader):
         if len(missing) < _MIN_SCAN or max(missing) - min(missing) > 2 * len(missing):
             return
         wanted = set(missing)
-        for number, found, size in self._records.messages(min(missing), max(missing)):
-            if number in wanted:
-                self._bodies.put(~number, found, size + _MESSAGE_OVERHEAD)
+        for record in self.storage.scan(self.context, MESSAGE, min(missing), max(missing)):
+            found = self._decode(decode_message, record.key, record.value)
+            if record.key in wanted:
+                self._bodies.put(~record.key, found, len(record.value) + _MESSAGE_OVERHEAD)
 
     def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
-        found = self._records.message(number)
-        if found is None and self._is_purged(number):
-            return _PURGED_MESSAGE, 0
-        if found is None:
-            raise self.damage_error(f"message record {number} is missing.")
-        return found
-
-    def _is_purged(self, number: int) -> bool:
+        record = self.storage.get(self.context, MESSAGE, number)
+        if record is not None:
+            return self._decode(decode_message, number, record.value), len(record.value)
         purged = self.note(PURGED)
-        return purged is not None and any(first <= number <= last for first, last in purged.gaps)
+        if purged is not None and any(first <= number <= last for first, last in purged.gaps):
+            return _PURGED_MESSAGE, 0
+        raise self.damage_error(f"message record {number} is missing.")
 
     def numbering(self) -> Numbering:
         gaps = self.note(GAPS)
@@ -318,14 +345,17 @@ class State(Reader):
 
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
         """Yield the messages with these numbers in order, without caching them."""
-        return ((number, found) for number, found, _ in self._records.messages(start, stop))
+        for record in self.storage.scan(self.context, MESSAGE, start, stop):
+            yield record.key, self._decode(decode_message, record.key, record.value)
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
-            self._notes = {**self._records.notes(0, AGENTS - 1)} if self.version else {}
+            stored = self._near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
+            self._notes = {record.key: self._decode(decode_note, record.key, record.value) for record in stored}
         if key < AGENTS or key in self._notes:
             return self._notes.get(key)
-        found = self._records.note(key)
+        record = self._near.get(self.context, NOTE, key)
+        found = None if record is None else self._decode(decode_note, key, record.value)
         if key < CHECKPOINTS:
             self._notes[key] = found
         return found
@@ -333,11 +363,14 @@ class State(Reader):
     def deferred_changes(self) -> Mapping[int, DeferredChange]:
         """Return the deferred changes by page, in the order in which the pages were changed or opened."""
         if self._deferred is None:
-            self._deferred = self._records.deferred_changes() if self.head.deferred_count else {}
+            stored = self._near.scan(self.context, ANCHOR) if self.head.deferred_count else ()
+            found = [(record.key, self._decode(decode_deferred_change, record.key, record.value)) for record in stored]
+            self._deferred = dict(sorted(found, key=lambda item: (item[1].seq, item[0])))
         return self._deferred
 
     def callers(self, key: int) -> tuple[int, ...]:
-        return self._records.callers(key)
+        record = self.storage.get(self.context, CALL, key)
+        return self._decode(decode_call, key, record.value) if record else ()
 
     def reserve(self, number: int) -> int:
         """Take the next page number of a segment for this handle; the next commit stores that it is used."""
@@ -388,7 +421,7 @@ class State(Reader):
         moved: bool,
     ) -> None:
         """Apply a commit. `messages` come with their sizes: the next view is likely to read them."""
-        self._records.read_from(self.storage)
+        self._near = self.storage
         self.version = version
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
@@ -454,7 +487,10 @@ class State(Reader):
         return (head.version, head.value) == (self.version, self.head_value) if head else self.version == 0
 
     def _tally(self, key: int) -> int:
-        return self.head.tally if key == self.head.tally_of else self._records.tally(key)
+        if key == self.head.tally_of:
+            return self.head.tally
+        record = self._near.get(self.context, TALLY, key)
+        return self._decode(decode_tally, key, record.value) if record else 0
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
         if isinstance(page, PageRecord) and page.header.pinned:
@@ -481,3 +517,21 @@ class State(Reader):
             self._bodies.drop(page.header.body)
             for number in page.header.numbers:
                 self._bodies.drop(~number)
+
+    def _decode_page(self, record: Record) -> PageRecord | Gone:
+        try:
+            return decode_page(record)
+        except Corrupt as error:
+            is_known = segment_number(record.key) < len(self._counters)
+            text = f"page {self.index(record.key)} {error.fact}" if is_known else str(error)
+            raise self._corrupt(text) from error
+
+    def _decode(self, decode: Callable[..., T], *args: Any) -> T:
+        """Return `decode(…)`. Raises `Corrupt` with the name of the context."""
+        try:
+            return decode(*args)
+        except Corrupt as error:
+            raise self._corrupt(str(error)) from error
+
+    def _corrupt(self, text: str) -> Corrupt:
+        return Corrupt(f"Context {short_repr(self.context)}: {text}")
