@@ -9,7 +9,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from quire.core.reader import Reader, ReaderProxy
+from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, SegmentRecord, page_key, segment_number
 from quire.errors import PermissionDenied, short_repr
 from quire.model.pages import Form, Mark, Permission, SegmentType
@@ -79,7 +79,7 @@ _PRIVATE = Permission.PRIVATE
 _UNMARKED = Mark.NONE
 
 
-class VisibleReader(ReaderProxy):
+class VisibleReader(Reader):
     """A reader of what an agent can see: no PRIVATE segments, and no messages that left the conversation."""
 
     removal_hints = ()

@@ -29,7 +29,7 @@ from quire.core.records import (
     segment_number,
 )
 from quire.core.state import State, numbers_used_up
-from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
 from quire.model.tokens import TokenCounter
@@ -55,6 +55,7 @@ class Plan(Reader):
     """The changes of one operation over a state. `seq` is the seq of the journal entry that it would become."""
 
     def __init__(self, state: State, *, actor: str, now: int, counter: TokenCounter) -> None:
+        super().__init__(state)
         self.state = state
         self.actor = actor
         self.now = now
@@ -80,12 +81,13 @@ class Plan(Reader):
         self._waiting_is_set = False
         self.new_keys: set[int] = set()
         """Keys taken from a counter. Nothing is stored under them, so they are never read."""
-        self._actors = state.head.actors
+        self.actors = state.head.actors
+        """All actors that ever wrote here. A header's author is an index into it."""
         self._counter = counter
-        self._pages: dict[int, PageRecord | Gone] = {}
+        self.pages: dict[int, PageRecord | Gone] = {}
         self._groups: dict[tuple[int, bool], dict[int, None]] = {}
         self._turns: dict[int, int] = {}
-        self._segments: dict[int, SegmentRecord] = {}
+        self.segments: dict[int, SegmentRecord] = {}
         self._counters: list[Counter] | None = None
         self._added = 0
         self._last: dict[int, bytes] = {}
@@ -97,25 +99,10 @@ class Plan(Reader):
     def counters(self) -> Sequence[Counter]:
         return self.state.counters if self._counters is None else self._counters
 
-    @property
-    def actors(self) -> tuple[str, ...]:
-        """All actors that ever wrote here. A header's author is an index into it."""
-        return self._actors
-
-    @property
-    def pages(self) -> Mapping[int, PageRecord | Gone]:
-        """The pages that this plan writes."""
-        return self._pages
-
-    @property
-    def segments(self) -> Mapping[int, SegmentRecord]:
-        """The segments that this plan writes."""
-        return self._segments
-
     def index(self, key: int) -> PageIndex:
         """Return the index of a page. A folder of a preview is named by the first and the last page below it."""
         if self.is_preview and key in self.new_keys:
-            page = self._pages.get(key)
+            page = self.pages.get(key)
             if isinstance(page, PageRecord):
                 first, last = (self._outermost(page, reverse=reverse) for reverse in (False, True))
                 if first is not None and last is not None:
@@ -137,13 +124,13 @@ class Plan(Reader):
         return known
 
     def segment(self, number: int) -> SegmentRecord | None:
-        return self._segments.get(number) or self.state.segment(number)
+        return self.segments.get(number) or self.state.segment(number)
 
     def conversation(self) -> int | None:
-        return super().conversation() if self._segments else self.state.conversation()
+        return super().conversation() if self.segments else self.state.conversation()
 
     def page(self, key: int) -> PageRecord | Gone | None:
-        return self._pages.get(key) or self.stored_page(key)
+        return self.pages.get(key) or self.stored_page(key)
 
     def stored_page(self, key: int) -> PageRecord | Gone | None:
         """Return the page as it was before this plan."""
@@ -153,11 +140,11 @@ class Plan(Reader):
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
         theirs = self.state.members(folder, after=after, reverse=reverse, cold=cold)
-        if not self._pages:
+        if not self.pages:
             yield from theirs
             return
         here = self._groups.get((folder, cold), ())
-        mine = [page for key in here if isinstance(page := self._pages[key], PageRecord)]
+        mine = [page for key in here if isinstance(page := self.pages[key], PageRecord)]
         if after is not None:
             place = after
             mine = [page for page in mine if (slot_of(page) < place if reverse else slot_of(page) > place)]
@@ -166,16 +153,13 @@ class Plan(Reader):
         others = (page for page in theirs if turns.get(page.key, planned) >= planned)
         yield from merge(mine, others, key=slot_of, reverse=reverse) if mine else others
 
-    def damage_error(self, text: str) -> QuireError:
-        return self.state.damage_error(text)
-
     def body(self, key: int) -> str:
         planned = self.bodies.get(key)
         return self.state.body(key) if planned is None else planned
 
     def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
         """Yield all pages of a segment, or of the context, planned or stored."""
-        planned = dict(self._pages)
+        planned = dict(self.pages)
         for page in planned.values():
             if isinstance(page, PageRecord) and number in (None, segment_number(page.key)):
                 yield page
@@ -278,11 +262,11 @@ class Plan(Reader):
 
     def put_segment(self, number: int, segment: SegmentRecord) -> None:
         """Write a segment."""
-        self._segments[number] = replace(segment, seq=self.seq)
+        self.segments[number] = replace(segment, seq=self.seq)
 
     def discard_page_changes(self) -> None:
         """Drop all planned changes of pages."""
-        for index in (self._pages, self._groups, self._turns):
+        for index in (self.pages, self._groups, self._turns):
             index.clear()
         self._pins.clear()
         self._last.clear()
@@ -329,9 +313,9 @@ class Plan(Reader):
     def author(self, name: str | None = None) -> int:
         """Return the number of an actor, by default of the plan's own."""
         actor = self.actor if name is None else name
-        if actor not in self._actors:
-            self._actors = (*self._actors, actor)
-        return self._actors.index(actor)
+        if actor not in self.actors:
+            self.actors = (*self.actors, actor)
+        return self.actors.index(actor)
 
     def origin(self) -> Origin:
         """Return the header fields for the origin of a new page."""
@@ -383,7 +367,7 @@ class Plan(Reader):
         """
         rank = wanted[0]
         same = takewhile(lambda page: page.rank == rank, self.state.members(folder, after=(rank, -1)))
-        if all(page.key in self._pages or page.key in leaving for page in same):
+        if all(page.key in self.pages or page.key in leaving for page in same):
             return rank
         following = next(self.members(folder, after=wanted), None)
         return self.append_rank(folder) if following is None else self.rank_before(folder, following.key)
@@ -424,10 +408,10 @@ class Plan(Reader):
 
     def _set(self, key: int, page: PageRecord | Gone) -> None:
         """Write a page into the plan and update the planned children of its folder."""
-        old = self._pages.get(key)
+        old = self.pages.get(key)
         if isinstance(old, PageRecord) and old.parent is not None:
             self._groups[old.parent, old.is_cold].pop(key, None)
-        self._pages[key] = page
+        self.pages[key] = page
         self._turns.setdefault(key, len(self._turns))
         if isinstance(page, PageRecord) and page.parent is not None:
             self._groups.setdefault((page.parent, page.is_cold), {})[key] = None

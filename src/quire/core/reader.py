@@ -3,7 +3,6 @@
 `State` reads what is stored. `Plan` reads what its changes would give. Both are readers, so each rule is written once.
 """
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -105,69 +104,75 @@ def merge_gaps(gaps: Sequence[Gap], gone: Sequence[int]) -> tuple[Gap, ...]:
     return tuple(merged)
 
 
-class Reader(ABC):
-    """The pages, segments and messages of one context."""
+class Reader:
+    """The pages, segments and messages of one context, read from another reader.
+
+    A subclass changes some of the answers. `State` gives all of them itself.
+    """
 
     removal_hints: tuple[Hint, ...] = (Hint("undo", arguments="entry", purpose="with the entry that removed it"),)
     """The calls that bring a removed page back."""
     is_preview = False
     """True if some pages exist only for a preview and are never stored."""
 
+    def __init__(self, reader: "Reader") -> None:
+        self._reader = reader
+
     @property
-    @abstractmethod
     def counters(self) -> Sequence[Counter]:
         """The segment ids ever used, by segment number, with the next page number of each."""
+        return self._reader.counters
 
-    @abstractmethod
     def number_of(self, segment_id: str) -> int | None:
         """Return the number of a segment id that was ever used, or None."""
+        return self._reader.number_of(segment_id)
 
-    @abstractmethod
     def segment(self, number: int) -> SegmentRecord | None:
         """Return a segment, removed ones included, or None."""
+        return self._reader.segment(number)
 
-    @abstractmethod
     def page(self, key: int) -> PageRecord | Gone | None:
         """Return a page, the `Gone` of a removed page, or None if the key was never used."""
+        return self._reader.page(key)
 
-    @abstractmethod
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
         """Yield the children of a folder in order, or with `cold` the pages that were archived cold from it."""
+        return self._reader.members(folder, after=after, reverse=reverse, cold=cold)
 
-    @abstractmethod
     def pinned_below(self, key: int) -> bool:
         """Return True if any page below this one is pinned."""
+        return self._reader.pinned_below(key)
 
     @property
-    @abstractmethod
     def next_message(self) -> int:
         """The number of the next message."""
+        return self._reader.next_message
 
-    @abstractmethod
     def message(self, number: int) -> MessageRecord:
         """Return a message. Raises `Corrupt` if it is missing."""
+        return self._reader.message(number)
 
     def prefetch(self, numbers: Sequence[int]) -> None:
         """Announce that these messages are read soon, so that they can be loaded together."""
-        return
+        self._reader.prefetch(numbers)
 
-    @abstractmethod
     def body(self, key: int) -> str:
         """Return the text of a body; key 0 is the empty text. Raises `Corrupt` if it is missing."""
+        return self._reader.body(key)
 
-    @abstractmethod
     def note(self, key: int) -> NoteRecord | None:
         """Return a note about the whole context, or None."""
+        return self._reader.note(key)
 
-    @abstractmethod
     def callers(self, key: int) -> tuple[int, ...]:
         """Return the keys of the exchanges that made a call with an id of this hash, oldest first."""
+        return self._reader.callers(key)
 
-    @abstractmethod
     def damage_error(self, text: str) -> QuireError:
         """Return the error for inconsistent records: `Corrupt`, or `Conflict` if another writer committed since."""
+        return self._reader.damage_error(text)
 
     def index(self, key: int) -> PageIndex:
         """Return the index of a page key."""
@@ -356,53 +361,3 @@ class Reader(ABC):
         if tail.isdecimal():
             plain = f"{head}{dash}{int(tail)}"
         return plain if plain != index and self.key_of(plain) is not None else None
-
-
-class ReaderProxy(Reader):
-    """A reader that reads from another one. Subclasses change some of the answers."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    @property
-    def counters(self) -> Sequence[Counter]:
-        return self._reader.counters
-
-    def number_of(self, segment_id: str) -> int | None:
-        return self._reader.number_of(segment_id)
-
-    def segment(self, number: int) -> SegmentRecord | None:
-        return self._reader.segment(number)
-
-    def page(self, key: int) -> PageRecord | Gone | None:
-        return self._reader.page(key)
-
-    def members(
-        self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
-    ) -> Iterator[PageRecord]:
-        return self._reader.members(folder, after=after, reverse=reverse, cold=cold)
-
-    def pinned_below(self, key: int) -> bool:
-        return self._reader.pinned_below(key)
-
-    @property
-    def next_message(self) -> int:
-        return self._reader.next_message
-
-    def message(self, number: int) -> MessageRecord:
-        return self._reader.message(number)
-
-    def prefetch(self, numbers: Sequence[int]) -> None:
-        self._reader.prefetch(numbers)
-
-    def body(self, key: int) -> str:
-        return self._reader.body(key)
-
-    def note(self, key: int) -> NoteRecord | None:
-        return self._reader.note(key)
-
-    def callers(self, key: int) -> tuple[int, ...]:
-        return self._reader.callers(key)
-
-    def damage_error(self, text: str) -> QuireError:
-        return self._reader.damage_error(text)

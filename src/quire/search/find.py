@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from quire.core.reader import Reader, ReaderProxy
+from quire.core.reader import Reader
 from quire.core.records import Gone, Header, PageRecord
 from quire.core.state import State
 from quire.errors import InvalidValue, NoSuchSegment, short_repr
@@ -132,7 +132,7 @@ def find(
     return found
 
 
-class UncachedReader(ReaderProxy):
+class UncachedReader(Reader):
     """Reads pages past the state's cache: a search must not evict pages that are in use."""
 
     def __init__(self, state: State) -> None:

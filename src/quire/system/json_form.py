@@ -118,7 +118,8 @@ def _listed_messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Messa
             try:
                 yield page, n, parts.read_message(value, f"{place}[{n}]")
             except InvalidValue as error:
-                raise InvalidValue(f"The document cannot be read: {error.fact}", *error.hints) from None
+                fact = error.fact if error.argument is None else f"{error.argument} {error.fact}"
+                raise InvalidValue(f"The document cannot be read: {fact}", *error.hints) from None
 
 
 def _check_exchange(first: Message, results: Sequence[Message], place: str, *, marked: bool) -> None:

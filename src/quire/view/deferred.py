@@ -6,14 +6,14 @@ So an agent that hides, writes or moves pages does not invalidate the prefix tha
 from collections.abc import Iterator, Mapping
 from heapq import merge
 
-from quire.core.reader import Reader, ReaderProxy, Slot, slot_of
+from quire.core.reader import Reader, Slot, slot_of
 from quire.core.records import DeferredChange, Gone, PageRecord, decode_page
 from quire.core.state import State
 from quire.model.pages import Lifecycle, Visibility
 from quire.storage.base import Record
 
 
-class DeferredReader(ReaderProxy):
+class DeferredReader(Reader):
     """A reader in which every anchored page has its state from before the agent's first change."""
 
     def __init__(self, reader: Reader, anchors: Mapping[int, DeferredChange]) -> None:
