@@ -5,8 +5,7 @@ from itertools import pairwise
 import quire
 from quire.cli.commands.demo import Question, Side, load_conversation
 from quire.cli.replay.facts import Reach, extract_facts
-from quire.cli.replay.pricing import TokenCounts
-from quire.cli.replay.simulation import SlidingWindow, WindowRequest
+from quire.cli.replay.simulation import WindowRequest, play_calls
 from quire.model.messages import count_message_tokens
 from quire.model.tokens import VocabularyCounter
 from quire.providers import format_messages
@@ -18,13 +17,8 @@ COUNT = VocabularyCounter().count
 
 
 def windows(budget: int) -> list[WindowRequest]:
-    sliding = SlidingWindow(PROMPT, budget, TokenCounts())
-    found = []
-    for message in DEMO_TALK.messages:
-        sliding.add(message)
-        if message.role != "assistant":
-            found.append(sliding.render())
-    return found
+    with quire.open("memory:", budget=budget) as context:
+        return [call.window for call in play_calls(context, PROMPT, DEMO_TALK.messages)]
 
 
 def said(role: str, text: str) -> quire.Message:
@@ -42,7 +36,7 @@ def test_a_window_has_the_prompt_and_the_newest_messages_and_no_more_would_fit()
     for place, window in enumerate(windows(2_000)):
         assert window.messages[0] is PROMPT
         newest = window.messages[1:]
-        seen = [n for n, message in enumerate(DEMO_TALK.messages) if message.role != "assistant"][place] + 1
+        seen = [n for n, message in enumerate(DEMO_TALK.messages) if message.role == "assistant"][place]
         assert list(newest) == list(DEMO_TALK.messages[seen - len(newest) : seen])
         left = DEMO_TALK.messages[: seen - len(newest)]
         if left:

@@ -270,12 +270,8 @@ def _style(name: str) -> str:
     )
     light = _variables("ffffff", "d8dee4", "e7ebef", "1f2328", "59636e", "aab4c0", _LIGHT)
     dark = _variables("0d1117", "30363d", "21262d", "e6edf3", "9aa4ae", "4d5866", _DARK)
-    inside = "".join(f".{name} {rule}" if rule[0] != "." else _prefix_rules(name, rule) for rule in rules)
+    inside = "".join(f".{name} {rule}}}" for rule in "".join(rules).split("}") if rule)
     return f".{name}{{{light}}}@media(prefers-color-scheme:dark){{.{name}{{{dark}}}}}{inside}"
-
-
-def _prefix_rules(name: str, rules: str) -> str:
-    return "".join(f".{name} {rule}}}" for rule in rules.split("}") if rule)
 
 
 def _variables(paper: str, edge: str, grid: str, ink: str, dim: str, bar: str, colours: Sequence[str]) -> str:

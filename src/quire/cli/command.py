@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from operator import methodcaller
 from typing import Any, NamedTuple, NoReturn
 
@@ -143,7 +144,8 @@ def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
 
     Without `--context`, it is the only context of the store, or `default`.
     """
-    name: str = options.context or _only_name(library) or _DEFAULT_CONTEXT
+    names = [options.context] if options.context else list(islice(library.list(), 2))
+    name: str = names[0] if len(names) == 1 else _DEFAULT_CONTEXT
     if not library.exists(name):
         raise no_such_context(library.storage, name, repr(mask_address(options.where)))
     return name
@@ -153,9 +155,3 @@ def new_name(options: argparse.Namespace) -> str:
     """Return the name of a context that may not exist yet."""
     name: str = options.context or _DEFAULT_CONTEXT
     return name
-
-
-def _only_name(library: quire.Library) -> str | None:
-    """Return the name of the only context of a store; None if there are several, or none."""
-    names = [name for _, name in zip(range(2), library.list(), strict=False)]
-    return names[0] if len(names) == 1 else None

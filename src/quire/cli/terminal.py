@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache, partialmethod
 from textwrap import wrap
 from time import monotonic, sleep
-from types import TracebackType
 from typing import Any, Self, TextIO
 from unicodedata import category, east_asian_width
 
@@ -258,9 +257,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

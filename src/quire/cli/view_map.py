@@ -6,6 +6,7 @@ small letter is new, a dot is free.
 
 from collections.abc import Iterator
 from itertools import groupby
+from math import ceil
 from typing import NamedTuple
 
 from quire import View
@@ -43,8 +44,8 @@ def draw_bar(view: View, cells: int, paint: Paint) -> str:
 def draw_map(view: View, paint: Paint, columns: int) -> Iterator[str]:
     """Yield the lines of the map and its legend for a terminal of `columns` columns."""
     size = _cell_size(_total(view), columns * _MAX_ROWS)
-    cells = _cells(view, _divide(_total(view), size), size)
-    row = _divide(len(cells), _divide(len(cells), columns))
+    cells = _cells(view, ceil(_total(view) / size), size)
+    row = ceil(len(cells) / ceil(len(cells) / columns))
     for start in range(0, len(cells), row):
         yield _row(cells[start : start + row], paint)
     yield from _wrap(list(_legend(view, size, paint)), columns)
@@ -123,8 +124,3 @@ def _cell_size(tokens: int, limit: int) -> int:
             if size * step * limit >= tokens:
                 return size * step
         size *= 10
-
-
-def _divide(whole: int, size: int) -> int:
-    """Divide and round up."""
-    return -(-whole // size)

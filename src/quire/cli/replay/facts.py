@@ -20,9 +20,7 @@ class Reach(NamedTuple):
     found: int = 0
     total: int = 0
 
-    def __add__(self, other: object) -> "Reach":
-        if not isinstance(other, Reach):
-            return NotImplemented
+    def __add__(self, other: "Reach") -> "Reach":  # type: ignore[override]
         return Reach(*(one + more for one, more in zip(self, other, strict=True)))
 
 

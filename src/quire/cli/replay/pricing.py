@@ -1,6 +1,7 @@
 """The cost of requests: token counts, the prompt cache, prices, and totals over model calls."""
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
 from operator import eq
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -45,12 +46,8 @@ class PromptCache:
 
     def read(self, request: Sequence[Message]) -> int:
         """Return the tokens that a request shares with the start of the last request."""
-        same = 0
-        for old, new in zip(self._last, request, strict=False):
-            if old is not new and not eq(old, new):
-                break
-            same += 1
-        return self._counts.total(request[:same])
+        pairs = zip(self._last, request, strict=False)
+        return self._counts.total(new for _, new in takewhile(lambda pair: pair[0] is pair[1] or eq(*pair), pairs))
 
     def send(self, request: Sequence[Message]) -> int:
         """Return the shared tokens, and make this the last request."""
@@ -69,10 +66,6 @@ class Rates(NamedTuple):
     def cost(self, plain: int, cached: int, written: int = 0) -> float:
         """Return the cost of tokens, in plain input tokens."""
         return self.price.plain * plain + self.price.read * cached + self.output * written
-
-    def money(self, cost: float) -> float | None:
-        """Return a cost in money; None if no price is known."""
-        return None if self.million is None else cost * self.million / 1e6
 
 
 def parse_rates(text: str | None) -> Rates:
@@ -144,7 +137,8 @@ class CallTotals:
     @property
     def money(self) -> float | None:
         """The cost in money, if a price is known."""
-        return self._rates.money(self.cost)
+        million = self._rates.million
+        return None if million is None else self.cost * million / 1e6
 
     @property
     def share(self) -> float:

@@ -24,7 +24,8 @@ _BAR_CELLS = 32
 
 def table_head(rates: Rates) -> list[str]:
     """Return the column names."""
-    return list(_with_money(_HEAD, "money", rates.million))
+    money = () if rates.million is None else ("money",)
+    return [*_HEAD[:_MONEY], *money, *_HEAD[_MONEY:]]
 
 
 def table_rows(runs: Sequence[StrategyRun]) -> Iterator[list[str]]:
@@ -32,19 +33,19 @@ def table_rows(runs: Sequence[StrategyRun]) -> Iterator[list[str]]:
     for run in runs:
         totals = run.totals
         middle, slow = totals.latency()
-        cells = (
+        yield [
             run.kind.name,
             f"{totals.input_tokens:,}",
             f"{totals.mean:,}",
             f"{100 * totals.share:.0f} %",
             f"{totals.cost:,.0f}",
+            *([] if totals.money is None else [f"{totals.money:,.2f}"]),
             f"{middle:.2f}",
             f"{slow:.2f}",
             f"{totals.openai_refusals:,}/{totals.anthropic_refusals:,}",
             f"{totals.over:,}",
             _format_facts(totals.facts),
-        )
-        yield list(_with_money(cells, f"{totals.money or 0:,.2f}", totals.money))
+        ]
 
 
 def fit_columns(head: Sequence[str], tables: Sequence[Sequence[Sequence[str]]], columns: int) -> list[int]:
@@ -164,10 +165,3 @@ def _format_facts(facts: Reach) -> str:
         return "-"
     shown = f"{100 * facts.shown / facts.total:.0f}"
     return f"{shown} → {100 * (facts.shown + facts.found) / facts.total:.0f} %" if facts.found else f"{shown} %"
-
-
-def _with_money(cells: Sequence[str], money: str, price: float | None) -> Iterator[str]:
-    yield from cells[:_MONEY]
-    if price is not None:
-        yield money
-    yield from cells[_MONEY:]

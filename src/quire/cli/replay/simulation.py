@@ -204,23 +204,6 @@ class WindowRequest(NamedTuple):
     shared: int
 
 
-class SlidingWindow:
-    """Sends the prompt and the newest messages within the budget. A call and its results stay together."""
-
-    def __init__(self, prompt: Message | None, budget: int, counts: TokenCounts) -> None:
-        self._counts = counts
-        self._newest = NewestMessages(StrategySetup(prompt, budget, 0, counts))
-        self._cache = PromptCache(counts)
-
-    def add(self, message: Message) -> None:
-        self._newest.add(message)
-
-    def render(self) -> WindowRequest:
-        """Return the request that would be sent now."""
-        request = self._newest.render()
-        return WindowRequest(request, self._counts.total(request), self._cache.send(request))
-
-
 class ModelCall(NamedTuple):
     """One model call: its number and turn, the requests of both sides, the message before it, and the reply."""
 
@@ -233,8 +216,12 @@ class ModelCall(NamedTuple):
 
 
 def play_calls(context: Context, prompt: Message | None, messages: Sequence[Message]) -> Iterator[ModelCall]:
-    """Add messages to a context one by one, and yield a model call for every message of the assistant."""
-    sliding = SlidingWindow(prompt, context.budget, TokenCounts())
+    """Add messages to a context one by one, and yield a model call for every message of the assistant.
+
+    The sliding window sends the prompt and the newest messages within the budget of the context.
+    """
+    counts = TokenCounts()
+    newest, cache = NewestMessages(StrategySetup(prompt, context.budget, 0, counts)), PromptCache(counts)
     if prompt is not None:
         context.add(prompt)
     number = turn = 0
@@ -243,7 +230,9 @@ def play_calls(context: Context, prompt: Message | None, messages: Sequence[Mess
         turn += message.role == "user"
         if message.role == "assistant":
             number += 1
-            yield ModelCall(number, turn, context.render(), sliding.render(), before, message)
+            request = newest.render()
+            window = WindowRequest(request, counts.total(request), cache.send(request))
+            yield ModelCall(number, turn, context.render(), window, before, message)
         context.add(message)
-        sliding.add(message)
+        newest.add(message)
         before = message

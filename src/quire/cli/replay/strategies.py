@@ -5,7 +5,7 @@ and source. Settings that the package leaves to its user are derived from the bu
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -62,23 +62,40 @@ class StrategySetup(NamedTuple):
         return max(_MIN_WINDOW, int(self.room / max(1.0, self.mean)))
 
 
-class Strategy(Protocol):
-    """Manages one conversation: messages are added one by one, and each request is rendered."""
+class Strategy:
+    """Manages one conversation: messages are added one by one, and each request is rendered.
+
+    By itself it sends the prompt and all messages.
+    """
+
+    def __init__(self, setup: StrategySetup) -> None:
+        self._setup = setup
+        self._counts = setup.counts
+        self._prompt = [] if setup.prompt is None else [setup.prompt]
+        self._messages: list[Message] = []
 
     def add(self, message: Message) -> None:
         """Add a message. The prompt is not added: it is part of the setup."""
+        self._messages.append(message)
 
     def render(self) -> Sequence[Message]:
         """Return the messages that would be sent now, the prompt first."""
+        return (*self._prompt, *self._messages)
 
     def take_summary_calls(self) -> Sequence[SummaryCall]:
         """Return the summary calls since the last time."""
+        return ()
+
+    def _tokens(self) -> int:
+        """Return the tokens of the prompt and all messages."""
+        return self._counts.total(self._prompt) + self._counts.total(self._messages)
 
 
-class QuireStrategy:
+class QuireStrategy(Strategy):
     """A context in memory that folds without a model."""
 
     def __init__(self, setup: StrategySetup) -> None:
+        super().__init__(setup)
         self.context = quire.open("memory:", budget=setup.budget)
         if setup.prompt is not None:
             self.context.add(setup.prompt)
@@ -90,57 +107,22 @@ class QuireStrategy:
         """Return the messages of the view. Raises `IrreducibleFloor` if the budget is too small."""
         return self.context.render().messages
 
-    def take_summary_calls(self) -> Sequence[SummaryCall]:
-        return ()
 
-
-class ListStrategy:
-    """A prompt and a list of messages; the base of the other strategies. By itself it sends everything."""
-
-    def __init__(self, setup: StrategySetup) -> None:
-        self._setup = setup
-        self._counts = setup.counts
-        self._prompt = [] if setup.prompt is None else [setup.prompt]
-        self._messages: list[Message] = []
-
-    def add(self, message: Message) -> None:
-        self._messages.append(message)
-
-    def render(self) -> Sequence[Message]:
-        return (*self._prompt, *self._messages)
-
-    def take_summary_calls(self) -> Sequence[SummaryCall]:
-        return ()
-
-    def _tokens(self) -> int:
-        """Return the tokens of the prompt and all messages."""
-        return self._counts.total(self._prompt) + self._counts.total(self._messages)
-
-
-class NewestMessages(ListStrategy):
+class NewestMessages(Strategy):
     """Sends the prompt and the newest messages that fit. A call and its results stay together."""
 
-    def __init__(self, setup: StrategySetup) -> None:
-        super().__init__(setup)
-        self._groups: list[list[Message]] = []
-
-    def add(self, message: Message) -> None:
-        if message.role == "tool" and self._groups:
-            self._groups[-1].append(message)
-        else:
-            self._groups.append([message])
-
     def render(self) -> Sequence[Message]:
-        room, first = self._setup.room, len(self._groups)
-        for group in reversed(self._groups):
-            room -= self._counts.total(group)
+        room, first = self._setup.room, len(self._messages)
+        for place in reversed(range(len(self._messages))):
+            room -= self._counts.of(self._messages[place])
             if room < 0:
                 break
-            first -= 1
-        return (*self._prompt, *(message for group in self._groups[first:] for message in group))
+            if place == 0 or self._messages[place].role != "tool":
+                first = place
+        return (*self._prompt, *self._messages[first:])
 
 
-class TrimmedMessages(ListStrategy):
+class TrimmedMessages(Strategy):
     """Sends the newest messages that fit, starting with a user message.
 
     If the last turn does not fit, it sends only the prompt.
@@ -156,14 +138,14 @@ class TrimmedMessages(ListStrategy):
         return (*self._prompt, *self._messages[first:])
 
 
-class LastMessages(ListStrategy):
+class LastMessages(Strategy):
     """Sends the last N messages at every call, even if that separates a result from its call."""
 
     def render(self) -> Sequence[Message]:
         return (*self._prompt, *self._messages[-self._setup.window :])
 
 
-class SessionLimit(ListStrategy):
+class SessionLimit(Strategy):
     """Starts each turn with the last N messages, without incomplete calls, and sends the whole turn after them."""
 
     def __init__(self, setup: StrategySetup) -> None:
@@ -180,7 +162,7 @@ class SessionLimit(ListStrategy):
         return (*self._prompt, *self._turn)
 
 
-class SlidingMessages(ListStrategy):
+class SlidingMessages(Strategy):
     """At the end of a turn, drops the oldest messages until N are left, starting with a user message.
 
     Without a user message among the last N, it starts with a call that has its result.
@@ -199,7 +181,7 @@ class SlidingMessages(ListStrategy):
         return next(calls, 0) if user is None else user
 
 
-class Reducer(ListStrategy):
+class Reducer(Strategy):
     """Above N messages, reduces them to three quarters: it separates no call, and prefers a user message as start.
 
     N includes the prompt, which stays.
@@ -226,7 +208,7 @@ class Reducer(ListStrategy):
         return next(users, place)
 
 
-class Truncation(ListStrategy):
+class Truncation(Strategy):
     """Above the budget, drops the oldest calls with their results, and messages, until half of the budget is left."""
 
     def render(self) -> Sequence[Message]:
@@ -240,7 +222,7 @@ class Truncation(ListStrategy):
         return super().render()
 
 
-class Flush(ListStrategy):
+class Flush(Strategy):
     """Above 70 % of the room, drops chunks of a tenth, each up to the next user message. The last turn stays."""
 
     def add(self, message: Message) -> None:
@@ -266,7 +248,7 @@ class Flush(ListStrategy):
         return end > 0
 
 
-class ClearedResults(ListStrategy):
+class ClearedResults(Strategy):
     """Above half of the budget, replaces all tool results but the last three by a placeholder; drops nothing."""
 
     def __init__(self, setup: StrategySetup) -> None:
@@ -293,7 +275,7 @@ class ClearedResults(ListStrategy):
         return self._placeholders[place]
 
 
-class _Summarising(ListStrategy):
+class _Summarising(Strategy):
     """Replaces the oldest messages by a summary. No model runs: the summary is a text of a fixed size."""
 
     def __init__(self, setup: StrategySetup) -> None:
@@ -383,7 +365,7 @@ class StrategyKind(NamedTuple):
 
 _KINDS = (
     StrategyKind(QUIRE, QuireStrategy, "folds the oldest exchanges into lines, in rare large steps", "quire"),
-    StrategyKind("unmanaged", ListStrategy, "sends everything", "no management"),
+    StrategyKind("unmanaged", Strategy, "sends everything", "no management"),
     StrategyKind(
         "newest", NewestMessages, "the newest messages that fit, calls with their results", "many hand-written agents"
     ),
