@@ -158,10 +158,10 @@ def test_quire_reaches_everything_and_costs_less_than_a_sliding_window() -> None
     ours, theirs = done.ours, done.theirs
     assert ours.calls == theirs.calls == CALLS
     assert ours.answers.shown + ours.answers.found == ours.answers.total == len(TALK.questions)
-    assert theirs.answers.found == done.their_facts.found == 0
+    assert theirs.answers.found == done.theirs.facts.found == 0
     assert theirs.answers.shown < len(TALK.questions)
-    assert done.our_facts.total == done.their_facts.total > 100
-    assert done.our_facts.shown + done.our_facts.found > done.their_facts.shown
+    assert done.ours.facts.total == done.theirs.facts.total > 100
+    assert done.ours.facts.shown + done.ours.facts.found > done.theirs.facts.shown
     assert ours.shared / ours.tokens > theirs.shared / theirs.tokens
     assert ours.cost < theirs.cost
 
@@ -186,8 +186,8 @@ def test_with_room_for_everything_the_two_differ_by_the_preamble_alone() -> None
     assert done.ours.tokens - done.theirs.tokens == CALLS * preamble
     assert done.ours.shared - done.theirs.shared == (CALLS - 1) * preamble
     assert done.ours.answers == done.theirs.answers
-    assert done.our_facts == done.their_facts
-    assert done.our_facts.shown == done.our_facts.total
+    assert done.ours.facts == done.theirs.facts
+    assert done.ours.facts.shown == done.ours.facts.total
 
 
 def test_a_late_question_is_about_an_early_message_and_does_not_contain_the_answer() -> None:

@@ -110,10 +110,7 @@ STORE = argument("where", metavar="WHERE", help=STORE_HELP)
 CONTEXT = (
     STORE,
     argument(
-        "-c",
-        "--context",
-        metavar="NAME",
-        help="the context (default: 'default', or the only context of the store)",
+        "-c", "--context", metavar="NAME", help="the context (default: 'default', or the only context of the store)"
     ),
 )
 """The arguments for a store and a context in it."""

@@ -135,11 +135,12 @@ def read_log(source: str) -> LogFile:
                 loose.append(part)
     if loose:
         conversations.append(LoggedConversation("", _join_answers(loose)))
+    log = LogFile(name, conversations, skipped)
     if not conversations:
-        kinds = Counter(record.what for record in skipped).most_common(5)
+        kinds = list(log.count_skipped().items())[:5]
         what = ", ".join(f"{count:,} × {kind}" for kind, count in kinds) or "it is empty"
         raise InvalidValue(f"No message in {name!r} ({what}); JSON or JSON Lines of a provider's messages are needed.")
-    return LogFile(name, conversations, skipped)
+    return log
 
 
 def _join_answers(pieces: Sequence[_Piece]) -> list[object]:
@@ -232,24 +233,19 @@ def _request_conversation(value: _Object) -> LoggedConversation | None:
     system = value.get("system") or value.get("instructions")
     prompt: list[object] = [{"role": "system", "content": system}] if system else []
     name = str(value.get("id") or value.get("name") or "")
-    for key in _LISTS:
-        if isinstance(value.get(key), list):
-            return LoggedConversation(name, [*prompt, *value[key]])
-    given = value.get("input")
-    if isinstance(given, list) and "type" not in value:
-        return LoggedConversation(name, [*prompt, *given])
-    if isinstance(given, str) and "type" not in value:
-        return LoggedConversation(name, [*prompt, {"role": "user", "content": given}])
-    return None
+    given = None if "type" in value else value.get("input")
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    lists = (*map(value.get, _LISTS), given)
+    messages = next((found for found in lists if isinstance(found, list)), None)
+    return None if messages is None else LoggedConversation(name, [*prompt, *messages])
 
 
 def _claude_code_line(value: _Object, line: int) -> _Piece | SkippedRecord:
-    ignored = next((words for key, words in _IGNORED.items() if value.get(key)), None)
-    if ignored is not None:
-        return SkippedRecord(line, ignored)
     message = value["message"]
-    if "role" not in message:
-        return SkippedRecord(line, _describe(value))
+    ignored = next((words for key, words in _IGNORED.items() if value.get(key)), None)
+    if ignored is not None or "role" not in message:
+        return SkippedRecord(line, ignored or _describe(value))
     answer = message.get("id") if message["role"] == "assistant" else None
     return _Piece(message, answer if isinstance(answer, str) else "")
 

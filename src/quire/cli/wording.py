@@ -1,7 +1,6 @@
 """Errors in the words of the command line: a hint names a command, an argument its option."""
 
 import argparse
-import ast
 import re
 import shlex
 from collections.abc import Mapping
@@ -35,6 +34,8 @@ _PLACEHOLDERS = {
 }
 """Arguments that a command needs and a hint may leave open."""
 _FLAG = re.compile(r"(\w+)=True")
+_CALL = re.compile(r"(\w+)\((?:'?([\w-]+)'?)?\)")
+"""A Python call with one argument at most: a page or a number."""
 
 
 class CommandWording(Wording):
@@ -79,14 +80,8 @@ class CommandWording(Wording):
 
         `Why.call` is such a call.
         """
-        try:
-            call = ast.parse(source, mode="eval").body
-        except SyntaxError:  # such as windows.register(…)
-            return source
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
-            return source
-        given = [str(value.value) for value in call.args if isinstance(value, ast.Constant)]
-        return self.command(Hint(call.func.id, given[0] if given else None)) or source
+        call = _CALL.fullmatch(source)
+        return (call and self.command(Hint(call[1], call[2]))) or source
 
 
 def argument_names(parser: argparse.ArgumentParser) -> dict[str, str]:

@@ -95,14 +95,12 @@ class Side(CallTotals):
 
 
 class DemoResult(NamedTuple):
-    """The last view, both sides, and the facts of the first `early` messages that they reach at the end."""
+    """The last view and both sides; their `facts` are of the first `early` messages, reached at the end."""
 
     view: View
     ours: Side
     theirs: Side
     early: int
-    our_facts: Reach
-    their_facts: Reach
 
 
 def play_demo(paint: Paint, *, fast: bool = False, quiet: bool = False) -> tuple[Path, DemoResult]:
@@ -160,8 +158,8 @@ def replay(context: Context, talk: DemoConversation, narration: Narration) -> De
         print_call(narration, call)
     early = len(talk.messages) // 3
     facts = [(fact, fact) for fact in extract_facts(talk.messages[:early])]
-    our_facts, their_facts = ours.reach(facts, view.messages), theirs.reach(facts, window.messages)
-    return DemoResult(view, ours, theirs, early, our_facts, their_facts)
+    ours.facts, theirs.facts = ours.reach(facts, view.messages), theirs.reach(facts, window.messages)
+    return DemoResult(view, ours, theirs, early)
 
 
 def _open_folded_page(context: Context, question: Question, narration: Narration) -> None:
@@ -220,7 +218,7 @@ def comparison_table(result: DemoResult, paint: Paint) -> Iterator[str]:
         (f"cost (cached tokens at {Price().read:g})", f"{ours.cost:,.0f}", f"{theirs.cost:,.0f}"),
         ("illegal requests", f"{ours.openai_refusals}", f"{theirs.openai_refusals}"),
         *_reach_rows("late questions: answer in view", ours.answers, theirs.answers),
-        *_reach_rows(f"ids and numbers of messages 1 to {result.early}: in view", result.our_facts, result.their_facts),
+        *_reach_rows(f"ids and numbers of messages 1 to {result.early}: in view", ours.facts, theirs.facts),
     ]
     first = max(width(row[0]) for row in rows)
     others = max(width(cell) for row in rows for cell in row[1:])

@@ -12,6 +12,7 @@ from quire.cli.terminal import Output, Values, count_of, pick
 from quire.errors import InvalidValue, NoSuchPage, short_repr
 from quire.model.page_json import STATES
 from quire.model.pages import DetailPage, Mark, Page, PageIndex
+from quire.system.rules import check_whole_number
 
 _MAX_PREVIEW_PAGES = 40
 _MAX_ENTRY_PAGES = 8
@@ -52,8 +53,7 @@ def run_history(options: argparse.Namespace, out: Output) -> None:
 
 
 def _select_entries(context: Context, options: argparse.Namespace) -> Iterator[Entry]:
-    if options.limit < 0:
-        raise InvalidValue(f"is {options.limit}; a whole number from 0 is needed.", argument="limit")
+    check_whole_number(options.limit, "limit")
     filters = pick(options, "actor", "operation", "page")
     filters |= {name: _parse_time(getattr(options, name), name) for name in ("since", "until")}
     if options.all:

@@ -5,11 +5,11 @@ import argparse
 import quire
 from quire.cli.charts import short_number
 from quire.cli.command import CONTEXT, PAGE, argument, command, open_context
-from quire.cli.terminal import Output, Values, cut, cut_around, escape_control, pick, width
+from quire.cli.terminal import Output, cut, cut_around, escape_control, pick, width
 from quire.cli.tree import MAX_CHILDREN, MAX_DEPTH, draw_tree, tree_pages
 from quire.errors import InvalidValue
 from quire.model.page_json import STATES, page_to_dict
-from quire.model.pages import ContentsPage, Lifecycle, Page, Segment
+from quire.model.pages import ContentsPage, Lifecycle, Page
 
 _LIFECYCLES: dict[str, Lifecycle] = {word: lifecycle for lifecycle, word in STATES.items()}
 _KINDS = ("folder", "leaf", "exchange", "chapter", "summary", "text")
@@ -20,11 +20,7 @@ _KINDS = ("folder", "leaf", "exchange", "chapter", "summary", "text")
     argument("index", nargs="?", metavar="PAGE", help="show only this page and the pages below it"),
     argument("--depth", type=int, default=MAX_DEPTH, metavar="N", help="levels to show (default: all)"),
     argument(
-        "--limit",
-        type=int,
-        default=MAX_CHILDREN,
-        metavar="N",
-        help="pages of each folder (default: %(default)s)",
+        "--limit", type=int, default=MAX_CHILDREN, metavar="N", help="pages of each folder (default: %(default)s)"
     ),
     argument("--all", action="store_true", help="show every page"),
     examples=(
@@ -123,17 +119,13 @@ def run_find(options: argparse.Namespace, out: Output) -> None:
         states = [] if out.json else [_archive_state(context.pages.get_page(hit.index)) for hit in hits]
     if out.json:
         for hit in hits:
-            out.value(_hit_values(hit))
+            values = pick(hit, "index", "name", "description", "score", "snippet", "path")
+            out.value({**values, "lifecycle": STATES[hit.lifecycle], "complete": hit.complete})
         return
     if not hits:
         out.note(f"nothing found for {options.query!r}")
     for hit, state in zip(hits, states, strict=True):
         _print_hit(hit, f"  [{state}]" if state else "", out)
-
-
-def _hit_values(hit: quire.Hit) -> Values:
-    values = pick(hit, "index", "name", "description", "score", "snippet", "path")
-    return {**values, "lifecycle": STATES[hit.lifecycle], "complete": hit.complete}
 
 
 def _archive_state(page: Page) -> str:
@@ -171,7 +163,17 @@ def run_stats(options: argparse.Namespace, out: Output) -> None:
         messages = len(context.messages(all=True))
         seq, name = context.seq, context.name
     if out.json:
-        listed = [{**_segment_values(segment), "tokens": stats.segments[segment.id]} for segment in segments]
+        listed = [
+            {
+                **pick(segment, "id", "name", "description"),
+                "type": segment.type.name,
+                "permission": segment.permission.name,
+                "max_capacity": segment.max_capacity,
+                "root": segment.root_index,
+                "tokens": stats.segments[segment.id],
+            }
+            for segment in segments
+        ]
         out.value({"name": name, "seq": seq, "messages": messages, "stats": stats, "segments": listed})
         return
     removed = f"; edits removed {stats.obsolete_items:,} more" if stats.obsolete_items else ""
@@ -195,9 +197,3 @@ def run_stats(options: argparse.Namespace, out: Output) -> None:
         out.line()
         usage = [(model, f"{used.factor:.3f}", f"{used.reports:,}") for model, used in stats.usage.items()]
         out.table(("model", "billed ÷ counted", "reports"), usage, right=(1, 2))
-
-
-def _segment_values(segment: Segment) -> Values:
-    kind = {"type": segment.type.name, "permission": segment.permission.name}
-    place = {"max_capacity": segment.max_capacity, "root": segment.root_index}
-    return {**pick(segment, "id", "name", "description"), **kind, **place}
