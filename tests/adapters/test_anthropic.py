@@ -96,7 +96,7 @@ def test_many_turns_stay_within_the_budget(
     assert len(endpoint.requests) > turns
     assert sum(message.role == "user" for message in ctx.messages()) == turns + 1
     assert "QX-4471-Z" in ctx.tools.call("find", {"query": "会员号"})
-    assert len(memory.memories.view("/memories").splitlines()) == 3 + 7
+    assert len(str(memory.call({"command": "view", "path": "/memories"})).splitlines()) == 3 + 7
     assert ctx.stats().usage["claude-sonnet-5"].reports > 50
     assert ctx.check() == []
 
@@ -387,17 +387,17 @@ def test_everything_it_does_can_be_undone(ctx: quire.Context) -> None:
     assert {entry.actor for entry in ctx.history() if entry.operation != "create"} == {"memory"}
     ctx.undo(ctx.seq)
     ctx.undo(ctx.seq - 2)
-    assert tool.memories.view("/memories/a/b.md").endswith("     1\tkept")
+    assert str(tool.call({"command": "view", "path": "/memories/a/b.md"})).endswith("     1\tkept")
     assert tool.clear_all_memory() == "All memory cleared"
-    assert len(tool.memories.view("/memories").splitlines()) == 2
+    assert len(str(tool.call({"command": "view", "path": "/memories"})).splitlines()) == 2
 
 
 def test_another_writer_in_the_middle_of_a_rename_does_not_leave_it_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = quire.MemoryStorage()
     ctx, other = quire.open(storage), quire.open(storage)
-    memories = QuireMemoryTool(ctx).memories
-    memories.create("/memories/a.txt", "one")
-    move = memories.agent.move_page
+    tool = QuireMemoryTool(ctx)
+    tool.call({"command": "create", "path": "/memories/a.txt", "file_text": "one"})
+    move = quire.AgentContext.move_page
 
     def move_and_be_overtaken(*args: Any) -> Any:
         moved = move(*args)
@@ -405,9 +405,10 @@ def test_another_writer_in_the_middle_of_a_rename_does_not_leave_it_half_done(mo
         other.user("Hello from elsewhere.")
         return moved
 
-    monkeypatch.setattr(memories.agent, "move_page", move_and_be_overtaken)
-    assert memories.rename("/memories/a.txt", "/memories/b/c.txt").startswith("Successfully renamed")
-    assert memories.view("/memories/b/c.txt").endswith("\tone")
+    monkeypatch.setattr(quire.AgentContext, "move_page", move_and_be_overtaken)
+    rename = {"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b/c.txt"}
+    assert str(tool.call(rename)).startswith("Successfully renamed")
+    assert str(tool.call({"command": "view", "path": "/memories/b/c.txt"})).endswith("\tone")
 
 
 def test_files_are_pages_that_are_found_and_take_one_line_of_the_view(ctx: quire.Context) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from posixpath import normpath
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.adapters.context_pool import requires_extra, retry_conflicts
 from quire.agent.agent import AgentContext
@@ -35,10 +35,6 @@ _WIDTH = 6
 _DIRECTORY = 4_096  # the usual size of a directory on disk
 
 
-class CommandError(Exception):
-    """A wrong command of a model. Its text is the answer for the model."""
-
-
 class Place(NamedTuple):
     """A path below `/memories`: as the model wrote it, and split into names."""
 
@@ -46,61 +42,46 @@ class Place(NamedTuple):
     names: tuple[str, ...]
 
 
-class MemoryFiles:
-    """The files of one folder of a context: by default the folder `memories` in the agent's notes.
+class QuireMemoryTool(BetaAbstractMemoryTool):
+    """The memory tool with pages of a context as files: directories are folders, files are text pages.
 
-    Directories are folders and files are text pages. Every command is an operation of an agent: permissions apply, the
-    journal has it, and it can be undone. The answers are those of Anthropic's tool, word for word.
+    `/memories` is the folder `memories` in the agent's notes, or the folder of the given index. `agent` sets the name,
+    the permissions and the quota of the model. The journal has all its changes, and `ctx.undo` undoes them. The answers
+    are those of Anthropic's tool, word for word.
     """
 
-    def __init__(self, ctx: Context, folder: PageIndex | None = None, agent: AgentContext | None = None) -> None:
-        self.ctx = ctx
-        self.agent = (agent or ctx.as_agent(ACTOR))._without_quoted_writes()
+    def __init__(
+        self,
+        ctx: Context,
+        folder: PageIndex | None = None,
+        *,
+        agent: AgentContext | None = None,
+        cache_control: "BetaCacheControlEphemeralParam | None" = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._ctx = ctx
+        self._agent = (agent or ctx.as_agent(ACTOR))._without_quoted_writes()
         self._given = folder
 
-    def view(self, path: str, lines: list[int] | None = None) -> str:
-        """Return a directory two levels deep, or the numbered lines of a file."""
-        return self._run(lambda: self._view(_place(path), lines))
+    def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
+        """Run a command. Raise `ToolError` with the text for the model."""
+        return self._run(lambda: super(QuireMemoryTool, self).execute(command))
 
-    def create(self, path: str, text: str) -> str:
-        """Create a file, and the directories above it."""
-        return self._run(lambda: self._create(_place(path), text))
-
-    def str_replace(self, path: str, old: str, new: str) -> str:
-        """Replace a text that occurs once in a file."""
-        return self._run(lambda: self._str_replace(_place(path), old, new))
-
-    def insert(self, path: str, line: int, text: str) -> str:
-        """Insert a text after a line of a file; 0 is the beginning."""
-        return self._run(lambda: self._insert(_place(path), line, text))
-
-    def delete(self, path: str) -> str:
-        """Remove a file, or a directory with its content."""
-        return self._run(lambda: self._delete(_place(path)))
-
-    def rename(self, old: str, new: str) -> str:
-        """Rename or move a file or a directory."""
-        return self._run(lambda: self._rename(_place(old), _place(new)))
-
-    def clear(self) -> str:
+    def clear_all_memory(self) -> Any:
         """Remove all files."""
-
-        def clear() -> str:
-            for page in self.agent.children(self._root()):
-                self.agent.remove_page(page.index)
-            return "All memory cleared"
-
-        return self._run(clear)
+        return self._run(self._clear)
 
     # The commands
 
-    def _view(self, place: Place, lines: list[int] | None) -> str:
+    def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
+        """Return a directory two levels deep, or the numbered lines of a file."""
+        place, lines = _place(command.path), command.view_range
         page = self._at(place)
         if isinstance(page, ContentsPage):
             return self._list_directory(place, page)
         every = self._text(page).split("\n")
         if len(every) > _MAX_LINES:
-            raise CommandError(f"File {place.path} exceeds maximum line limit of 999,999 lines.")
+            raise ToolError(f"File {place.path} exceeds maximum line limit of 999,999 lines.")
         first, end = 0, len(every)
         if lines and len(lines) == 2:
             first, end = max(1, lines[0]) - 1, end if lines[1] == -1 else lines[1]
@@ -118,118 +99,131 @@ class MemoryFiles:
 
     def _below(self, folder: PageIndex, above: str = "") -> Iterator[tuple[str, Page]]:
         """Yield the pages in a folder and in its folders, by name, with their paths."""
-        for page in sorted(self.agent.children(folder), key=lambda page: page.name):
+        for page in sorted(self._agent.children(folder), key=lambda page: page.name):
             if page.name.startswith("."):
                 continue
             yield above + page.name, page
             if isinstance(page, ContentsPage) and not above:
                 yield from self._below(page.index, f"{page.name}/")
 
-    def _create(self, place: Place, text: str) -> str:
+    def create(self, command: "BetaMemoryTool20250818CreateCommand") -> str:
+        """Create a file, and the directories above it."""
+        place = _place(command.path)
         if self._find_page(place.names) is not None:
-            raise CommandError(f"File {place.path} already exists")
+            raise ToolError(f"File {place.path} already exists")
         folder = self._make_folder(place, place.names[:-1])
-        self.agent.create_detail_page(place.names[-1], "", text, folder)
+        self._agent.create_detail_page(place.names[-1], "", command.file_text, folder)
         return f"File created successfully at: {place.path}"
 
-    def _str_replace(self, place: Place, old: str, new: str) -> str:
+    def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> str:
+        """Replace a text that occurs once in a file."""
+        place, old = _place(command.path), command.old_str
         page, text = self._file(place)
         lines = [text[:at].count("\n") + 1 for at in _find_all(old, text)]
         if text.count(old) == 0:
-            raise CommandError(
-                f"No replacement was performed, old_str `{old}` did not appear verbatim in {place.path}."
-            )
+            raise ToolError(f"No replacement was performed, old_str `{old}` did not appear verbatim in {place.path}.")
         if text.count(old) > 1:
             listed = ", ".join(map(str, lines))
-            raise CommandError(
+            raise ToolError(
                 f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: {listed}."
                 " Please ensure it is unique"
             )
-        self.agent.set_detail(page.index, changed := text.replace(old, new))
+        self._agent.set_detail(page.index, changed := text.replace(old, command.new_str))
         every, at = changed.split("\n"), lines[0] - 1
         first = max(0, at - 2)
         snippet = _number_lines(every[first : at + 3], first + 1)
         head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
         return head + "\n".join(snippet)
 
-    def _insert(self, place: Place, line: int, text: str) -> str:
+    def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> str:
+        """Insert a text after a line of a file; 0 is the beginning."""
+        place, line = _place(command.path), command.insert_line
         page, before = self._file(place)
         lines = before.split("\n")
         if lines[-1] == "":
             lines.pop()
         if line < 0 or line > len(lines):
-            raise CommandError(
+            raise ToolError(
                 f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}]."
             )
-        lines.insert(line, text.rstrip("\n"))
+        lines.insert(line, command.insert_text.rstrip("\n"))
         changed = "\n".join(lines)
-        self.agent.set_detail(page.index, changed if changed.endswith("\n") else changed + "\n")
+        self._agent.set_detail(page.index, changed if changed.endswith("\n") else changed + "\n")
         return f"The file {place.path} has been edited."
 
-    def _delete(self, place: Place) -> str:
+    def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> str:
+        """Remove a file, or a directory with its content."""
+        place = _place(command.path)
         if not place.names:
-            raise CommandError(f"Cannot delete the {ROOT} directory itself")
+            raise ToolError(f"Cannot delete the {ROOT} directory itself")
         page = self._find_page(place.names)
         if page is None:
-            raise CommandError(f"The path {place.path} does not exist")
-        self.agent.remove_page(page.index)
+            raise ToolError(f"The path {place.path} does not exist")
+        self._agent.remove_page(page.index)
         return f"Successfully deleted {place.path}"
 
-    def _rename(self, old: Place, new: Place) -> str:
+    def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> str:
+        """Rename or move a file or a directory."""
+        old, new = _place(command.old_path), _place(command.new_path)
         if not old.names:
-            raise CommandError(f"Cannot rename the {ROOT} directory itself")
+            raise ToolError(f"Cannot rename the {ROOT} directory itself")
         if self._find_page(new.names) is not None:
-            raise CommandError(f"The destination {new.path} already exists")
+            raise ToolError(f"The destination {new.path} already exists")
         page = self._find_page(old.names)
         if page is None:
-            raise CommandError(f"The path {old.path} does not exist")
+            raise ToolError(f"The path {old.path} does not exist")
         if new.names[: len(old.names)] == old.names:
-            raise CommandError(f"Cannot move {old.path} into itself: {new.path} is below it")
+            raise ToolError(f"Cannot move {old.path} into itself: {new.path} is below it")
         folder = self._make_folder(new, new.names[:-1])
         if page.parent != folder:
-            self.agent.move_page(page.index, folder)
+            self._agent.move_page(page.index, folder)
         if page.name != new.names[-1]:  # retried alone: a retry of the whole command would not find the moved page
-            retry_conflicts(self.ctx, lambda: self.agent.update_page(page.index, name=new.names[-1]))
+            retry_conflicts(self._ctx, lambda: self._agent.update_page(page.index, name=new.names[-1]))
         return f"Successfully renamed {old.path} to {new.path}"
+
+    def _clear(self) -> str:
+        for page in self._agent.children(self._root()):
+            self._agent.remove_page(page.index)
+        return "All memory cleared"
 
     # Pages by their paths
 
     def _root(self) -> PageIndex:
         if self._given is not None:
             return self._given
-        notes = next((segment for segment in self.agent.list_segments() if segment.id == "mem"), None)
+        notes = next((segment for segment in self._agent.list_segments() if segment.id == "mem"), None)
         if notes is None:
             raise InvalidOperation("This context has no segment 'mem' for memory files. Name another folder.")
         found = self._child(notes.root_index, _FOLDER)
         if found is None:
-            made = self.agent.create_contents_page(_FOLDER, "The memory files", notes.root_index)
-            self.agent.hide_details(made)  # the model reads the files with the tool, so the view shows one line
+            made = self._agent.create_contents_page(_FOLDER, "The memory files", notes.root_index)
+            self._agent.hide_details(made)  # the model reads the files with the tool, so the view shows one line
             return made
         return found.index
 
     def _find_page(self, names: tuple[str, ...]) -> Page | None:
-        page: Page | None = self.agent.get_page(self._root())
+        page: Page | None = self._agent.get_page(self._root())
         for name in names:
             page = self._child(page.index, name) if isinstance(page, ContentsPage) else None
         return page
 
     def _child(self, folder: PageIndex, name: str) -> Page | None:
-        return next((page for page in self.agent.children(folder) if page.name == name), None)
+        return next((page for page in self._agent.children(folder) if page.name == name), None)
 
     def _at(self, place: Place) -> Page:
         page = self._find_page(place.names)
         if page is None:
-            raise CommandError(f"The path {place.path} does not exist. Please provide a valid path.")
+            raise ToolError(f"The path {place.path} does not exist. Please provide a valid path.")
         return page
 
     def _file(self, place: Place) -> tuple[Page, str]:
         page = self._at(place)
         if isinstance(page, ContentsPage):
-            raise CommandError(f"The path {place.path} is not a file.")
+            raise ToolError(f"The path {place.path} is not a file.")
         return page, self._text(page)
 
     def _text(self, page: Page) -> str:
-        return self.agent.read_page(page.index, 0, self.agent.length(page.index))
+        return self._agent.read_page(page.index, 0, self._agent.length(page.index))
 
     def _make_folder(self, place: Place, names: tuple[str, ...]) -> PageIndex:
         """Return the folder of these names; create it if it is missing."""
@@ -237,25 +231,53 @@ class MemoryFiles:
         for name in names:
             page = self._child(folder, name)
             if page is not None and not isinstance(page, ContentsPage):
-                raise CommandError(f"Cannot write {place.path}: {name} is a file, not a directory")
-            folder = page.index if page is not None else self.agent.create_contents_page(name, "", folder)
+                raise ToolError(f"Cannot write {place.path}: {name} is a file, not a directory")
+            folder = page.index if page is not None else self._agent.create_contents_page(name, "", folder)
         return folder
 
-    def _run(self, command: Callable[[], str]) -> str:
-        """Run a command. An error of the context becomes a `CommandError`."""
+    def _run(self, command: Callable[[], Any]) -> Any:
+        """Run a command. Raise an error as the SDK's `ToolError`, whose text the model gets."""
         try:
-            return retry_conflicts(self.ctx, command)
+            return retry_conflicts(self._ctx, command)
         except QuireError as error:
-            raise CommandError(f"{type(error).__name__}: {error}") from error
+            raise ToolError(f"{type(error).__name__}: {error}") from error
+        except (AttributeError, NotImplementedError, TypeError) as error:  # a field is missing, or of another type
+            raise ToolError(f"Invalid memory command: {error}") from error
+
+
+class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
+    """`QuireMemoryTool` for async clients: the work is done in a thread, one command after the other."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        folder: PageIndex | None = None,
+        *,
+        agent: AgentContext | None = None,
+        cache_control: "BetaCacheControlEphemeralParam | None" = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._tool = QuireMemoryTool(ctx, folder, agent=agent)
+        self._queue = CallQueue()
+
+    async def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
+        """Run a command. Raise `ToolError` with the text for the model."""
+        return await self._queue.run(self._tool.execute, command)
+
+    view = create = str_replace = insert = delete = rename = execute
+
+    async def clear_all_memory(self) -> Any:
+        """Remove all files."""
+        return await self._queue.run(self._tool.clear_all_memory)
 
 
 def _place(path: str) -> Place:
-    """Split a path into names. Raise `CommandError` for a path that is not in `/memories`."""
+    """Split a path into names. Raise `ToolError` for a path that is not in `/memories`."""
     if not isinstance(path, str) or not (path == ROOT or path.startswith(f"{ROOT}/")):
-        raise CommandError(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else short_repr(path)}")
+        raise ToolError(f"Path must start with {ROOT}, got: {path if isinstance(path, str) else short_repr(path)}")
     below = normpath("/" + path[1:].lstrip("/"))
     if below != ROOT and not below.startswith(f"{ROOT}/"):
-        raise CommandError(f"Path {path} would escape {ROOT} directory")
+        raise ToolError(f"Path {path} would escape {ROOT} directory")
     return Place(path, tuple(below.split("/")[2:]))
 
 
@@ -277,120 +299,3 @@ def _size(count: int) -> str:
     power = min((count.bit_length() - 1) // 10, 3)
     size = count / 1024**power
     return f"{int(size) if size == int(size) else f'{size:.1f}'}{'BKMG'[power]}"
-
-
-Result = TypeVar("Result")
-
-
-class QuireMemoryTool(BetaAbstractMemoryTool):
-    """The memory tool with pages of a context as files.
-
-    `/memories` is the folder `memories` in the agent's notes, or the folder of the given index. `agent` sets the name,
-    the permissions and the quota of the model. The journal has all its changes, and `ctx.undo` undoes them.
-    """
-
-    def __init__(
-        self,
-        ctx: Context,
-        folder: PageIndex | None = None,
-        *,
-        agent: AgentContext | None = None,
-        cache_control: "BetaCacheControlEphemeralParam | None" = None,
-    ) -> None:
-        super().__init__(cache_control=cache_control)
-        self.memories = MemoryFiles(ctx, folder, agent)
-
-    def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
-        """Run a command. Raise `ToolError` with the text for the model."""
-        return _as_tool_error(lambda: super(QuireMemoryTool, self).execute(command))
-
-    def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
-        """Return a directory two levels deep, or the numbered lines of a file."""
-        return self.memories.view(command.path, command.view_range)
-
-    def create(self, command: "BetaMemoryTool20250818CreateCommand") -> str:
-        """Create a file."""
-        return self.memories.create(command.path, command.file_text)
-
-    def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> str:
-        """Replace a text in a file."""
-        return self.memories.str_replace(command.path, command.old_str, command.new_str)
-
-    def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> str:
-        """Insert a text after a line."""
-        return self.memories.insert(command.path, command.insert_line, command.insert_text)
-
-    def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> str:
-        """Remove a file or a directory."""
-        return self.memories.delete(command.path)
-
-    def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> str:
-        """Rename or move a file or a directory."""
-        return self.memories.rename(command.old_path, command.new_path)
-
-    def clear_all_memory(self) -> str:
-        """Remove all files."""
-        return _as_tool_error(self.memories.clear)
-
-
-class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
-    """`QuireMemoryTool` for async clients: the work is done in a thread, one command after the other."""
-
-    def __init__(
-        self,
-        ctx: Context,
-        folder: PageIndex | None = None,
-        *,
-        agent: AgentContext | None = None,
-        cache_control: "BetaCacheControlEphemeralParam | None" = None,
-    ) -> None:
-        super().__init__(cache_control=cache_control)
-        self._tool = QuireMemoryTool(ctx, folder, agent=agent)
-        self._queue = CallQueue()
-
-    @property
-    def memories(self) -> MemoryFiles:
-        """The memory files."""
-        return self._tool.memories
-
-    async def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
-        """Run a command. Raise `ToolError` with the text for the model."""
-        return await self._queue.run(self._tool.execute, command)
-
-    async def view(self, command: "BetaMemoryTool20250818ViewCommand") -> Any:
-        """Return a directory two levels deep, or the numbered lines of a file."""
-        return await self.execute(command)
-
-    async def create(self, command: "BetaMemoryTool20250818CreateCommand") -> Any:
-        """Create a file."""
-        return await self.execute(command)
-
-    async def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> Any:
-        """Replace a text in a file."""
-        return await self.execute(command)
-
-    async def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> Any:
-        """Insert a text after a line."""
-        return await self.execute(command)
-
-    async def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> Any:
-        """Remove a file or a directory."""
-        return await self.execute(command)
-
-    async def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> Any:
-        """Rename or move a file or a directory."""
-        return await self.execute(command)
-
-    async def clear_all_memory(self) -> str:
-        """Remove all files."""
-        return await self._queue.run(self._tool.clear_all_memory)
-
-
-def _as_tool_error(command: Callable[[], Result]) -> Result:
-    """Run a command. Raise a `CommandError` as the SDK's `ToolError`, whose text the model gets."""
-    try:
-        return command()
-    except CommandError as error:
-        raise ToolError(str(error)) from None
-    except (AttributeError, NotImplementedError, TypeError) as error:  # a field is missing, or of another type
-        raise ToolError(f"Invalid memory command: {error}") from error
