@@ -36,19 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["QuireAsyncMemoryTool", "QuireMemoryTool", "TurnOptions", "acomplete", "astream", "complete", "stream"]
 
 
-class _SnapshotCollector:
-    """Takes the answer that the SDK's stream has built."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def add(self, event: Any) -> None:
-        return None
-
-    def finish(self) -> Any:
-        return self._stream.current_message_snapshot
-
-
 class _Messages(Turn[Message]):
     """A turn with Anthropic messages."""
 
@@ -77,8 +64,8 @@ class _Messages(Turn[Message]):
     def is_empty(self, answer: Message) -> bool:
         return not answer.content
 
-    def collector(self, stream: Any) -> "_SnapshotCollector":
-        return _SnapshotCollector(stream)
+    def streamed_answer(self, stream: Any, events: list[Any]) -> Any:
+        return stream.current_message_snapshot
 
     def error_content(self, error: Exception) -> Any:
         return error.content if isinstance(error, ToolError) else None

@@ -40,25 +40,6 @@ __all__ = [
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-class _ChunkCollector:
-    """Builds an answer from chunks."""
-
-    def __init__(self) -> None:
-        self._state = ChatCompletionStreamState[None]()
-
-    def add(self, event: ChatCompletionChunk) -> None:
-        self._state.handle_chunk(event)
-
-    def finish(self) -> ChatCompletion:
-        """Return the whole answer. Some endpoints send no role: then it is the assistant's."""
-        answer = self._state.current_completion_snapshot.to_dict()
-        for choice in cast(list[Values], answer["choices"]):
-            choice["message"]["role"] = choice["message"].get("role") or "assistant"
-            for call in choice["message"].get("tool_calls") or ():
-                call.pop("index", None)  # only chunks have it
-        return ChatCompletion.model_validate(answer)
-
-
 class _Chat(Turn[ChatCompletion]):
     """A turn with chat completions."""
 
@@ -71,18 +52,17 @@ class _Chat(Turn[ChatCompletion]):
     def is_empty(self, answer: ChatCompletion) -> bool:
         return not answer.choices
 
-    def collector(self, stream: Any) -> _ChunkCollector:
-        return _ChunkCollector()
-
-
-class _EventCollector:
-    """Takes the answer from the event that ends a stream of the Responses API."""
-
-    def add(self, event: Any) -> Response | None:
-        return event.response if event.type in _ENDS else None
-
-    def finish(self) -> None:
-        return None
+    def streamed_answer(self, stream: Any, events: list[ChatCompletionChunk]) -> ChatCompletion:
+        """Return the whole answer. Some endpoints send no role: then it is the assistant's."""
+        state = ChatCompletionStreamState[None]()
+        for chunk in events:
+            state.handle_chunk(chunk)
+        answer = state.current_completion_snapshot.to_dict()
+        for choice in cast(list[Values], answer["choices"]):
+            choice["message"]["role"] = choice["message"].get("role") or "assistant"
+            for call in choice["message"].get("tool_calls") or ():
+                call.pop("index", None)  # only chunks have it
+        return ChatCompletion.model_validate(answer)
 
 
 class _Responses(Turn[Response]):
@@ -97,8 +77,8 @@ class _Responses(Turn[Response]):
     def is_empty(self, answer: Response) -> bool:
         return not answer.output or answer.status == "failed"
 
-    def collector(self, stream: Any) -> _EventCollector:
-        return _EventCollector()
+    def completed_answer(self, event: Any) -> Response | None:
+        return event.response if event.type in _ENDS else None
 
 
 # Chat completions

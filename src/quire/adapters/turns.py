@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
 from inspect import isawaitable, iscoroutine, signature
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -24,7 +24,6 @@ from quire.view.options import RenderOptions
 from quire.view.view import View
 
 Answer = TypeVar("Answer")
-Answer_co = TypeVar("Answer_co", covariant=True)
 Functions = Mapping[str, Callable[..., Any]]
 Values = dict[str, Any]
 _REFUSED = {
@@ -48,16 +47,6 @@ class TurnOptions(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         RenderOptions(**self.render)  # a misspelt option is an error here, not in the middle of a turn
-
-
-class Collector(Protocol[Answer_co]):
-    """Builds one answer from the events of a stream."""
-
-    def add(self, event: Any) -> Answer_co | None:
-        """Take an event; return the answer if it is complete with this event."""
-
-    def finish(self) -> Answer_co | None:
-        """Return the answer at the end of the stream, unless `add` returned it."""
 
 
 class Turn(Generic[Answer]):
@@ -89,7 +78,7 @@ class Turn(Generic[Answer]):
         self.answer: Answer | None = None
         self.own: Tools | None = own if isinstance(own, Tools) else ctx.tools if own else None
         self._functions = dict(functions or {})
-        self.schemas = self._all_schemas(list(tools))
+        self.schemas = list(tools) if self.own is None else self.own_schemas(self.own, list(tools))
         self._options = chosen
         self._tools_tokens = count_tools(self.schemas, ctx.pages.counter) if self.schemas else 0
         self._beside = ctx.pages.counter.count(beside) if isinstance(beside, str) else 0
@@ -116,9 +105,13 @@ class Turn(Generic[Answer]):
         """Return the result for a model if a function raised an error for it; None if the caller gets the error."""
         return None
 
-    def collector(self, stream: Any) -> "Collector[Answer]":
-        """Return what builds the answer from the events of a stream."""
-        raise NotImplementedError
+    def completed_answer(self, event: Any) -> Answer | None:
+        """Return the answer that an event of a stream holds; None if the event does not complete it."""
+        return None
+
+    def streamed_answer(self, stream: Any, events: list[Any]) -> Answer | None:
+        """Return the answer of a stream that was read to its end, unless one of its events held it."""
+        return None
 
     # The loop
 
@@ -126,26 +119,26 @@ class Turn(Generic[Answer]):
         """Run the turn with a client's call; return the last answer."""
         while self.settle():
             self.take(ask(self.request()))
-        return self.last_answer()
+        assert self.answer is not None
+        return self.answer
 
     async def arun(self, ask: Callable[[Values], Awaitable[Answer]]) -> Answer:
         """Run the turn with an async client's call; return the last answer."""
         while await self.asettle():
-            answer = await ask(await self.queue.run(self.request))
-            await self.queue.run(self.take, answer)
-        return self.last_answer()
+            await self.queue.run(self.take, await ask(await self.queue.run(self.request)))
+        assert self.answer is not None
+        return self.answer
 
     def stream(self, open_stream: Callable[[Values], AbstractContextManager[Iterable[Any]]]) -> Iterator[Any]:
         """Run the turn with a client's streams; yield every event."""
         while self.settle():
-            with open_stream(self.request()) as events:
-                collector = self.collector(events)
-                for event in events:
-                    if (answer := collector.add(event)) is not None:
-                        self.take(answer)
+            events: list[Any] = []
+            with open_stream(self.request()) as stream:
+                for event in stream:
+                    events.append(event)
+                    self.take(self.completed_answer(event))
                     yield event
-                if (answer := collector.finish()) is not None:
-                    self.take(answer)
+                self.take(self.streamed_answer(stream, events))
             self.check_answered()
 
     async def astream(
@@ -153,14 +146,14 @@ class Turn(Generic[Answer]):
     ) -> AsyncIterator[Any]:
         """Run the turn with an async client's streams; yield every event."""
         while await self.asettle():
-            async with await open_stream(await self.queue.run(self.request)) as events:
-                collector = self.collector(events)
-                async for event in events:
-                    if (answer := collector.add(event)) is not None:
+            events: list[Any] = []
+            async with await open_stream(await self.queue.run(self.request)) as stream:
+                async for event in stream:
+                    events.append(event)
+                    if (answer := self.completed_answer(event)) is not None:
                         await self.queue.run(self.take, answer)
                     yield event
-                if (answer := collector.finish()) is not None:
-                    await self.queue.run(self.take, answer)
+                await self.queue.run(self.take, self.streamed_answer(stream, events))
             self.check_answered()
 
     # The steps of a turn
@@ -172,8 +165,13 @@ class Turn(Generic[Answer]):
         """
         for call in self.ctx.pending_calls():
             run = self._runner(call)
-            if run is not None:
-                self._add_result(call, self._outcome(partial(_run_sync, run, call)))
+            if run is None:
+                continue
+            try:
+                content, failed = _run_sync(run, call), False
+            except Exception as error:
+                content, failed = self._error_result(error), True
+            self._add_result(call, content, failed)
         return self._must_ask()
 
     async def asettle(self) -> bool:
@@ -182,10 +180,13 @@ class Turn(Generic[Answer]):
             run = self._runner(call)
             if run is None:
                 continue
-            content, failed = await self.queue.run(self._outcome, run)
-            if isawaitable(content):
-                content, failed = await self._awaited(content)
-            await self.queue.run(self._add_result, call, (content, failed))
+            try:
+                content, failed = await self.queue.run(run), False
+                if isawaitable(content):
+                    content = await content
+            except Exception as error:
+                content, failed = self._error_result(error), True
+            await self.queue.run(self._add_result, call, content, failed)
         return await self.queue.run(self._must_ask)
 
     def request(self) -> Values:
@@ -198,8 +199,10 @@ class Turn(Generic[Answer]):
         tools = {"tools": self.schemas} if self.schemas else {}
         return {"model": self.model, **self.format_view(self._view), **tools}
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: Answer | None) -> None:
         """Add an answer to the context and report its usage."""
+        if answer is None:
+            return
         self._is_silent = self.is_empty(answer)
         if not self._is_silent:
             retry_conflicts(self.ctx, lambda: self.ctx.add(answer))
@@ -211,12 +214,6 @@ class Turn(Generic[Answer]):
         """Raise `InvalidOperation` if the last request has no answer because its stream broke off."""
         if not self._has_answer:
             raise InvalidOperation("The stream ended before the answer was complete. Nothing was added. Ask again.")
-
-    def last_answer(self) -> Answer:
-        """Return the last answer."""
-        if self.answer is None:
-            raise InvalidOperation("The model has not answered yet.")
-        return self.answer
 
     # Running calls
 
@@ -254,27 +251,13 @@ class Turn(Generic[Answer]):
             return partial(str, f"InvalidValue: {call.name}: {error}.")
         return partial(function, **arguments)
 
-    def _outcome(self, run: Callable[[], Any]) -> tuple[Any, bool]:
-        """Return the result of a call and whether it failed."""
-        try:
-            return run(), False
-        except Exception as error:
-            return self._error_result(error), True
-
-    async def _awaited(self, found: Awaitable[Any]) -> tuple[Any, bool]:
-        try:
-            return await found, False
-        except Exception as error:
-            return self._error_result(error), True
-
     def _error_result(self, error: Exception) -> Any:
         content = self.error_content(error)
         if content is None:
             raise error
         return content
 
-    def _add_result(self, call: ToolCall, outcome: tuple[Any, bool]) -> None:
-        content, failed = outcome
+    def _add_result(self, call: ToolCall, content: Any, failed: bool) -> None:
         if not isinstance(content, str) and not _is_parts(content):
             content = json.dumps(content, ensure_ascii=False, default=str)
         retry_conflicts(self.ctx, lambda: self.add_result(call.id, content, failed))
@@ -282,9 +265,6 @@ class Turn(Generic[Answer]):
     def add_result(self, call_id: str, content: Any, failed: bool) -> None:
         """Add the result of a call to the context."""
         self.ctx.tool_result(call_id, content)
-
-    def _all_schemas(self, tools: list[Any]) -> list[Values]:
-        return tools if self.own is None else self.own_schemas(self.own, tools)
 
 
 def _run_sync(run: Callable[[], Any], call: ToolCall) -> Any:
