@@ -279,7 +279,7 @@ def test_a_context_or_a_storage_can_be_given() -> None:
     run(add(session, said("hello")))
     assert session.context is ctx
     assert run(items_of(QuireSession("s", storage))) == [said("hello")]
-    with pytest.raises(quire.InvalidValue, match="give budget where it is opened"):
+    with pytest.raises(quire.InvalidValue, match="budget"):
         QuireSession("s", ctx, budget=7)
     with pytest.raises(quire.InvalidValue, match="Context name"):
         QuireSession("", storage)

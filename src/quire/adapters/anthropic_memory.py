@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quire.adapters.context_pool import requires_extra, retry_conflicts
+from quire.adapters.context_pool import requires_extra
 from quire.agent.agent import AgentContext
 from quire.aio import CallQueue
 from quire.context import Context
@@ -178,7 +178,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
         if page.parent != folder:
             self._agent.move_page(page.index, folder)
         if page.name != new.names[-1]:  # retried alone: a retry of the whole command would not find the moved page
-            retry_conflicts(self._ctx, lambda: self._agent.update_page(page.index, name=new.names[-1]))
+            self._ctx.pages._engine.retry(lambda: self._agent.update_page(page.index, name=new.names[-1]))
         return f"Successfully renamed {old.path} to {new.path}"
 
     def _clear(self) -> str:
@@ -238,7 +238,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
     def _run(self, command: Callable[[], Any]) -> Any:
         """Run a command. Raise an error as the SDK's `ToolError`, whose text the model gets."""
         try:
-            return retry_conflicts(self._ctx, command)
+            return self._ctx.pages._engine.retry(command)
         except QuireError as error:
             raise ToolError(f"{type(error).__name__}: {error}") from error
         except (AttributeError, NotImplementedError, TypeError) as error:  # a field is missing, or of another type

@@ -11,7 +11,7 @@ from quire.adapters.sync_list import ListSync
 from quire.aio import CallQueue
 from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
-from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
+from quire.errors import InvalidValue, NotInstalled, short_repr
 from quire.library import Library
 from quire.model.messages import Message
 from quire.storage.base import Storage
@@ -51,10 +51,8 @@ def requires_extra(extra: str) -> Iterator[None]:
 
 
 _OPEN = 128
-_TRIES = 5
 
 Item = TypeVar("Item")
-T = TypeVar("T")
 
 
 class SyncedContext(Generic[Item]):
@@ -71,7 +69,7 @@ class SyncedContext(Generic[Item]):
         with self.lock:
             self.ctx.refresh()
             if prompt.strip():
-                retry_conflicts(self.ctx, lambda: self.ctx.system(prompt))
+                self.ctx.pages._engine.retry(lambda: self.ctx.system(prompt))
             self.sync.update(items)
             return self.ctx.render(options)
 
@@ -128,13 +126,3 @@ class ContextPool(Generic[Item]):
             assert not isinstance(self._where, Context)
             self._library = Library(self._where)
         return self._library.open(name, **self._options)
-
-
-def retry_conflicts(ctx: Context, call: Callable[[], T]) -> T:
-    """Make a call. Refresh the context and retry if another writer was first."""
-    for _ in range(_TRIES):
-        try:
-            return call()
-        except Conflict:
-            ctx.refresh()
-    return call()

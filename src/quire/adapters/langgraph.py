@@ -8,11 +8,11 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
-from quire.adapters.context_pool import Where, requires_extra, retry_conflicts, to_context
+from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.core.plan import Plan
-from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, collapse_whitespace
 from quire.search.tokenizer import split_terms
@@ -174,7 +174,7 @@ class QuireStore(BaseStore):
         self.ctx = to_context(where, context, **options)
         self._given = isinstance(where, Context)
         self._segment = segment
-        retry_conflicts(self.ctx, self._make_segment)
+        self.ctx.pages._engine.retry(self._make_segment)
         self._items = ItemIndex(self.ctx, segment)
         self._lock = RLock()
         self._queue = CallQueue()
@@ -292,18 +292,12 @@ class QuireStore(BaseStore):
     # Writing
 
     def _write(self, puts: list[_Put]) -> None:
-        for _ in range(5):
-            try:
-                self.ctx.pages._engine.run(self.ctx.pages.actor, PUT, self._plan, puts)
-                break
-            except Conflict:
-                self.ctx.refresh()
-                self._items.refresh()
-        else:
-            self.ctx.pages._engine.run(self.ctx.pages.actor, PUT, self._plan, puts)
+        engine = self.ctx.pages._engine
+        engine.retry(lambda: engine.run(self.ctx.pages.actor, PUT, self._plan, puts))
         self._items.refresh()
 
     def _plan(self, plan: Plan, puts: list[_Put]) -> None:
+        self._items.refresh()
         made: dict[Namespace, PageIndex] = {}
         for put in puts:
             index = self._items.items.get(put.place)

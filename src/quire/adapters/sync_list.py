@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from quire.context import Context
-from quire.errors import Conflict, InvalidOperation
+from quire.errors import InvalidOperation
 from quire.model.messages import Message
 from quire.model.pages import Mark, SegmentType
 from quire.view.view import View
@@ -26,7 +26,6 @@ _PRINT = "print"
 _PART = "part"
 _FAR = 1_000
 """How many stored items are compared with the beginning of a list."""
-_TRIES = 5
 
 Item = TypeVar("Item")
 
@@ -62,12 +61,7 @@ class ListSync(Generic[Item]):
         """Synchronise the context with the list in one commit. Retry if another writer was first."""
         with self._lock:
             self._update_fingerprints(items)
-            for _ in range(_TRIES):
-                try:
-                    return self._apply_changes()
-                except Conflict:
-                    self.ctx.refresh()
-            return self._apply_changes()
+            self.ctx.pages._engine.retry(self._apply_changes)
 
     def find_origins(self, view: View) -> Iterator[tuple[Message, ItemPlace | None]]:
         """Yield the messages of a view, each with its place in the list if the view shows it unchanged."""

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from quire.adapters.context_pool import retry_conflicts
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context
@@ -205,7 +204,7 @@ class Turn(Generic[Answer]):
             return
         self._is_silent = self.is_empty(answer)
         if not self._is_silent:
-            retry_conflicts(self.ctx, lambda: self.ctx.add(answer))
+            self.ctx.pages._engine.retry(lambda: self.ctx.add(answer))
         self.answer, self._has_answer = answer, True
         with suppress(InvalidValue):  # an endpoint may send no usage
             self.ctx.report_usage(answer, tools=self._tools_tokens + self._beside, view=self._view)
@@ -260,7 +259,7 @@ class Turn(Generic[Answer]):
     def _add_result(self, call: ToolCall, content: Any, failed: bool) -> None:
         if not isinstance(content, str) and not _is_parts(content):
             content = json.dumps(content, ensure_ascii=False, default=str)
-        retry_conflicts(self.ctx, lambda: self.add_result(call.id, content, failed))
+        self.ctx.pages._engine.retry(lambda: self.add_result(call.id, content, failed))
 
     def add_result(self, call_id: str, content: Any, failed: bool) -> None:
         """Add the result of a call to the context."""

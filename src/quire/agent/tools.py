@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 from quire.agent import schema
 from quire.agent.handlers import ToolContext
 from quire.agent.schema import TOOLS, Tool, check_arguments
-from quire.errors import Conflict, Hint, InvalidValue, QuireError, QuotaExceeded, Wording, short_repr
+from quire.errors import Hint, InvalidValue, QuireError, QuotaExceeded, Wording, short_repr
 from quire.model.messages import ToolCall
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
-_TRIES = 8
-"""How often a call is tried if other writers commit in between. Each conflict means that another writer succeeded."""
 
 _TOOL_OF = {
     "restore": "expand_details",
@@ -179,12 +177,7 @@ class Tools:
     def _run(self, tool: Tool, given: Any) -> str:
         self._count_call()
         arguments = check_arguments(tool, given)
-        for _ in range(_TRIES - 1):
-            try:
-                return tool.call(self._context, arguments)
-            except Conflict:  # another writer was first: load its changes and retry
-                self._context.agent.refresh()
-        return tool.call(self._context, arguments)
+        return self._context.agent._engine.retry(lambda: tool.call(self._context, arguments))
 
     def _count_call(self) -> None:
         """Count the calls of this turn. Raise `QuotaExceeded`."""

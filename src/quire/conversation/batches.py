@@ -270,7 +270,6 @@ def _check_page_unpinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> N
 
 
 _EXPLICIT_FIELDS = ("pinned", "name", "description", "visibility", "meta")
-_MAX_TRIES = 20
 
 
 class Temporary:
@@ -322,17 +321,9 @@ class Temporary:
         self._transaction.discard()
         self._engine.refresh()
         if messages:
-            self._store_marked(messages)
+            self._engine.retry(lambda: self._engine.run(self._actor, "temporary", _store_all_marked, messages))
         if others:
             raise Conflict(f"Another writer changed the context meanwhile; not stored: {', '.join(others[:12])}.")
-
-    def _store_marked(self, messages: Sequence[Message]) -> None:
-        for _ in range(_MAX_TRIES):
-            try:
-                return self._engine.run(self._actor, "temporary", _store_all_marked, messages)
-            except Conflict:
-                self._engine.refresh()
-        return self._engine.run(self._actor, "temporary", _store_all_marked, messages)
 
 
 def _store_all_marked(plan: Plan, messages: Sequence[Message]) -> None:

@@ -14,14 +14,12 @@ from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modificat
 from quire.conversation.sequence import Item, Messages, items, newest_numbers, numbers_after, to_message
 from quire.core.engine import Engine
 from quire.core.plan import Plan
-from quire.errors import Conflict, InvalidValue, QuireError, short_repr
+from quire.errors import InvalidValue, QuireError, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, check_one_line, check_text
 from quire.providers import parse
 from quire.system.rules import check_whole_number
-
-_MAX_TRIES = 20
 
 
 class Conversation:
@@ -265,12 +263,7 @@ class Conversation:
 
     def _run_with_retry(self, operation: str, planner: Callable[[Plan, Any], None], part: Any) -> None:
         """Plan and commit an addition; retry if another writer was first."""
-        for _ in range(_MAX_TRIES):
-            try:
-                return self._engine.run(self.actor, operation, planner, part)
-            except Conflict:
-                self._engine.refresh()
-        return self._engine.run(self.actor, operation, planner, part)
+        self._engine.retry(lambda: self._engine.run(self.actor, operation, planner, part))
 
     @contextmanager
     def _in_transaction(self) -> Iterator[None]:

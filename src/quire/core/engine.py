@@ -40,6 +40,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Item = TypeVar("Item")
 _CHUNK = 256
+_MAX_TRIES = 20
+"""How often a call is retried. Each conflict means that another writer succeeded."""
 
 
 class Engine:
@@ -91,6 +93,15 @@ class Engine:
             result = planner(plan, *args, **kwargs)
             self.commit(plan, operation)
             return result
+
+    def retry(self, call: Callable[[], T]) -> T:
+        """Make a call that commits. Refresh and retry if another writer was first."""
+        for _ in range(_MAX_TRIES):
+            try:
+                return call()
+            except Conflict:
+                self.refresh()
+        return call()
 
     def read(self, look: Callable[[State], T]) -> T:
         """Return `look(state)`, called under the lock."""

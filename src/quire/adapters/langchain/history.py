@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self, Unpack
 from weakref import finalize
 
-from quire.adapters.context_pool import Where, requires_extra, retry_conflicts, to_context
+from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.langchain.messages import from_stored, to_stored
 from quire.aio import CallQueue
 from quire.context import Context, Options
@@ -61,12 +61,12 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
         """Add messages in one commit. Messages that no model may see are stored and not shown."""
         fresh = [one for message in messages for one in to_stored(message)]
         if fresh:
-            retry_conflicts(self.ctx, lambda: self._add(fresh))
+            self.ctx.pages._engine.retry(lambda: self._add(fresh))
 
     def clear(self) -> None:
         """Remove every message. They stay in the store until `cleanup`."""
         self.ctx.refresh()
-        retry_conflicts(self.ctx, self._clear)
+        self.ctx.pages._engine.retry(self._clear)
 
     async def aget_messages(self) -> list[BaseMessage]:
         """Return `messages` without blocking the event loop."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from quire.adapters.context_pool import Where, requires_extra, retry_conflicts
+from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.openai_agents.items import (
     Item,
     count_unsaved,
@@ -25,7 +25,7 @@ from quire.adapters.openai_agents.items import (
 )
 from quire.aio import CallQueue
 from quire.context import Context, Options, open_in, setup_of
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import InvalidOperation
 from quire.storage.base import Storage, check_context_name
 from quire.storage.urls import storage_at
 from quire.view.options import RenderOptions
@@ -189,15 +189,13 @@ class QuireSession:
         session_settings: SessionSettings | None = None,
         **options: Unpack[Options],
     ) -> None:
-        if isinstance(where, Context) and options:
-            raise InvalidValue(f"{short_repr(where)} is open. Set {', '.join(sorted(options))} where it is opened.")
         self.session_id = check_context_name(session_id)
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
         self._where = where
         self._setup = setup_of(options)
         self._queue = CallQueue()
         self._opening = RLock()
-        self._context: Context | None = None
+        self._context = to_context(where, **options) if isinstance(where, Context) else None
         self._release: Callable[[], object] = lambda: None
 
     def __repr__(self) -> str:
@@ -208,7 +206,7 @@ class QuireSession:
         """The context that stores the items of the session."""
         with self._opening:
             if self._context is None:
-                self._context = self._where if isinstance(self._where, Context) else self._open_context(self._where)
+                self._context = self._open_context(self._where)
             return self._context
 
     def _open_context(self, where: Any) -> Context:
@@ -344,7 +342,7 @@ class QuireSession:
     def _retry(self, change: Callable[[Context], T]) -> T:
         """Change the context; retry if another writer was first."""
         ctx = self.context
-        return retry_conflicts(ctx, lambda: change(ctx))
+        return ctx.pages._engine.retry(lambda: change(ctx))
 
     def _key(self) -> tuple[int, str]:
         return id(self.context.pages.storage), self.context.name
