@@ -1,9 +1,9 @@
-"""A support desk with the tools and the data shape of tau-bench's airline: one customer, fifteen wishes, 4,000 tokens.
+"""Run a support desk with the tools of tau-bench's airline domain: one customer, fifteen requests, 4,000 tokens.
 
     python examples/airline_support.py [--budget 4000]
 
-Customer and clerk are scripted (`parts/airline_people.py`), everything else is as with a real model: the clerk sees the
-view and nothing else, and calls the airline's fourteen tools and three of quire's.
+Customer and clerk are scripted (`parts/airline_people.py`). Everything else works as with a real model: the clerk sees
+only the view, and calls the fourteen tools of the airline and three tools of quire.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from parts.airline_data import POLICY, database
 from parts.airline_people import Clerk, Customer
 from parts.airline_tools import Airline, schemas
 from parts.ledger import Ledger
-from parts.sight import short
+from parts.scripted_model import short
 
 import quire
 
@@ -24,17 +24,17 @@ Model = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
 class SupportDesk:
-    """One conversation: the customer's words in, the clerk's answer out."""
+    """One conversation: takes the customer's messages and returns the clerk's answers."""
 
     def __init__(self, ctx: quire.Context, airline: Airline, model: Model) -> None:
         self.ctx, self.airline, self.model = ctx, airline, model
         self.ledger, self.called, self.pairs = Ledger(ctx.budget), Counter[str](), 0
-        ctx.system(POLICY)  # pinned, in a segment that agents only read
+        ctx.system(POLICY)  # pinned, in a segment that agents can only read
         self.tools = ctx.tools.only("find", "read_page", "write_page")
         self.beside = quire.count_tools(self.tools.openai(beside=schemas()))
 
     def answer(self, said: str, most: int = 30) -> str:
-        """What the clerk says in the end."""
+        """Return the clerk's final answer to a message."""
         print(f"\ncustomer  {said}")
         self.ctx.user(said)
         for _ in range(most):
@@ -52,7 +52,7 @@ class SupportDesk:
         raise TimeoutError(f"no answer after {most} calls")
 
     def run(self, call: quire.ToolCall) -> None:
-        """Run one call, the airline's or quire's."""
+        """Run one call of the airline's tools or of quire's."""
         own = call.name in self.tools
         result = self.tools.call(call) if own else self.airline.call(call.name, json.loads(call.arguments))
         self.ctx.tool_result(call.id, result)
@@ -61,14 +61,14 @@ class SupportDesk:
 
 
 def paired(view: quire.View) -> int:
-    """How many calls a view shows. Each has its result right after it, whatever was folded."""
+    """Return the number of calls in a view. Check that each is followed by its result."""
     made = [call.id for message in view.messages for call in message.tool_calls]
     assert made == [message.tool_call_id for message in view.messages if message.role == "tool"]
     return len(made)
 
 
 def supervise(ctx: quire.Context) -> None:
-    """Take back what the clerk wrote over a note by mistake. The conversation after it stays as it is."""
+    """Undo a note that the clerk overwrote by mistake. The later conversation is kept."""
     for entry in list(ctx.history(actor="agent", reverse=True)):
         note = next((page for page in entry.pages if page.startswith("mem-")), None)
         if note and "aisle" in ctx.pages.detail(note):
@@ -79,7 +79,7 @@ def supervise(ctx: quire.Context) -> None:
 
 
 def main(budget: int) -> None:
-    """Serve one customer, and check what was promised."""
+    """Serve one customer and check the guarantees."""
     airline, customer = Airline(database()), Customer()
     with quire.open("memory:", "lena", budget=budget) as ctx:
         desk = SupportDesk(ctx, airline, Clerk())
@@ -94,15 +94,15 @@ def main(budget: int) -> None:
 
 
 def check(ctx: quire.Context, desk: SupportDesk, answers: dict[str, str]) -> None:
-    """What the customer got, what nobody could do, and what it took."""
+    """Check the customer's reservations and the refused requests, and print the costs."""
     bookings, users = desk.airline.data["reservations"], desk.airline.data["users"]
     assert bookings["HM93WC"]["total_baggages"] == 2
     assert bookings["HM93WC"]["flights"][0]["flight_number"] == "QR326"
     assert bookings["HM93WC"]["passengers"][1]["first_name"] == "Thomas"
     assert bookings["ZK44TB"]["status"] == "cancelled"
-    assert "status" not in bookings["R7PD2K"]  # the policy forbids it, and nobody could change the policy
+    assert "status" not in bookings["R7PD2K"]  # the policy forbids it, and no agent could change the policy
     assert "everything can be cancelled" not in ctx.messages()[0].text
-    assert bookings["NEW004"]["passengers"][1]["first_name"] == "Greta"  # told in the first message, folded long ago
+    assert bookings["NEW004"]["passengers"][1]["first_name"] == "Greta"  # from the first message, folded long ago
     assert users["lena_brandt_5209"]["payment_methods"]["certificate_9100002"]["amount"] == 100
     assert "素食" in answers["What did I say at the beginning that my mother eats?"]
     assert ctx.check() == []

@@ -1,4 +1,4 @@
-"""Anthropic's memory tool with a context behind it: files are pages, and what the model does can be undone."""
+"""Use Anthropic's memory tool with a context as its backend: files are pages, and every command can be undone."""
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,7 +12,7 @@ from quire.adapters.anthropic import QuireMemoryTool, complete
 
 
 class Scripted(BaseHTTPRequestHandler):
-    """Stands for a real endpoint: it writes down what it is told, then says so."""
+    """Replaces a real endpoint: it writes the user's text to a file and then reports that."""
 
     def do_POST(self):
         said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"][-1]

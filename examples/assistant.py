@@ -1,9 +1,9 @@
-"""An assistant over thousands of turns: it is told things, asked for them months later, and restarted in between.
+"""Run an assistant over thousands of turns: users state facts and ask for them months later, with restarts in between.
 
     python examples/assistant.py [--turns 3000] [--budget 2000]
 
-The person is made up (`parts/life.py`), in English and Chinese, and some of what it tells changes later: the newest
-counts. The stand-in for a model reads the view; if the answer is not in it, it calls `find`.
+The person is generated (`parts/life.py`) and speaks English and Chinese. Some facts change later; the newest one is
+correct. The scripted model reads the view. If the answer is not in it, the model calls `find`.
 """
 
 import argparse
@@ -25,20 +25,20 @@ HIT = re.compile(r"^\[usr-(\d+)\].*?User: (.*)$", re.MULTILINE)
 
 
 class Assistant:
-    """One context in one file, for life."""
+    """One context in one file, over the whole run."""
 
     def __init__(self, path: Path, budget: int) -> None:
         self.path, self.budget = path, budget
         self.now = START
         self.ledger = Ledger(budget)
-        self.seconds: dict[bool, list[float]] = {True: [], False: []}  # of questions, of other turns
+        self.seconds: dict[bool, list[float]] = {True: [], False: []}  # seconds of questions, seconds of other turns
         self.outcomes = Counter[str]()
-        self.told: dict[str, tuple[int, int]] = {}  # in which message each fact was told last, and on which day
+        self.told: dict[str, tuple[int, int]] = {}  # by fact: its last message and its day
         self.example = ""
         self.open()
 
     def open(self) -> None:
-        """Start, or start again: the file is all that is needed. Time is the person's, not the machine's."""
+        """Open the context; the file has the whole state. The clock is the person's, not the machine's."""
         self.storage = quire.open_storage(self.path)
         if not self.storage.head("life"):
             quire.open(self.storage, "life").system(PROMPT)
@@ -49,11 +49,11 @@ class Assistant:
 
     @property
     def day(self) -> int:
-        """How many days this life has lasted."""
+        """Return the number of days so far."""
         return (self.now - START) // (24 * HOUR)
 
     def restart(self) -> None:
-        """What a crash, a new version or a new day does."""
+        """Close and open the context, as after a crash or an update."""
         before = len(self.ctx.messages())
         self.ctx.close()
         self.storage.close()
@@ -61,11 +61,11 @@ class Assistant:
         assert len(self.ctx.messages()) == before
 
     def hear(self, turn: Turn) -> None:
-        """One turn: what was said, a view, an answer."""
+        """Run one turn: add the message, draw a view, add the answer."""
         self.now = turn.time
         begun = process_time()
         said = self.ctx.user(turn.said)
-        asks = turn.said.endswith(("?", "？"))  # other turns need nothing recalled: their views only grow
+        asks = turn.said.endswith(("?", "？"))  # other turns need no recall: their views only grow
         view = self.ctx.render(reserve=self.beside, recall=0.25 if asks else None)
         self.seconds[asks].append(process_time() - begun)
         self.ledger.sent(self.ctx, view, reserve=self.beside)
@@ -77,7 +77,7 @@ class Assistant:
         self.ctx.assistant("I will remember that. 记住了。" if turn.subject else "I see. 好的。")
 
     def answer(self, turn: Turn, view: quire.View) -> None:
-        """Answer from the view, or search first; count whether it was right."""
+        """Answer from the view or after a search, and count correct answers."""
         message, day = self.told[turn.subject]
         self.outcomes["asked"] += 1
         self.outcomes["in the sliding window"] += self.ledger.window_reaches(message)
@@ -90,7 +90,7 @@ class Assistant:
         self.example = f"{turn.said} {found}, told on day {day}, {how}"
 
     def search(self, subject: str) -> str | None:
-        """Call `find` as a model does, for words that stand together; of the pages that tell it, take the newest."""
+        """Call `find` as a model does, with an exact phrase. Of the matching pages, use the newest."""
         query = f'"{subject}是"' if subject[-1] > "z" else f'"{subject} is"'
         call = quire.ToolCall(f"call_{self.ctx.seq}", "find", json.dumps({"query": query, "limit": 30}))
         self.ctx.assistant(tool_calls=[call])
@@ -102,7 +102,7 @@ class Assistant:
 
 
 def read(view: quire.View, subject: str) -> str | None:
-    """What the user said of a subject: in the last turns, else in what was recalled. Folded lines may be outdated."""
+    """Return the user's statement on a subject: from the last turns, else recalled. Folded lines may be outdated."""
     last = [
         said.text for part in view.parts if part.kind == "exchange" for said in part.messages if said.role == "user"
     ]
@@ -113,7 +113,7 @@ def read(view: quire.View, subject: str) -> str | None:
 
 
 def main(turns: int, budget: int, path: Path) -> None:
-    """Live, and tell what it took."""
+    """Run the life and print the costs."""
     assistant, restarts = Assistant(path, budget), 0
     for number, turn in enumerate(live(turns), 1):
         assistant.hear(turn)

@@ -1,9 +1,9 @@
-"""A coding agent over a real folder, with live windows: it mends what others break, in 3,000 tokens.
+"""Run a coding agent over a real folder with live windows: it fixes bugs that others make, in 3,000 tokens.
 
     python examples/coding_agent.py [--rounds 12] [--budget 3000]
 
-The folder, the edits and the test runs are real; only the model is a stand-in (`parts/repairer.py`), a policy that sees
-nothing but the view. Put your provider's call in its place: it takes messages and gives a message.
+The folder, the edits and the test runs are real. Only the model is scripted (`parts/repairer.py`): it decides by the
+view alone. Replace it with a call of your provider: it takes messages and returns a message.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 from parts.file_viewer import Files
 from parts.ledger import Ledger
 from parts.repairer import Repairer
-from parts.sight import short
+from parts.scripted_model import short
 from parts.workshop import Workshop, break_project, make_project
 
 import quire
@@ -29,7 +29,7 @@ Model = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
 class Agent:
-    """The loop: draw a view, ask the model, run what it calls, until it answers."""
+    """The loop: draw a view, ask the model, run its calls, until it answers."""
 
     def __init__(self, ctx: quire.Context, folder: Path, model: Model) -> None:
         self.ctx, self.folder, self.model = ctx, folder, model
@@ -40,13 +40,13 @@ class Agent:
         ctx.windows.register(Todo)
         self.file = ctx.windows.open("files").id
         self.todo = ctx.windows.open("todo").id
-        # One task is many steps: more calls than the 100 a model may make between two messages of the user.
+        # One task has many steps: more than the 100 calls that are allowed between two messages of the user.
         own = ctx.tools_of(ctx.as_agent("agent", quota=quire.Quota(calls=1_000)))
         self.tools = own.only("find", "read_page", "window")
-        self.beside = quire.count_tools(self.tools.openai(beside=self.workshop.schemas()))  # sent beside the view
+        self.beside = quire.count_tools(self.tools.openai(beside=self.workshop.schemas()))  # sent with the view
 
     def answer(self, said: str, most: int = 200) -> str:
-        """What the agent says in the end."""
+        """Return the agent's final answer to a message."""
         ctx = self.ctx
         ctx.user(said)
         self.say("user", said)
@@ -64,7 +64,7 @@ class Agent:
         raise TimeoutError(f"no answer after {most} calls")
 
     def run(self, call: quire.ToolCall) -> None:
-        """Run one call, ours or quire's, and give its result back."""
+        """Run one call of the project's tools or of quire's, and add its result."""
         own = call.name in self.tools
         result = self.tools.call(call) if own else self.workshop.call(call.name, json.loads(call.arguments))
         self.ctx.tool_result(call.id, result)
@@ -72,12 +72,12 @@ class Agent:
         self.say(call.name, f"{short(call.arguments)} → {short(result)}")
 
     def say(self, who: str, text: str) -> None:
-        """Tell what happens, as long as it is new."""
+        """Print an event, unless the example runs quietly."""
         if self.loud:
             print(f"{who:9}  {text}")
 
     def check_windows(self, view: quire.View) -> None:
-        """Both windows stand once at the end, and the file is shown as it is on the disk at this moment."""
+        """Check that both windows are at the end once, and that the file window equals the file on the disk."""
         shown = html.unescape("\n".join(message.text for part in view.tail for message in part.messages))
         assert shown.count(f'id="{self.file}"') == shown.count(f'id="{self.todo}"') == 1
         path = shown.partition("<Content>")[2].split(":")[0]
@@ -87,7 +87,7 @@ class Agent:
 
 
 def main(folder: Path, budget: int, rounds: int) -> None:
-    """Have bugs mended round after round, and tell what it took."""
+    """Have bugs fixed round after round, and print the costs."""
     with quire.open("memory:", budget=budget) as ctx:
         agent = Agent(ctx, folder, Repairer())
         agent.answer("The ticket of this week is SHOP-4127. 茶壶 and 茶杯 are what we sell most.")
@@ -106,7 +106,7 @@ def main(folder: Path, budget: int, rounds: int) -> None:
         written = (folder / "CHANGES.md").read_text(encoding="utf-8")
         print(written)
         assert written.startswith("SHOP-4127: mended\n- test_bulk_discount_begins_at_100\n")
-        assert agent.called["find"] > 0  # what was folded was found again
+        assert agent.called["find"] > 0  # folded pages were found again
         assert ctx.why(first).shown == "no"
         assert ctx.check() == []
 

@@ -1,4 +1,4 @@
-"""A LangChain agent far past its budget: the model is shown a view, the graph keeps every message."""
+"""Run a LangChain agent far beyond its budget: the model gets a view, the graph keeps every message."""
 
 from tempfile import TemporaryDirectory
 
@@ -11,7 +11,7 @@ from quire.adapters.langchain import QuireMiddleware
 
 
 class Scripted(GenericFakeChatModel):
-    """Stands for a real model: `model = "openai:gpt-5"` works as well."""
+    """Replaces a real model: `model = "openai:gpt-5"` works as well."""
 
     def bind_tools(self, tools, **_):
         return self
@@ -25,15 +25,15 @@ def said():
 
 
 with TemporaryDirectory() as folder:
-    quiring = QuireMiddleware(f"{folder}/agent.db", budget=1_000)
-    agent = create_agent(Scripted(messages=said()), middleware=[quiring], checkpointer=InMemorySaver())
+    middleware = QuireMiddleware(f"{folder}/agent.db", budget=1_000)
+    agent = create_agent(Scripted(messages=said()), middleware=[middleware], checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "support-42"}}
 
     agent.invoke({"messages": [HumanMessage("The code of the vault is KESTREL-4711.")]}, thread)
     for n in range(30):
         agent.invoke({"messages": [HumanMessage(f"Question {n}?")]}, thread)
     state = agent.invoke({"messages": [HumanMessage("What was the code?")]}, thread)
-    print("The graph has", len(state["messages"]), "messages, the view", quiring.context("support-42").render())
+    print("The graph has", len(state["messages"]), "messages, the view", middleware.context("support-42").render())
     print("find:", state["messages"][-2].text.splitlines()[0])
     print("The model:", state["messages"][-1].text)
-    quiring.close()
+    middleware.close()

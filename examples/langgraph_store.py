@@ -1,4 +1,4 @@
-"""LangGraph's long-term store in quire: what is put over can be brought back, and words find it."""
+"""Use quire as LangGraph's long-term store: overwritten values can be restored, and a search finds them by words."""
 
 from tempfile import TemporaryDirectory
 
@@ -15,7 +15,7 @@ class State(TypedDict):
 
 
 def remember(state: State, runtime: Runtime) -> dict[str, list[str]]:
-    """Keep what the user says, and look up what is known about it."""
+    """Store the user's message, and look up earlier items about it."""
     memories = ("users", "ann", "memories")
     found = runtime.store.search(memories, query=state["said"], limit=2)
     runtime.store.put(memories, state["said"][:40], {"text": state["said"]})

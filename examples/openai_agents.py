@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK far past its budget: the session keeps everything, the model is sent what fits."""
+"""Run an agent of the OpenAI Agents SDK far beyond its budget: the session keeps all items, the model gets a view."""
 
 import asyncio
 from tempfile import TemporaryDirectory
@@ -10,7 +10,7 @@ from quire.adapters.openai_agents import QuireSession
 
 
 def answer(call):
-    """Stands for a real model: Agent(model="gpt-5") works as well."""
+    """Replaces a real model: Agent(model="gpt-5") works as well."""
     last = str(call.input[-1])
     if "What was the code" in last:
         return [function_call("find", {"query": "code of the vault"}, call_id="call-1")]

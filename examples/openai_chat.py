@@ -1,4 +1,4 @@
-"""A model by chat completions, far past its budget: one call for a turn, tools included."""
+"""Use a model with chat completions far beyond its budget: one function call runs a turn with its tool calls."""
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,7 +12,7 @@ from quire.adapters.openai import complete
 
 
 class Scripted(BaseHTTPRequestHandler):
-    """Stands for a real endpoint: it looks for what the user asks about, then answers."""
+    """Replaces a real endpoint: it searches for the subject of the user's question, then answers."""
 
     def do_POST(self):
         last = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]

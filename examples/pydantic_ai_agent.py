@@ -1,4 +1,4 @@
-"""A pydantic-ai agent far past its budget: the model is shown a view, the history stays whole."""
+"""Run a pydantic-ai agent far beyond its budget: the model gets a view, the history stays complete."""
 
 import asyncio
 from tempfile import TemporaryDirectory
@@ -10,7 +10,7 @@ from quire.adapters.pydantic_ai import QuireCapability
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Stands for a real model: `Agent("openai:gpt-5", …)` works as well."""
+    """Replaces a real model: `Agent("openai:gpt-5", …)` works as well."""
     last = messages[-1].parts[-1]
     if isinstance(last, ToolReturnPart):
         return ModelResponse(parts=[TextPart("I found: " + last.model_response_str().splitlines()[0])])
@@ -20,15 +20,17 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 async def main(folder: str) -> None:
-    quiring = QuireCapability(f"{folder}/agent.db", budget=1_000)
-    agent = Agent(FunctionModel(script), capabilities=[quiring], instructions="Answer briefly.")
+    capability = QuireCapability(f"{folder}/agent.db", budget=1_000)
+    agent = Agent(FunctionModel(script), capabilities=[capability], instructions="Answer briefly.")
     result = await agent.run("The code of the vault is KESTREL-4711.", conversation_id="support-42")
     for n in range(30):
         result = await agent.run(f"Question {n}?", message_history=result.all_messages())
     result = await agent.run("What was the code?", message_history=result.all_messages())
-    print("The history has", len(result.all_messages()), "messages, the view", quiring.context("support-42").render())
+    print(
+        "The history has", len(result.all_messages()), "messages, the view", capability.context("support-42").render()
+    )
     print(result.output)
-    quiring.close()
+    capability.close()
 
 
 with TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""A planner and three workers on one book: a handbook that all read and none can change, results from all at once.
+"""Run a planner and three workers on one context, with a read-only handbook and concurrent results.
 
     python examples/team.py [--tickets 120] [--budget 1500]
 
-Each worker's own book is a fork of the shared one, made when the handbook was written: the same beginning in every
-view, stored once, and cached once by the provider. The planner's book is open to them beside it, through tools: tickets
-to read, results to write. Two workers are threads, the third is another process. The models are stand-ins.
+Each worker's own context is a fork of the shared one, made when the handbook was written. So every view has the same
+beginning, which is stored once and cached once by the provider. Workers use the planner's context through tools: they
+read tickets and write results. Two workers are threads, the third is another process. The models are scripted.
 """
 
 import argparse
@@ -30,7 +30,7 @@ Model = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
 class Member:
-    """One of the team: a book of its own to think in, a model, and tools."""
+    """A member of the team: its own context, a model, and tools."""
 
     def __init__(self, ctx: quire.Context, model: Model, tools: quire.Tools) -> None:
         self.ctx, self.model, self.tools = ctx, model, tools
@@ -40,7 +40,7 @@ class Member:
         self.beside = quire.count_tools(tools.openai())
 
     def answer(self, said: str) -> str:
-        """What it says in the end."""
+        """Return the final answer to a message."""
         self.second += insist(self.ctx, partial(self.ctx.user, said))
         while True:
             view = self.ctx.render(reserve=self.beside)
@@ -52,13 +52,13 @@ class Member:
             if "tool_calls" not in reply:
                 return str(reply["content"])
             for call in self.ctx.pending_calls():
-                answer = self.tools.answer(call)  # it tries again by itself if others write at the same moment
+                answer = self.tools.answer(call)  # retries by itself if others write at the same time
                 self.second += insist(self.ctx, partial(self.ctx.tool_result, call.id, answer.text))
                 self.refused += [answer.text] if answer.failed else []
 
 
 def insist(ctx: quire.Context, write: Callable[[], object]) -> int:
-    """Write to a book that others write to: whoever comes second looks again and does it again. How often that was."""
+    """Write to a shared context and retry after a conflict. Return the number of retries."""
     second = 0
     while True:
         try:
@@ -70,7 +70,7 @@ def insist(ctx: quire.Context, write: Callable[[], object]) -> int:
 
 
 def work(store: Path, name: str, budget: int) -> Member:
-    """A worker's whole life, in a thread or a process of its own, with its own connection."""
+    """Run a worker in its own thread or process, with its own connection."""
     with quire.Library(store) as library:
         book, ctx = library.open("team"), library.open(name, budget=budget)
         ctx.windows.register(Board, book, name)
@@ -83,7 +83,7 @@ def work(store: Path, name: str, budget: int) -> Member:
 
 
 def run(planner: Member, store: Path, budget: int) -> Ledger:
-    """Two threads and a process work at once, and the planner talks meanwhile. What all of them sent, added up."""
+    """Run two threads and a process while the planner talks. Return the sum of their ledgers."""
     command = [sys.executable, __file__, "--worker", WORKERS[2], str(store), "--budget", str(budget)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ThreadPoolExecutor() as pool:
         threads = [pool.submit(work, store, name, budget) for name in WORKERS[:2]]
@@ -100,7 +100,7 @@ def run(planner: Member, store: Path, budget: int) -> Ledger:
 
 
 def tell(one: Member, other: Member) -> None:
-    """What two workers have in common, and what one of them was refused."""
+    """Print the common prefix of two workers, and the change that was refused."""
     assert one.first is not None
     assert other.first is not None
     same = other.first.following(one.first).shared_prefix
@@ -110,9 +110,9 @@ def tell(one: Member, other: Member) -> None:
 
 
 def main(store: Path, number: int, budget: int) -> None:
-    """Have the tickets sorted, and check that nothing was lost and nothing changed that may not."""
+    """Have the tickets sorted. Check that nothing is lost and that protected pages are unchanged."""
     with quire.Library(store) as library:
-        book = make_book(library, number, 3 * budget)  # who adds up has to see more at once
+        book = make_book(library, number, 3 * budget)  # the planner must see more at once to add up
         tools = book.tools_of(book.as_agent("planner")).only("read_page", "write_page")
         refusal = tools.call("write_page", {"page": "handbook-1", "text": "Everything goes to billing."})
         print(f"planner, on the handbook it wrote itself: {refusal}")
@@ -126,7 +126,7 @@ def main(store: Path, number: int, budget: int) -> None:
 
         right = {f"tickets-{place}": queue for place, (_, queue) in enumerate(tickets(number), 1)}
         found = [(page.name, page.description) for page in book.pages.children("results-0")]
-        assert sorted(found) == sorted(right.items())  # every ticket once, and in the right queue
+        assert sorted(found) == sorted(right.items())  # every ticket once, and in the correct queue
         assert all(f"{queue} {many}" in report for queue, many in Counter(right.values()).items())
         assert book.pages.detail("handbook-1") == HANDBOOK
         assert sum(message.role == "user" for message in book.messages()) == 6

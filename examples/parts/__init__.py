@@ -1,1 +1,1 @@
-"""What the larger examples are made of, beside their main files."""
+"""Modules of the larger examples."""

@@ -1,4 +1,4 @@
-"""A small airline of our own: users, reservations and flights in the shape of tau-bench's airline domain."""
+"""A small airline: users, reservations and flights in the form of tau-bench's airline domain."""
 
 from typing import Any
 
@@ -113,7 +113,7 @@ _LENA, _TOM = _person("Lena", "Brandt", "1983-02-14"), _person("Tom", "Brandt", 
 
 
 def database() -> dict[str, Any]:
-    """A fresh copy of everything."""
+    """Return a fresh copy of the whole database."""
     reservations = (
         _reservation("HM93WC", "economy", [_leg("QR318", "2024-05-22", "BOS", "MIA", 91)], [_LENA, _TOM], 182),
         _reservation("R7PD2K", "basic_economy", [_leg("QR101", "2024-05-21", "JFK", "SEA", 70)], [_LENA], 70),

@@ -1,7 +1,7 @@
-"""The two who speak: a customer with a list of wishes, and a clerk that stands for a model.
+"""The two speakers: a customer with a list of requests, and a clerk that replaces a model.
 
-The clerk keeps nothing in mind: it decides by the view alone. What it does not see there it looks up, in the airline's
-database what may have changed, in its own book what was only said.
+The clerk has no memory: it decides by the view alone. It looks up missing data: in the airline's database if the data
+may have changed, in its context if it was only said.
 """
 
 import json
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from parts.sight import Call, Sight, Voice
+from parts.scripted_model import Call, MessageBuilder, ParsedView
 
 WISHES = (
     "Hello, I am lena_brandt_5209. For later: my mother is Greta Brandt, born 1951-11-30. 她只吃素食。",
@@ -31,40 +31,40 @@ WISHES = (
 
 
 class Customer:
-    """Says one wish after the other, and yes to what is proposed."""
+    """Makes one request after the other, and agrees to every proposal."""
 
     def __init__(self) -> None:
         self._wishes = list(WISHES)
 
     def hear(self, said: str) -> str | None:
-        """The answer to what the clerk said; None when there is nothing left to wish."""
+        """Return the answer to the clerk's message; None after the last request."""
         if said.endswith("(yes/no)"):
             return "Yes, please."
         return self._wishes.pop(0) if self._wishes else None
 
 
 class Needed(Exception):
-    """Something has to be looked up first."""
+    """Raised if something must be looked up first."""
 
     def __init__(self, name: str, /, **arguments: Any) -> None:
         self.call: Call = (name, arguments)
 
 
 class Clerk:
-    """Takes messages as OpenAI's chat completions take them, and gives one back."""
+    """Takes messages in the form of OpenAI's chat completions and returns one."""
 
     def __init__(self) -> None:
-        self._voice = Voice()
+        self._builder = MessageBuilder()
 
     def __call__(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        return self._voice.say(Counter(messages).decide())
+        return self._builder.build(Counter(messages).decide())
 
 
-class Counter(Sight):
-    """The clerk's work, wish by wish. A method raises `Needed` until the view shows what it has to know."""
+class Counter(ParsedView):
+    """The clerk's work, one method for each request. A method raises `Needed` until the view shows its data."""
 
     def decide(self) -> str | list[Call]:
-        """What to do next: a call, or the answer."""
+        """Return the next step: a call or the answer."""
         rules: list[tuple[str, Callable[..., str]]] = [
             (r"^Yes", self.do_it),
             (r"I am (\w+_\w+_\d+)", self.greet),
@@ -87,21 +87,21 @@ class Counter(Sight):
         except Needed as needed:
             return [needed.call]
 
-    # How to know something
+    # Sources of facts
 
     def hear(self, name: str, /, **arguments: Any) -> str:
-        """What a tool answers; it is called once for every wish, for what it told before may have changed."""
+        """Return the answer of a tool. Call it once for every request, as an earlier answer may be outdated."""
         for seen in reversed(self.since):
             if (seen.name, seen.arguments) == (name, arguments):
                 return str(seen.result)
         raise Needed(name, **arguments)
 
     def ask(self, name: str, /, **arguments: Any) -> Any:
-        """What the airline answers, as values."""
+        """Return the airline's answer as values."""
         return json.loads(self.hear(name, **arguments))
 
     def remember(self, pattern: str, query: str) -> str:
-        """What was said or seen once: in the view if it shows it, else in the book."""
+        """Return a fact from an earlier message: from the view if it is shown there, else from the context."""
         found = re.search(pattern, self.text)
         if found:
             return str(found[1])
@@ -110,11 +110,11 @@ class Counter(Sight):
         raise Needed("read_page", page=hits[1])
 
     def propose(self, words: str, name: str, /, **arguments: Any) -> str:
-        """What has to be confirmed before it is done."""
+        """Propose a change that the customer must confirm first."""
         return f"{words} I will call {name}({json.dumps(arguments, ensure_ascii=False)}). Is that right? (yes/no)"
 
     def do_it(self) -> str:
-        """What was proposed, now that the customer said yes."""
+        """Run the proposed call after the customer agreed."""
         if self.since:
             result = self.since[-1].result
             return f"Sorry: {result}" if result.startswith("Error") else "Done."
@@ -122,7 +122,7 @@ class Counter(Sight):
         assert found is not None, "a fold took the proposal away"
         raise Needed(found[1], **json.loads(found[2]))
 
-    # The wishes
+    # Requests
 
     def greet(self, user_id: str) -> str:
         user = self.ask("get_user_details", user_id=user_id)
@@ -178,12 +178,12 @@ class Counter(Sight):
         return self.propose("The insurance covers that.", "cancel_reservation", reservation_id=code)
 
     def rewrite_rules(self, rule: str) -> str:
-        """A model that lets itself be talked into it. The gate does not."""
+        """Try a forbidden change, as a model that was persuaded would. The permission check refuses it."""
         said = self.hear("write_page", page="sys-1", text=f"New rule: {rule}")
         return f"I cannot change the rules. {said.split(':')[0]}."
 
     def note_seat(self, who: str, seat: str) -> str:
-        """Keeps a note of it: over the old one, even if somebody else is meant, which is a mistake."""
+        """Write a note. If a note exists, overwrite it even if it is about another person, which is a mistake."""
         note = re.search(r"\[(mem-\d+) \d+\]|Wrote (mem-\d+)", self.text)
         if note and not self.since:
             raise Needed("write_page", page=note[1] or note[2], text=f"The customer likes this seat: {seat}.")
@@ -247,7 +247,7 @@ class Counter(Sight):
         self.hear("transfer_to_human_agents", summary=f"The customer wishes: {self.asked}")
         return "A colleague will see to that. Goodbye."
 
-    # What the wishes share
+    # Shared steps of the requests
 
     def _membership(self) -> str:
         return self.remember(r'"membership": "(\w+)"', "membership payment_methods")

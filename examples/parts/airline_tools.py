@@ -1,4 +1,4 @@
-"""The fourteen tools of tau-bench's airline domain, with its arguments and answers, over our own database."""
+"""The fourteen tools of tau-bench's airline domain, with its arguments and answers, over the example's own database."""
 
 import ast
 import json
@@ -35,7 +35,7 @@ WRITES = {name for name in _TOOLS if name.startswith(("book", "cancel", "send", 
 
 
 def schemas() -> list[Values]:
-    """The tools as OpenAI's chat completions take them."""
+    """Return the tools in the form of OpenAI's chat completions."""
     return [_schema(name, *described) for name, described in _TOOLS.items()]
 
 
@@ -50,7 +50,7 @@ def _schema(name: str, description: str, parameters: str) -> Values:
 
 
 class Airline:
-    """Answers calls with the JSON that tau-bench gives. What cannot be done is an answer too: `Error: …`."""
+    """Answers calls with the JSON of tau-bench. A refused call has an answer too: `Error: …`."""
 
     def __init__(self, data: Values) -> None:
         self.data = data
@@ -67,7 +67,7 @@ class Airline:
             return f"Error: {error}"
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
-    # Looking
+    # Reading
 
     def get_user_details(self, user_id: str) -> Values:
         return dict(self.data["users"][user_id])
@@ -99,7 +99,7 @@ class Airline:
     def transfer_to_human_agents(self, summary: str) -> str:
         return "Transfer successful"
 
-    # Changing
+    # Changes
 
     def book_reservation(self, user_id: str, passengers: list[Values], **wanted: Any) -> Values:
         legs = [self._leg(leg, wanted["cabin"]) for leg in wanted["flights"]]
@@ -155,7 +155,7 @@ class Airline:
         methods[name] = {"source": "certificate", "amount": amount}
         return f"Certificate {name} added to user {user_id} with amount {amount}."
 
-    # Beneath
+    # Helpers
 
     def _leaving(self, origin: str, date: str) -> Iterator[Values]:
         for flight in self.data["flights"].values():
@@ -193,7 +193,7 @@ _SIGNS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, 
 
 
 def _value(node: ast.expr) -> float:
-    """What an expression of numbers gives."""
+    """Return the value of an arithmetic expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return float(node.value)
     if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:

@@ -1,4 +1,4 @@
-"""What an agent's life cost, call by call, beside what sending everything or a sliding window would have cost."""
+"""The cost of an agent's run, call by call, compared with sending everything and with a sliding window."""
 
 import statistics
 from typing import Any
@@ -11,7 +11,7 @@ CACHED = quire.Price().read
 
 
 class Side:
-    """One way to choose what is sent: what it sent, what of it the provider's cache had, and the bill."""
+    """One strategy: the tokens that it sent, the tokens that the provider's cache had, and the cost."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -27,15 +27,15 @@ class Side:
 
     @property
     def cost(self) -> float:
-        """In plain tokens: what the cache had is cheaper."""
+        """Return the cost in plain tokens; cached tokens are cheaper."""
         return self.tokens - self.cached + CACHED * self.cached
 
     def figures(self) -> list[int]:
-        """Everything that was counted."""
+        """Return all counts as plain values."""
         return [self.calls, self.tokens, self.cached, self.above, self.largest]
 
     def add(self, figures: list[int]) -> None:
-        """Count what another one counted."""
+        """Add the counts of another one."""
         self.calls += figures[0]
         self.tokens += figures[1]
         self.cached += figures[2]
@@ -43,14 +43,14 @@ class Side:
         self.largest = max(self.largest, figures[4])
 
     def rows(self) -> list[str]:
-        """What is printed of it."""
+        """Return the cells of the printed row."""
         share = 100 * self.cached / max(1, self.tokens)
         counts = [f"{count:,}" for count in (self.calls, self.tokens, self.largest, self.above)]
         return [*counts, f"{share:.0f} %", f"{self.cost:,.0f}"]
 
 
 class Ledger:
-    """Follows one context: call `sent` with every view that goes to the model."""
+    """Follows one context: call `sent` with every view for the model."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -62,9 +62,9 @@ class Ledger:
         self._seen = self._total = self._prompt = self._start = self._window = self._before = 0
 
     def sent(self, ctx: quire.Context, view: quire.View, *, reserve: int = 0) -> None:
-        """Count one call to the model, and check what is sent against the rules of every provider.
+        """Count one call to the model, and check the request against the rules of every provider.
 
-        What is reserved (for schemas, for the reply) is no room for the sliding window either.
+        Tokens that are reserved (for schemas and the reply) are subtracted from the sliding window too.
         """
         forms = (view.openai(), view.responses(), view.anthropic())
         for provider, messages in zip(PROVIDERS, forms, strict=True):
@@ -76,23 +76,23 @@ class Ledger:
         self._slide(self.budget - reserve)
 
     def window_reaches(self, message: int) -> bool:
-        """Whether the sliding window, as it was sent last, still held this message."""
+        """Return whether the last sliding window still had this message."""
         return self._start < len(self._exchanges) and message >= self._exchanges[self._start][0]
 
     def figures(self) -> dict[str, Any]:
-        """Everything that was counted, as plain values: another process can hand it over."""
+        """Return all counts as plain values, which another process can pass on."""
         sides = [side.figures() for side in (self.quire, self.sliding, self.everything)]
         return {"sides": sides, "broken": self.broken, "folds": self.folds}
 
     def add(self, figures: dict[str, Any]) -> None:
-        """Count what another one counted."""
+        """Add the counts of another ledger."""
         for side, counted in zip((self.quire, self.sliding, self.everything), figures["sides"], strict=True):
             side.add(counted)
         self.broken += figures["broken"]
         self.folds += figures["folds"]
 
     def show(self) -> None:
-        """Print the three ways beside each other, and check what every view has to keep."""
+        """Print the three strategies, and check the guarantees of every view."""
         names = ["model calls", "input tokens", "largest request", "above the budget", "from the prompt cache"]
         names.append(f"cost (cached × {CACHED})")
         columns = [side.rows() for side in (self.quire, self.sliding, self.everything)]
@@ -105,7 +105,7 @@ class Ledger:
         assert self.quire.largest <= self.budget
 
     def _take_in(self, ctx: quire.Context) -> None:
-        """The messages since the last call. A result belongs to the exchange that called."""
+        """Count the messages since the last call. A result belongs to the exchange with its call."""
         for message in ctx.messages(all=True)[self._seen :]:
             tokens = count_message_tokens(message, self._count)
             self._seen += 1
@@ -123,7 +123,9 @@ class Ledger:
         self._before = self._total
 
     def _slide(self, room: int) -> None:
-        """The prompt and the newest exchanges that fit. The cache helps only while the window begins where it did."""
+        """Send the prompt and the newest exchanges that fit. The cache helps only while the first message
+        is the same.
+        """
         start, tokens = len(self._exchanges), self._prompt
         while start and tokens + self._exchanges[start - 1][1] <= room:
             start -= 1
@@ -134,7 +136,7 @@ class Ledger:
 
 
 def milliseconds(seconds: list[float]) -> str:
-    """The median of the first, the slowest and the last hundred turns, and the last against the first."""
+    """Return the median of the first, the slowest and the last hundred turns, and the ratio of last to first."""
     few = max(1, min(100, len(seconds) // 3))
     medians = [1_000 * statistics.median(seconds[n : n + few]) for n in range(0, len(seconds) - few + 1, few)]
     last = 1_000 * statistics.median(seconds[-few:])

@@ -1,4 +1,4 @@
-"""A person's days, told to an assistant: facts, some of which change, small talk, and questions long afterwards."""
+"""A generated life in messages to an assistant: facts, some of which change, small talk, and later questions."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ _SMALL_TALK = (
 
 
 class Turn(NamedTuple):
-    """What the person says and when; for a fact or a question, what it is about, and the answer that is true now."""
+    """A message with its time. A fact or a question also has its subject and the answer that is correct now."""
 
     time: int
     said: str
@@ -50,7 +50,7 @@ class Turn(NamedTuple):
 
 
 def live(turns: int, seed: int = 7) -> Iterator[Turn]:
-    """So many turns of a life, eight or so a day. The same seed gives the same life."""
+    """Yield the turns of a life, about eight a day. The same seed gives the same life."""
     random = Random(seed)
     subjects = [*_ENGLISH, *_CHINESE]
     random.shuffle(subjects)
@@ -71,12 +71,12 @@ def live(turns: int, seed: int = 7) -> Iterator[Turn]:
 
 
 def values_of(subject: str, text: str) -> list[str]:
-    """Every value that a text gives for a subject, in the order of the text."""
+    """Return every value that a text gives for a subject, in the order of the text."""
     return [str(value) for value in re.findall(rf"{re.escape(subject)}(?: is(?: now)? |是)(\d+)", text, re.IGNORECASE)]
 
 
 def _told(time: int, random: Random, subject: str, known: dict[str, str]) -> Turn:
-    """A fact, or what it changed to."""
+    """Return a new fact, or a change of one."""
     changed, value = subject in known, str(random.randrange(10_000, 99_999))
     known[subject] = value
     if subject in _CHINESE:
@@ -87,7 +87,7 @@ def _told(time: int, random: Random, subject: str, known: dict[str, str]) -> Tur
 
 
 def _question(subject: str, polite: bool) -> str:
-    """A question, or a request that does not look like one."""
+    """Return a question, or a request that is not worded as one."""
     if subject in _CHINESE:
         return f"请告诉我{subject}。" if polite else f"{subject}是多少？"
     return f"Please remind me of {subject}." if polite else f"What is {subject}?"

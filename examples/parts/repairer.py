@@ -1,7 +1,7 @@
-"""Stands for a model that mends bugs: it decides by what the view shows and keeps nothing in mind between two calls.
+"""A scripted model that fixes bugs: it decides by the view and has no memory between two calls.
 
-It changes one operator at a time in the function that a failing test calls, and takes back what did not help. What it
-means to try stands in the todo window, what the code is now in the file window, what it saw long ago in the book.
+It changes one operator at a time in the function that a failing test calls, and reverts changes that did not help. Its
+next ideas are in the todo window, the current code is in the file window, and older findings are in the context.
 """
 
 import html
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from parts.sight import Call, Sight, Voice
+from parts.scripted_model import Call, MessageBuilder, ParsedView
 
 CHANGES = (
     (" // ", " % "),
@@ -37,17 +37,17 @@ class Idea(NamedTuple):
 
 
 class Repairer:
-    """Takes messages as OpenAI's chat completions take them, and gives one back."""
+    """Takes messages in the form of OpenAI's chat completions and returns one."""
 
     def __init__(self) -> None:
-        self._voice = Voice()
+        self._builder = MessageBuilder()
 
     def __call__(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        return self._voice.say(Bench(messages).decide())
+        return self._builder.build(Bench(messages).decide())
 
 
-class Bench(Sight):
-    """The view with its windows: the file that is mended, and the ideas that are left."""
+class Bench(ParsedView):
+    """The view with its windows: the file under repair and the remaining ideas."""
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         super().__init__(messages)
@@ -55,11 +55,11 @@ class Bench(Sight):
         self.ideas = [idea for idea in map(_idea, _ITEM.findall(self.window("todo"))) if idea]
 
     def window(self, app: str) -> str:
-        """What the window of an app shows."""
+        """Return the content of an app's window."""
         return next((text for name, text in self.windows.items() if name.startswith(app)), "")
 
     def decide(self) -> str | list[Call]:
-        """What to do next: calls, or the answer."""
+        """Return the next step: calls or the answer."""
         if "CHANGES.md" in self.asked:
             return self._report()
         if "tests" not in self.asked:
@@ -81,7 +81,7 @@ class Bench(Sight):
         return [self._edit()] if self.ideas else "I have no more ideas."
 
     def _after_run(self, result: str) -> list[Call]:
-        """Go to the function that the first failing test calls; keep a change that mended it, else take it back."""
+        """Go to the function that the first failing test calls. Keep a change that fixed it, else revert it."""
         if not self.ideas:
             return [("search", {"text": f"def {_suspect(result)}("})]
         if re.search(rf"\b{self.ideas[0].function}\(", result):
@@ -89,17 +89,17 @@ class Bench(Sight):
         return [*self._cleared(), ("search", {"text": f"def {_suspect(result)}("})]
 
     def _cleared(self) -> list[Call]:
-        """What empties the todo list."""
+        """Return the calls that empty the todo list."""
         return [_window(self._id("todo"), "delete", index=idea.number) for idea in self.ideas]
 
     def _edit(self, *, back: bool = False) -> Call:
-        """Change the line of the first idea, or change it back, as the file window shows it now."""
+        """Change the line of the first idea, or change it back, according to the file window."""
         idea = self.ideas[0]
         line, (old, new) = self._code(idea.line), (idea.new, idea.old) if back else (idea.old, idea.new)
         return "edit_file", {"path": idea.path, "old": line, "new": line.replace(old, new, 1)}
 
     def _new_ideas(self) -> Iterator[str]:
-        """What could be changed in the function that the last search found, the last lines first."""
+        """Return possible changes in the function that the last search found, last lines first."""
         found = next(seen.result for seen in reversed(self.seen) if seen.name == "search")
         path, number, line = found.splitlines()[0].split(":")[:3]
         function = line.split("(")[0].split()[-1]
@@ -111,7 +111,7 @@ class Bench(Sight):
                     yield f"{path}:{at} in {function}: '{old}' becomes '{new}'"
 
     def _code(self, number: int) -> str:
-        """A line of the file, as its window shows it now."""
+        """Return a line of the file from its window."""
         found = re.search(rf"^{number} (.*)$", self.window("files"), re.MULTILINE)
         return str(found[1]) if found else ""
 
@@ -119,7 +119,7 @@ class Bench(Sight):
         return next(str(name) for name in self.windows if name.startswith(app))
 
     def _report(self) -> str | list[Call]:
-        """Write what failed at first under the ticket's name. Both were seen long ago: what the view lacks is found."""
+        """Write the first failure under the ticket's name. Both are old: search for what the view does not show."""
         latest = self.since[-1] if self.since else None
         if latest and latest.name == "edit_file":
             return "CHANGES.md tells which tests failed at first."
@@ -145,5 +145,5 @@ def _window(window: str, action: str, **arguments: Any) -> Call:
 
 
 def _suspect(result: str) -> str:
-    """The function that the first failing test calls."""
+    """Return the function that the first failing test calls."""
     return next(str(name) for name in re.findall(r"(\w+)\(", result) if name != "assertEqual")

@@ -13,7 +13,7 @@ from quire.model.text import collapse_whitespace
 
 _ROWS = 20
 _MAX_WIDTH = 60
-_STEPS = 2_000_000  # the most steps of SQLite that one query may take
+_STEPS = 2_000_000  # SQLite's steps for one query, at most
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "contains": "LIKE"}
 _TABLE_NAMES = (
     "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT GLOB 'sqlite_*' ORDER BY name"

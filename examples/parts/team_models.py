@@ -1,6 +1,6 @@
-"""Stand-ins for two models: a planner that shares work out and adds up, and a worker that sorts tickets.
+"""Two scripted models: a planner that distributes work and adds up results, and a worker that sorts tickets.
 
-Both see nothing but their view. The worker knows the rules from the handbook in it, and what is left from a window.
+Both see only their view. The worker reads the rules from the handbook in it, and the remaining tickets from a window.
 """
 
 import html
@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from parts.sight import Call, Sight, Voice
+from parts.scripted_model import Call, MessageBuilder, ParsedView
 
 _RULE = re.compile(r"^(\S+) or (\S+) goes to (\w+)\.$", re.MULTILINE)
 _LEFT = re.compile(r'<item id="left">(.*?)</item>')
@@ -16,50 +16,50 @@ _LISTED = re.compile(r"^\[\S+ \d+\] (tickets-\d+): (\w+)$", re.MULTILINE)
 
 
 class Worker:
-    """Sorts what the window says is left, one ticket after the other."""
+    """Sorts the remaining tickets of its window, one after the other."""
 
     def __init__(self) -> None:
-        self._voice = Voice()
+        self._builder = MessageBuilder()
 
     def __call__(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        return self._voice.say(self._decide(Sight(messages)))
+        return self._builder.build(self._decide(ParsedView(messages)))
 
-    def _decide(self, sight: Sight) -> str | list[Call]:
-        last = sight.since[-1] if sight.since else None
+    def _decide(self, view: ParsedView) -> str | list[Call]:
+        last = view.since[-1] if view.since else None
         if last and last.name == "team_read_page":
-            if "rewrite the handbook" in last.result:  # a model that believes what it reads
+            if "rewrite the handbook" in last.result:  # a model that follows injected instructions
                 return [("team_write_page", {"page": "handbook-1", "text": "Everything goes to billing."})]
-            return [self._sorted(sight, str(last.arguments["page"]), last.result)]
+            return [self._sorted(view, str(last.arguments["page"]), last.result)]
         if last and last.result.startswith("PermissionDenied"):
-            read = next(seen for seen in reversed(sight.since) if seen.name == "team_read_page")
-            return [self._sorted(sight, str(read.arguments["page"]), read.result)]
-        left = _LEFT.findall(html.unescape(sight.text))[-1].split()
+            read = next(seen for seen in reversed(view.since) if seen.name == "team_read_page")
+            return [self._sorted(view, str(read.arguments["page"]), read.result)]
+        left = _LEFT.findall(html.unescape(view.text))[-1].split()
         return [("team_read_page", {"page": left[0]})] if left else "All my tickets are sorted."
 
-    def _sorted(self, sight: Sight, page: str, text: str) -> Call:
-        """The result for a ticket, by the rules as they stand in the view."""
-        queues = [queue for one, other, queue in _RULE.findall(sight.text) if one in text or other in text]
+    def _sorted(self, view: ParsedView, page: str, text: str) -> Call:
+        """Return the result for a ticket by the rules in the view."""
+        queues = [queue for one, other, queue in _RULE.findall(view.text) if one in text or other in text]
         queue = queues[0] if queues else "desk"
         return "team_write_page", {"name": page, "summary": queue, "text": queue, "folder": "results-0"}
 
 
 class Planner:
-    """Shares the tickets out, tells how far they are, and adds the results up."""
+    """Distributes the tickets, reports the progress, and adds up the results."""
 
     def __init__(self, workers: list[str], tickets: int) -> None:
-        self._voice = Voice()
+        self._builder = MessageBuilder()
         self._workers, self._tickets = workers, tickets
 
     def __call__(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        return self._voice.say(self._decide(Sight(messages)))
+        return self._builder.build(self._decide(ParsedView(messages)))
 
-    def _decide(self, sight: Sight) -> str | list[Call]:
-        if "Share" in sight.asked:
-            return "The briefs are written." if sight.since else [self._brief(n) for n in range(len(self._workers))]
-        more = re.search(r"go on with start=(\d+)", sight.since[-1].result) if sight.since else None
-        if more or not sight.since:
+    def _decide(self, view: ParsedView) -> str | list[Call]:
+        if "Share" in view.asked:
+            return "The briefs are written." if view.since else [self._brief(n) for n in range(len(self._workers))]
+        more = re.search(r"go on with start=(\d+)", view.since[-1].result) if view.since else None
+        if more or not view.since:
             return [("read_page", {"page": "results-0", "start": int(more[1]) if more else 0})]
-        found = dict(pair for seen in sight.since for pair in _LISTED.findall(seen.result))
+        found = dict(pair for seen in view.since for pair in _LISTED.findall(seen.result))
         told = ", ".join(f"{queue} {count}" for queue, count in sorted(Counter(found.values()).items()))
         return f"{len(found)} tickets are sorted: {told}."
 

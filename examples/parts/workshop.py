@@ -1,4 +1,4 @@
-"""A small project, what breaks it, and the tools of an agent that mends it: they really read, edit and run."""
+"""A small project, commits that break it, and the tools of an agent that fixes it: they really read, edit and run."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parts.sight import schema
+from parts.scripted_model import schema
 
 PROJECT = {
     "shop/__init__.py": "",
@@ -103,25 +103,25 @@ BUGS = (
     (("shop/cart.py", "left + ", "left - "),),
     (("shop/shipping.py", " // 12", " % 12"), ("shop/discounts.py", "subtotal * 5 //", "subtotal + 5 //")),
 )
-"""What a colleague breaks, round by round."""
+"""The changes that break the project, one for each round."""
 
 
 def make_project(folder: Path) -> None:
-    """Write the project as it should be."""
+    """Write the correct project."""
     for path, text in PROJECT.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
 
 
 def break_project(folder: Path, turn: int) -> None:
-    """Let a colleague commit in haste."""
+    """Apply a commit that breaks the project."""
     for path, right, wrong in BUGS[turn % len(BUGS)]:
         text = (folder / path).read_text(encoding="utf-8")
         (folder / path).write_text(text.replace(right, wrong), encoding="utf-8")
 
 
 class Workshop:
-    """The agent's own tools over one folder. Each answers with a text; what goes wrong is told, not raised."""
+    """The agent's own tools over one folder. Each answers with a text; errors are texts too and are not raised."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,7 +133,7 @@ class Workshop:
         }
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The tools as OpenAI's chat completions take them."""
+        """Return the tools in the form of OpenAI's chat completions."""
         return [
             schema("search", "Find lines of Python with a text.", text="what to look for"),
             schema(
@@ -154,7 +154,7 @@ class Workshop:
             return f"Error: {error}"
 
     def search(self, text: str) -> str:
-        """Every line that has the text, with its place."""
+        """Return every line that contains the text, with its position."""
         found = [
             f"{path.relative_to(self.folder).as_posix()}:{number}: {line}"
             for path in sorted(self.folder.rglob("*.py"))
@@ -176,7 +176,7 @@ class Workshop:
         return f"Changed {path}."
 
     def run_tests(self) -> str:
-        """What the tests say, numbered."""
+        """Return the numbered output of the tests."""
         self.runs += 1
         command = [sys.executable, "-B", "-m", "unittest"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, encoding="utf-8", check=False)

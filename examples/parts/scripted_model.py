@@ -1,4 +1,4 @@
-"""What a stand-in for a model needs: the view it is shown, taken apart, and messages to answer with."""
+"""Helpers of the scripted models: a parsed view, and messages to answer with."""
 
 import json
 from collections.abc import Iterator
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 Call = tuple[str, dict[str, Any]]
 
 
-class Seen(NamedTuple):
-    """One call that stands in the view word for word, and its result."""
+class PastCall(NamedTuple):
+    """A call that the view shows word for word, and its result."""
 
     name: str
     arguments: dict[str, Any]
     result: str
 
 
-class Sight:
-    """Messages as OpenAI's chat completions take them: what was asked last, and every call with its result.
+class ParsedView:
+    """Messages in the form of OpenAI's chat completions: the last request, and every call with its result.
 
-    Blocks of folded lines begin with a bracket, live windows with `<`: neither is a request of the user.
+    Blocks of folded lines start with a bracket and live windows with `<`: neither is a request of the user.
     """
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
@@ -32,14 +32,14 @@ class Sight:
         self.text = "\n".join(str(said.get("content")) for said in messages)
 
 
-class Voice:
-    """Makes a message of what was decided: calls, or an answer."""
+class MessageBuilder:
+    """Builds a message from a decision: calls or an answer."""
 
     def __init__(self) -> None:
         self._calls = 0
 
-    def say(self, decided: str | list[Call]) -> dict[str, Any]:
-        """The message in OpenAI's shape."""
+    def build(self, decided: str | list[Call]) -> dict[str, Any]:
+        """Return the message in OpenAI's form."""
         if isinstance(decided, str):
             return {"role": "assistant", "content": decided}
         return {"role": "assistant", "content": None, "tool_calls": [self._call(*call) for call in decided]}
@@ -50,21 +50,21 @@ class Voice:
         return {"id": f"call_{self._calls}", "type": "function", "function": function}
 
 
-def _seen(messages: list[dict[str, Any]]) -> Iterator[Seen]:
-    """The calls with their results."""
+def _seen(messages: list[dict[str, Any]]) -> Iterator[PastCall]:
+    """Return the calls with their results."""
     results = {said["tool_call_id"]: str(said["content"]) for said in messages if said["role"] == "tool"}
     for made in (call for said in messages for call in said.get("tool_calls") or ()):
-        yield Seen(made["function"]["name"], json.loads(made["function"]["arguments"]), results[made["id"]])
+        yield PastCall(made["function"]["name"], json.loads(made["function"]["arguments"]), results[made["id"]])
 
 
 def short(text: str, most: int = 70) -> str:
-    """The beginning of a text, in one line."""
+    """Return the beginning of a text in one line."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def schema(name: str, description: str, **parameters: str) -> dict[str, Any]:
-    """A tool whose arguments are texts, as OpenAI's chat completions take it."""
+    """Return the schema of a tool with text arguments, in the form of OpenAI's chat completions."""
     properties = {key: {"type": "string", "description": text} for key, text in parameters.items()}
     shape = {"type": "object", "properties": properties, "required": list(parameters)}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": shape}}
