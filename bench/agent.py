@@ -1,6 +1,6 @@
-"""The agent's face: what asking for permission costs, what the tools and the preamble cost, and a folded line.
+"""The agent: the cost of permission checks, tools, the preamble and a folded line.
 
-The folded lines are those of the recorded conversations beside the project, if they are there.
+The folded lines come from the recorded conversations, if they are available.
 """
 
 import json
@@ -25,12 +25,12 @@ _EACH = 250
 
 
 def run(folder: Path, messages: int) -> list[Figure]:
-    """All figures of the agent's face."""
+    """Return all figures of the agent."""
     return [*asking(), *words(), *(folded_lines() if TRACES.exists() else []), *(paging() if TRACES.exists() else [])]
 
 
 def asking() -> list[Figure]:
-    """What the gate adds to reading and to hiding a page: with it and without it in turn."""
+    """Measure what the permission check adds to reading and hiding a page: alternately with and without it."""
     ctx = quire.open("memory:", counter=NoTokens())
     ctx.user("Hello.")
     page = ctx.pages.create_detail_page("page", "", "text", ctx.pages.create_contents_page("folder", "", "mem-0"))
@@ -43,7 +43,7 @@ def asking() -> list[Figure]:
 
 
 def words() -> list[Figure]:
-    """The tokens that every call pays for."""
+    """Return the tokens that every call to a model includes."""
     count = VocabularyCounter().count
     schemas = json.dumps([openai_schema(tool, tool.name) for tool in TOOLS], separators=(",", ":"))
     return [
@@ -53,7 +53,7 @@ def words() -> list[Figure]:
 
 
 def folded_lines() -> list[Figure]:
-    """What a folded line takes beside its name and its summary, in all views of five long conversations."""
+    """Return the tokens of a folded line without its name and summary, over all views of five long conversations."""
     count = VocabularyCounter().count
     over: dict[tuple[str, str], int] = {}
     for start in range(0, 200, 40):
@@ -72,7 +72,7 @@ def folded_lines() -> list[Figure]:
 
 
 def paging() -> list[Figure]:
-    """A scripted agent that looks for the results of calls in a long conversation, with find and read_page alone."""
+    """Run a scripted agent that searches results of calls in a long conversation, with only find and read_page."""
     ctx = quire.open("memory:", budget=BUDGET)
     history = conversation(2_000)
     ctx.import_messages(history)
@@ -91,7 +91,7 @@ def paging() -> list[Figure]:
 
 
 def _beside(ours: Callable[[], object], theirs: Callable[[], object]) -> float:
-    """How many microseconds one takes more than the other, measured turn by turn."""
+    """Return how many microseconds more one takes than the other, measured alternately."""
     return statistics.median(_each(ours) - _each(theirs) for _ in range(_ROUNDS)) * 1e6
 
 
@@ -122,7 +122,7 @@ def _toggling(ctx: Context, page: str) -> Callable[[], object]:
 
 
 def _each(operation: Callable[[], object]) -> float:
-    """Seconds of one, over many."""
+    """Return the seconds of one call, over many."""
     start = time.perf_counter()
     for _ in range(_EACH):
         operation()

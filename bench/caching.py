@@ -1,4 +1,4 @@
-"""What the prompt cache keeps and what that saves against exact trimming, and whether every view is legal."""
+"""The prompt cache: the cached share, the savings against exact trimming, and the legality of every view."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,12 +11,12 @@ CACHED = 0.1
 
 
 def run() -> list[Figure]:
-    """All figures of the prompt cache."""
+    """Return all figures of the prompt cache."""
     return [*long_conversations(), *recorded_runs(), *legality()]
 
 
 class Replay:
-    """Conversations replayed, a view at every model call, beside the newest messages that fit exactly."""
+    """Replay conversations with a view at every model call, and compare with the newest messages that fit exactly."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -24,7 +24,7 @@ class Replay:
         self.trimmed = self.trimmed_shared = 0
 
     def play(self, prompt: str, messages: Iterable[Values]) -> None:
-        """One conversation."""
+        """Replay one conversation."""
         ctx = quire.open("memory:", budget=self.budget)
         ctx.system(prompt)
         floor = RawFloor(":memory:", self.budget)
@@ -53,18 +53,18 @@ class Replay:
 
     @property
     def bill(self) -> float:
-        """What the views cost, as a share of what trimming exactly costs."""
+        """Return the cost of the views as a share of the cost of exact trimming."""
         exact = self.trimmed - (1 - CACHED) * self.trimmed_shared
         return (self.tokens - (1 - CACHED) * self.shared) / exact
 
     @property
     def note(self) -> str:
-        """The mean views beside the bill: a policy that forgets looks cheap."""
+        """The mean sizes of the views: a policy that forgets much looks cheap."""
         return f"mean view {self.tokens / self.calls:,.0f} tokens against {self.trimmed / self.calls:,.0f}"
 
 
 def long_conversations() -> list[Figure]:
-    """Five conversations of 400 messages at 8k."""
+    """Replay five conversations of 400 messages at 8k."""
     played = Replay(8_000)
     for start in range(0, 200, 40):
         played.play(system(), conversation(400, start))
@@ -84,7 +84,7 @@ def long_conversations() -> list[Figure]:
 
 
 def recorded_runs() -> list[Figure]:
-    """The runs that do not fit 4k, as they were recorded."""
+    """Replay the recorded runs that do not fit 4k."""
     played = Replay(4_000)
     for prompt, *messages in traces():
         history = [{**message, "content": message.get("content") or ""} for message in messages]
@@ -98,7 +98,7 @@ def recorded_runs() -> list[Figure]:
 
 
 def legality() -> list[Figure]:
-    """Every view of every run at 4k: within the budget and legal for all three providers."""
+    """Check every view of every run at 4k: within the budget and legal for all three providers."""
     broken = over = calls = 0
     for trace in traces():
         ctx = quire.open("memory:", budget=4_000)

@@ -1,4 +1,4 @@
-"""The command line: how long a person waits for the list of commands, and for the tree of a large context."""
+"""The command line: the time to print the list of commands, and the tree of a large context."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ from quire.system import tree
 
 PAGES = 100_000
 FOLDERS = 18
-"""Folders of a folder, and pages of the lowest: four levels make a little over 100,000 pages."""
+"""Folders of a folder, and pages of the lowest folder: four levels give a little over 100,000 pages."""
 ROUNDS = 9
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """All figures of the command line."""
+    """Return all figures of the command line."""
     pages = min(size, PAGES)
     store = folder / "cli.db"
     _flat(store, pages)
@@ -36,7 +36,7 @@ def run(folder: Path, size: int) -> list[Figure]:
 
 
 def _spent(*words: str) -> tuple[float, int]:
-    """Milliseconds of a Python process, the quickest of several, and how many lines it prints."""
+    """Return the milliseconds of a Python process, the fastest of several, and the number of printed lines."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     seconds, lines = [], 0
     for number in range(ROUNDS + 1):
@@ -49,7 +49,7 @@ def _spent(*words: str) -> tuple[float, int]:
 
 
 def _flat(store: Path, pages: int) -> None:
-    """A context with all its notes in one folder."""
+    """Create a context with all its notes in one folder."""
 
     def fill(plan: Plan, first: int, last: int) -> None:
         for number in range(first, last):
@@ -61,7 +61,7 @@ def _flat(store: Path, pages: int) -> None:
 
 
 def _deep(store: Path, pages: int) -> None:
-    """A context with its notes in folders of folders."""
+    """Create a context with its notes in nested folders."""
     left = pages
 
     def fill(plan: Plan, parent: str, level: int) -> None:

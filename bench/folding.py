@@ -1,4 +1,4 @@
-"""What folding keeps: every fact of the folded text, in a summary or one search away; on recorded conversations."""
+"""Facts after folding: every fact of folded text is in a summary or found by one search; on recorded conversations."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _HITS = 5
 
 
 def run() -> list[Figure]:
-    """Five conversations of 400 messages at 8k, each asked for every fact of what it has folded."""
+    """Search every fact of the folded text in five conversations of 400 messages at 8k."""
     asked = kept = found = summaries = folded = 0
     for start in range(0, 200, 40):
         ctx = quire.open("memory:", budget=BUDGET)
@@ -43,7 +43,7 @@ def run() -> list[Figure]:
 
 
 def _lines(ctx: Context) -> Iterator[tuple[str, list[str]]]:
-    """The text of every folded exchange, with the names and summaries above it."""
+    """Yield the text of every folded exchange, with the names and summaries above it."""
     for page in ctx.pages.list_pages("usr"):
         if isinstance(page, DetailPage) and page.effective is not quire.Lifecycle.ACTIVE and page.message_count:
             above = [f"{chapter.name} {chapter.description}" for chapter in ctx.pages.ancestors(page.index)]
@@ -51,7 +51,7 @@ def _lines(ctx: Context) -> Iterator[tuple[str, list[str]]]:
 
 
 def _lowest(ctx: Context) -> Iterator[ContentsPage]:
-    """The chapters that hold exchanges."""
+    """Yield the chapters that hold exchanges."""
     for page in ctx.pages.list_pages("usr"):
         if isinstance(page, ContentsPage) and page.index != "usr-0":
             children = ctx.pages.children(page.index)
@@ -60,7 +60,7 @@ def _lowest(ctx: Context) -> Iterator[ContentsPage]:
 
 
 def _is_found(ctx: Context, fact: str) -> bool:
-    """Whether one of the first hits for a fact holds it."""
+    """Return whether one of the first hits for a fact contains it."""
     wanted = fact.casefold()
     for hit in ctx.find(fact, limit=_HITS):
         page = ctx.pages.get_page(hit.index)

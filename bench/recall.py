@@ -1,8 +1,8 @@
-"""Recall on real long dialogues: how many questions find all the turns that hold their evidence, within a budget.
+"""Recall on real long dialogues: the share of questions with all evidence turns in the view, within a budget.
 
-Each dialogue is added to a context session by session, at the time it was held, and rendered after each; then every
-question is asked as the last user message and rendered with recall. All ways get the same budget in all, for the
-system prompt and the question too, and a turn counts if all of its text stands in the view, letter for letter.
+Each dialogue is added to a context session by session, with its original times, and rendered after each. Then every
+question is added as the last user message and rendered with recall. All methods get the same total budget, which
+includes the system prompt and the question. A turn counts if the view contains all of its text, letter for letter.
 """
 
 import gzip
@@ -33,13 +33,13 @@ MISSING = {
     ("quire + wordllama", 1_000): 24.0,
     ("quire + wordllama", 4_000): 13.0,
 }
-"""The most questions, of a hundred, whose evidence may not all stand in the view."""
+"""The limit of questions, of a hundred, with incomplete evidence in the view."""
 COUNT = VocabularyCounter().count
 
 
 @dataclass
 class Dialogue:
-    """A dialogue with its questions, and what the ways beside quire need."""
+    """A dialogue with its questions, and the data of the methods that are compared with quire."""
 
     told: dict[str, Any]
     questions: list[dict[str, Any]]
@@ -50,12 +50,12 @@ class Dialogue:
 
 
 Way = Callable[[Dialogue, int], Callable[[str], str]]
-"""What shows of a dialogue under a budget: given a question, all the text of the view."""
+"""A method: for a question, it returns all the text of the view of a dialogue under a budget."""
 
 
 @dataclass
 class Tally:
-    """How many questions had all of their evidence shown, and how much on average, by category."""
+    """The number of questions with all evidence shown, and the mean share of shown evidence, by category."""
 
     asked: dict[int, int] = field(default_factory=dict)
     whole: dict[int, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Tally:
         self.share[category] = self.share.get(category, 0.0) + sum(found) / len(found)
 
     def missing(self) -> float:
-        """Of a hundred questions of categories 1 to 4, those whose evidence is not all shown."""
+        """Return how many of a hundred questions of categories 1 to 4 have incomplete evidence."""
         asked = sum(count for category, count in self.asked.items() if category < 5)
         whole = sum(count for category, count in self.whole.items() if category < 5)
         return 100 * (1 - whole / asked)
@@ -80,7 +80,7 @@ class Tally:
 
 
 def run() -> list[Figure]:
-    """All figures of recall; none without the dialogues or the packages that are measured beside quire."""
+    """Return all figures of recall; none without the dialogues or the packages that are compared."""
     if not DIALOGUES.exists() or find_spec("bm25s") is None or find_spec("wordllama") is None:
         return []
     from quire.search.embedders import wordllama
@@ -114,7 +114,7 @@ def _tally(dialogues: Sequence[Dialogue], way: Way, budget: int) -> Tally:
 
 
 def _flat(text: str) -> str:
-    """A text without its line breaks and indents: further lines of what is recalled are indented."""
+    """Return a text without line breaks and indents, because further lines of recalled texts are indented."""
     return " ".join(text.split())
 
 
@@ -128,7 +128,7 @@ def _dialogue(told: dict[str, Any], embedder: Embedder) -> Dialogue:
 
 
 def _context(told: dict[str, Any], embedder: Embedder | None, budget: int, recall: float) -> Context:
-    """A dialogue as a context, as an agent would have kept it."""
+    """Return a dialogue as a context, as an agent would have stored it."""
     now = [0]
     system = ContextSystem(MemoryStorage(), clock=lambda: now[0], embedder=embedder)
     for segment in DEFAULT_SEGMENTS:
@@ -169,7 +169,7 @@ def _line(memory: Memory) -> str:
 
 
 def _room(budget: int, question: str) -> int:
-    """What a plain frame leaves for what is brought back."""
+    """Return the budget for recalled turns after a plain frame."""
     return budget - COUNT(PROMPT) - COUNT(question) - COUNT(HEADER) - 3 * PER_MESSAGE
 
 
@@ -178,7 +178,7 @@ def _laid_out(dialogue: Dialogue, scores: Sequence[float], room: int) -> str:
 
 
 def _recency(dialogue: Dialogue, budget: int) -> Callable[[str], str]:
-    """The newest messages that fit, as `trim_messages` keeps them."""
+    """Return the newest messages that fit, as `trim_messages` keeps them."""
 
     def show(question: str) -> str:
         room = _room(budget, question)

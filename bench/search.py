@@ -1,4 +1,4 @@
-"""Search: over 100,000 pages against a bare FTS5 query of the same index, what indexing costs, and recall."""
+"""Search over 100,000 pages against a bare FTS5 query of the same index, the cost of indexing, and recall."""
 
 import random
 import statistics
@@ -28,12 +28,12 @@ _RANGE = "SELECT rowid FROM search WHERE search MATCH ? ORDER BY rank LIMIT 10"
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """All figures of search."""
+    """Return all figures of search."""
     return [*index(folder, min(PAGES, size)), *chinese(folder), *recall.run()]
 
 
 def index(folder: Path, pages: int) -> list[Figure]:
-    """Writing, indexing and searching many pages of about a kilobyte, with words as rare as in real text."""
+    """Write, index and search many pages of about a kilobyte, with words as rare as in real text."""
     chance = random.Random(7)
     worth = [1 / (rank + 2) for rank in range(20_000)]
     ctx = quire.open(folder / "search.db", counter=NoTokens())
@@ -51,7 +51,7 @@ def index(folder: Path, pages: int) -> list[Figure]:
 
 
 def chinese(folder: Path) -> list[Figure]:
-    """Words of two characters: the hits of the index are those of a scan."""
+    """Search words of two characters: the index returns the same hits as a scan."""
     chance = random.Random(3)
     signs = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面"
     ctx = quire.open(folder / "chinese.db", counter=NoTokens())
@@ -78,7 +78,7 @@ def _search(ctx: Context, name: str, ranks: Sequence[int], pages: int) -> Figure
         return storage._db.execute(_RANGE, (match,)).fetchall()
 
     floor, ours = [], []
-    for _ in range(9):  # turn by turn: the machine is not always equally fast
+    for _ in range(9):  # alternate: the speed of the machine varies
         floor.append(_seconds(bare))
         ours.append(_seconds(lambda: ctx.find(query)))
     least, took = statistics.median(floor) * 1e3, statistics.median(ours) * 1e3
@@ -94,7 +94,7 @@ def _text(chance: random.Random, worth: list[float], number: int) -> str:
 
 @cache
 def _word(rank: int) -> str:
-    """A word of letters: the more common, the shorter; below 0 those that stand on one page only."""
+    """Return a word of letters: the more common, the shorter. A number below 0 gives a word of one page only."""
     number, letters = abs(rank) + 5, "q" if rank < 0 else ""
     while number:
         number, place = divmod(number, 24)

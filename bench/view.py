@@ -1,6 +1,6 @@
 """The view: a turn, a resume and a render of a very large context against a raw floor, folds, and the prompt cache.
 
-Works on recorded conversations; without them this topic has no figures.
+It uses recorded conversations; without them this topic has no figures.
 """
 
 import statistics
@@ -20,14 +20,14 @@ from quire.context import Context
 BUDGET = 8_000
 LARGE = 128_000
 ROUND = 900
-"""Turns at the large budget: about as many as lie between two folds, so that views of every size are among them."""
+"""Turns at the large budget: about as many as between two folds, so that views of every size are measured."""
 
 STEP = 1_000
 """Messages between two views while a very large conversation is built, so that it is folded as it grows."""
 
 
 def run(folder: Path, messages: int) -> list[Figure]:
-    """All figures of the view."""
+    """Return all figures of the view."""
     if not TRACES.exists():
         return []
     longest = max(messages // 10, 1_000)
@@ -43,7 +43,7 @@ def run(folder: Path, messages: int) -> list[Figure]:
 
 
 def turns(folder: Path, sizes: Sequence[int]) -> list[Figure]:
-    """The last two hundred turns of conversations of several lengths, beside the floor."""
+    """Measure the last two hundred turns of conversations of several lengths, and the floor."""
     found = {size: _turn(folder, size, BUDGET, min(200, size // 2)) for size in sizes}
     first = found[sizes[0]][0]
     return [
@@ -53,7 +53,7 @@ def turns(folder: Path, sizes: Sequence[int]) -> list[Figure]:
 
 
 def large_turn(folder: Path, size: int) -> Figure:
-    """Turns at a large budget, from one fold to the next."""
+    """Measure turns at a large budget, from one fold to the next."""
     return _turn_figure(
         f"turn (append and render at 128k), {size:,} messages", 5, *_turn(folder, size + ROUND, LARGE, ROUND)
     )
@@ -65,7 +65,7 @@ def _turn_figure(name: str, limit: float, ours: float, floor: float) -> Figure:
 
 
 def _turn(folder: Path, size: int, budget: int, last: int) -> tuple[float, float]:
-    """Median seconds of the last turns of a conversation, ours and the floor's."""
+    """Return the median seconds of the last turns of a conversation, for quire and for the floor."""
     history = conversation(size)
     ctx = _opened(folder / f"view-{budget}-{size}.db", budget)
     floor = RawFloor(str(folder / f"floor-{budget}-{size}.db"), budget)
@@ -88,7 +88,7 @@ def _turn(folder: Path, size: int, budget: int, last: int) -> tuple[float, float
 
 
 def folds(folder: Path) -> list[Figure]:
-    """What one render takes that folds, and how much of the conversation it takes in."""
+    """Measure one render that folds, and the part of the conversation that it folds."""
     return [_fold(folder, "8k", BUDGET, 600), _fold(folder, "128k", LARGE, 6_000)]
 
 
@@ -112,7 +112,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def rendering(folder: Path, sizes: tuple[int, int]) -> list[Figure]:
-    """A render at 8k with a small and with a very large context behind it, after each new message."""
+    """Measure a render at 8k over a small and a very large context, after each new message."""
     few, many = (_render(folder, size) for size in sizes)
     note = f"median; {many * 1e6:.0f} µs against {few * 1e6:.0f} µs"
     return [Figure(f"render at 8k of {sizes[1]:,} pages against {sizes[0]:,}", many / few, "×", 1.3, note)]
@@ -137,7 +137,7 @@ def _render(folder: Path, pages: int) -> float:
 
 
 def _short(messages: int) -> Iterator[dict[str, str]]:
-    """A made-up dialogue of one line a message, each a page of its own."""
+    """Yield a generated dialogue with one line per message, each on its own page."""
     for number in range(messages):
         role = "assistant" if number % 2 else "user"
         yield {"role": role, "content": f"Order {number}: the pump moves water through valve {number % 97}."}

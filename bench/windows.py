@@ -1,4 +1,4 @@
-"""Live windows: what fifty updates cost the view and its cached prefix, and what drawing a hundred of them costs."""
+"""Live windows: the cost of fifty updates for the view and its cached prefix, and of drawing a hundred windows."""
 
 import statistics
 import sys
@@ -23,12 +23,12 @@ ROUNDS = 30
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """All figures of windows; they do not depend on the size of the context."""
+    """Return all figures of windows. They do not depend on the size of the context."""
     return [*updates(), *drawing(folder)]
 
 
 def updates() -> list[Figure]:
-    """A window that changes in every one of fifty turns."""
+    """Measure a window that changes in each of fifty turns."""
     ctx = quire.open("memory:", budget=BUDGET, key="kestrel")
     ctx.windows.register(Todo)
     ctx.system("You are a careful assistant.")
@@ -54,7 +54,7 @@ def updates() -> list[Figure]:
 
 
 def drawing(folder: Path) -> list[Figure]:
-    """A hundred open windows under an 8k budget, beside the time that their own `content()` takes."""
+    """Measure a hundred open windows under an 8k budget, and the time of their own `content()`."""
     ctx = quire.open(folder / "windows.db", budget=BUDGET)
     ctx.system("You are a careful assistant.")
     ctx.user("Look at everything.")
@@ -79,7 +79,7 @@ def drawing(folder: Path) -> list[Figure]:
 
 
 def _plain(folder: Path) -> list[Figure]:
-    """The same with windows that have their content at hand: what drawing itself costs."""
+    """Measure the same with windows that return stored content: the cost of drawing alone."""
     ctx = quire.open(folder / "plain.db", budget=BUDGET)
     ctx.windows.register(Todo)
     for n in range(WINDOWS):

@@ -1,4 +1,4 @@
-"""Adapters: a turn through each framework, against the framework alone and the same quire calls made by hand."""
+"""Adapters: a turn through each framework, compared with the framework alone and the same quire calls by hand."""
 
 import statistics
 from importlib import import_module
@@ -7,13 +7,13 @@ from pathlib import Path
 from bench.figures import Figure
 
 ADAPTERS = ("langchain", "openai_agents", "pydantic_ai", "openai", "anthropic", "mcp")
-"""The modules here; each has `turns(folder, count)`: seconds for the framework alone, by hand, and the adapter."""
+"""The modules here. Each has `turns(folder, count)`: seconds for the framework alone, by hand, and the adapter."""
 _LIMIT = 1.5
 _ROUNDS = 5
 
 
 def run(folder: Path, size: int) -> list[Figure]:
-    """One figure for every adapter: the median of some rounds, after one that warms up."""
+    """Return one figure for every adapter: the median of some rounds, after one round to warm up."""
     count = 50 if size >= 1_000_000 else 15
     return [_overhead(name, folder, count) for name in ADAPTERS]
 

@@ -1,4 +1,4 @@
-"""Anthropic SDK: turns of the client alone with the views that quire made, the quire calls alone, and `complete`."""
+"""Anthropic SDK: turns of the client alone with quire's views, the quire calls alone, and `complete`."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ SCHEMA: Values = {
 
 
 class _Sdk:
-    """Turns by Anthropic's messages."""
+    """Turns with Anthropic's messages."""
 
     def __init__(self, client: Anthropic) -> None:
         self._client = client
@@ -37,7 +37,7 @@ class _Sdk:
 
 
 def turns(folder: Path, count: int) -> tuple[float, float, float]:
-    """Seconds for so many turns: the client alone, quire by hand, and both in one call."""
+    """Return the seconds for the turns: the client alone, quire by hand, and both in one call."""
     with endpoint(_answer) as url, Anthropic(base_url=url, api_key="none") as client:
         return measured(_Sdk(client), folder, count)
 

@@ -1,4 +1,4 @@
-"""LangChain: an agent's turns without quire, the same quire calls made by hand, and both through the middleware."""
+"""LangChain: an agent's turns without quire, the same quire calls by hand, and both through the middleware."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def look(what: str) -> str:
 
 
 class _Looking(BaseChatModel):
-    """Looks something up for every question, then answers."""
+    """Makes a lookup for every question, then answers."""
 
     @property
     def _llm_type(self) -> str:
@@ -52,7 +52,7 @@ class _Looking(BaseChatModel):
 
 
 def turns(folder: Path, count: int) -> tuple[float, float, float]:
-    """Seconds for so many turns: the framework alone, quire by hand, and the framework with the middleware."""
+    """Return the seconds for the turns: the framework alone, quire by hand, and the framework with the middleware."""
     middleware = QuireMiddleware(folder / "agent.db", budget=BUDGET)
     alone = _talk(create_agent(_Looking(), [look], system_prompt=PROMPT), count)
     both = _talk(create_agent(_Looking(), [look], system_prompt=PROMPT, middleware=[middleware]), count)

@@ -1,4 +1,4 @@
-"""The MCP server: a tool that does nothing, the same calls of our tools made by hand, and both over stdio."""
+"""The MCP server: a tool that does nothing, the same calls of quire's tools by hand, and both over stdio."""
 
 import asyncio
 import sys
@@ -36,12 +36,12 @@ _CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("read_page", {"page": "mem-7"}),
     ("write_page", {"page": "mem-8", "text": "an aisle seat"}),
 )
-"""What one turn does."""
+"""The calls of one turn."""
 _WARM = 20
 
 
 def turns(folder: Path, count: int) -> tuple[float, float, float]:
-    """Seconds for so many turns of three calls: the protocol alone, quire by hand, and quire over the protocol."""
+    """Return the seconds for turns of three calls: the protocol alone, quire by hand, and quire over the protocol."""
     paths = folder / "hand.db", folder / "served.db"
     for path in paths:
         _fill(path)
@@ -49,7 +49,7 @@ def turns(folder: Path, count: int) -> tuple[float, float, float]:
 
 
 async def _measured(hand: Path, served: Path, count: int) -> tuple[float, float, float]:
-    """The usual turn of each, so many times; turn by turn, so that what else the machine does falls on all of them."""
+    """Return the median turn of each, times `count`. Turns alternate, so that other load of the machine affects all."""
     taken: list[tuple[float, float, float]] = []
     with quire.open(hand) as ctx:
         tools = ctx.tools_of(ctx.as_agent(quota=quire.Quota(calls=1 << 30)))

@@ -1,4 +1,4 @@
-"""OpenAI SDK: turns of the client alone with the views that quire made, the quire calls alone, and `complete`."""
+"""OpenAI SDK: turns of the client alone with quire's views, the quire calls alone, and `complete`."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ SCHEMA: Values = {
 
 
 class _Sdk:
-    """Turns by chat completions."""
+    """Turns with chat completions."""
 
     def __init__(self, client: OpenAI) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class _Sdk:
 
 
 def turns(folder: Path, count: int) -> tuple[float, float, float]:
-    """Seconds for so many turns: the client alone, quire by hand, and both in one call."""
+    """Return the seconds for the turns: the client alone, quire by hand, and both in one call."""
     with endpoint(_answer) as url, OpenAI(base_url=f"{url}/v1", api_key="none") as client:
         return measured(_Sdk(client), folder, count)
 

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: turns with the SDK's own session, the same quire calls made by hand, and both through ours."""
+"""OpenAI Agents SDK: turns with the SDK's own session, the same quire calls by hand, and both through QuireSession."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ def look(what: str) -> str:
 
 
 def turns(folder: Path, count: int) -> tuple[float, float, float]:
-    """Seconds for so many turns: the SDK with its own session, quire by hand, and the SDK with quire's session."""
+    """Return the seconds for the turns: the SDK with its own session, quire by hand, and the SDK with QuireSession."""
     settings = SessionSettings(limit=LIMIT)
     own = SQLiteSession("t", folder / "own.db", session_settings=settings)
     alone = _talk(own, RunConfig(tracing_disabled=True), count)
@@ -46,7 +46,7 @@ def _talk(session: Session, config: RunConfig, count: int) -> float:
     async def talk() -> None:
         for n in range(count):
             await Runner.run(agent, f"question {n}", session=session, run_config=config)
-            model._calls.clear()  # or every list that was sent would be kept, and copied again and again
+            model._calls.clear()  # otherwise every sent list would be stored, and copied again and again
 
     return _timed(lambda: asyncio.run(talk()))
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: an agent's turns without quire, the same quire calls made by hand, and both through the capability."""
+"""pydantic-ai: an agent's turns without quire, the same quire calls by hand, and both through the capability."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ def _looking(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def turns(folder: Path, count: int) -> tuple[float, float, float]:
-    """Seconds for so many turns: the framework alone, quire by hand, and the framework with the capability."""
+    """Return the seconds for the turns: the framework alone, quire by hand, and the framework with the capability."""
     capability = QuireCapability(folder / "agent.db", budget=BUDGET)
     alone = asyncio.run(_talk(Agent(FunctionModel(_looking), instructions=PROMPT, tools=[look]), count))
     agent = Agent(FunctionModel(_looking), instructions=PROMPT, tools=[look], capabilities=[capability])

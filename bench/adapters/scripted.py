@@ -1,4 +1,4 @@
-"""A local endpoint for the SDKs of OpenAI and Anthropic: it looks something up for every question, then answers."""
+"""A local endpoint for the SDKs of OpenAI and Anthropic: it makes a lookup for every question, then answers."""
 
 import json
 import time
@@ -23,7 +23,7 @@ def look(what: str) -> str:
 
 @contextmanager
 def endpoint(answer: Callable[[Values], Values]) -> Iterator[str]:
-    """The address of a server that answers every request so."""
+    """Yield the address of a server that answers every request with `answer`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -52,30 +52,30 @@ def endpoint(answer: Callable[[Values], Values]) -> Iterator[str]:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that it takes."""
+    """Return the seconds of a call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 class Sdk(Protocol):
-    """How a client is asked, and what it is sent."""
+    """The requests of a client, and their content."""
 
     def tools(self, ctx: quire.Context) -> list[Values]:
-        """All schemas: the context's own and that of `look`."""
+        """Return all schemas: the context's own and that of `look`."""
 
     def request(self, ctx: quire.Context, tools: list[Values], beside: int) -> Values:
-        """What is sent of a context whose tools take so many tokens."""
+        """Return the request for a context with tools of this many tokens."""
 
     def ask(self, request: Values) -> Any:
-        """The client's answer."""
+        """Return the client's answer."""
 
     def complete(self, ctx: quire.Context) -> object:
-        """The turn by the adapter."""
+        """Run the turn with the adapter."""
 
 
 def measured(sdk: Sdk, folder: Path, count: int) -> tuple[float, float, float]:
-    """Seconds for so many turns: the client alone, quire by hand, and both in one call."""
+    """Return the seconds for the turns: the client alone, quire by hand, and both in one call."""
     sent: list[Values] = []
     answers: list[Any] = []
 
@@ -102,7 +102,7 @@ def _through(sdk: Sdk, ctx: quire.Context, count: int) -> None:
 
 
 def _by_hand(sdk: Sdk, ctx: quire.Context, count: int, ask: Callable[[Values], Any]) -> None:
-    """The loop of the first page of the documentation."""
+    """Run the loop of the README."""
     tools = sdk.tools(ctx)
     beside = quire.count_tools(tools)
     for n in range(count):

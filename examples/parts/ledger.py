@@ -123,9 +123,7 @@ class Ledger:
         self._before = self._total
 
     def _slide(self, room: int) -> None:
-        """Send the prompt and the newest exchanges that fit. The cache helps only while the first message
-        is the same.
-        """
+        """Send the prompt and the newest exchanges that fit. The cache helps only if the first is the same."""
         start, tokens = len(self._exchanges), self._prompt
         while start and tokens + self._exchanges[start - 1][1] <= room:
             start -= 1
