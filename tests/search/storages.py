@@ -1,4 +1,4 @@
-"""The same pages on every backend, and how they are searched."""
+"""The same pages on every backend, and helpers that search them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from tests.servers.postgres import postgres_url
 
 BACKENDS = ("memory", "file", "sqlite", "postgres")
 LONG = [*BACKENDS[:3], pytest.param("postgres", marks=pytest.mark.slow)]
-"""For tests of very many queries: a server answers each in its own time."""
+"""The backends for tests with very many queries. PostgreSQL is slow there: each query is a round trip."""
 
 
 def storage_of(kind: str, folder: Path) -> Storage:
-    """A new storage of a kind in a folder."""
+    """Return a new storage of a kind in a folder."""
     if kind == "memory":
         return MemoryStorage()
     if kind == "postgres":
@@ -27,7 +27,7 @@ def storage_of(kind: str, folder: Path) -> Storage:
 
 @contextmanager
 def shelves(folder: Path, **options: Any) -> Iterator[list[ContextSystem]]:
-    """One new book on each backend."""
+    """Return a new context on each backend."""
     books = []
     for kind in BACKENDS:
         (folder / kind).mkdir(parents=True)
@@ -40,5 +40,5 @@ def shelves(folder: Path, **options: Any) -> Iterator[list[ContextSystem]]:
 
 
 def found(book: ContextSystem, query: str, limit: int = 50, **filters: Any) -> list[str]:
-    """The indices of the hits."""
+    """Return the indices of the hits."""
     return [hit.index for hit in book.find(query, limit, **filters)]

@@ -1,4 +1,4 @@
-"""find: the same answers on every backend, whatever happened to the pages, and nothing from what is not to be seen."""
+"""find: the same answers on every backend after any change of the pages, and no hits from hidden text."""
 
 import random
 from datetime import UTC, datetime
@@ -124,7 +124,7 @@ def test_every_page_is_found_by_a_rare_word_of_its_own(tmp_path_factory: Any, ki
 
 
 def _disturb(ctx: quire.Context, chance: random.Random, words: dict[str, str]) -> None:
-    """Do something to a page or to the conversation, and look at once whether it is still as it must be."""
+    """Change a page or the conversation, and check the search result at once."""
     pages = [word for word, page in words.items() if page not in ("said", "gone")]
     if pages and chance.random() < 0.7:
         word = chance.choice(pages)

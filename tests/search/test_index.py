@@ -1,4 +1,4 @@
-"""Indexes under several hands: other handles, threads that come between two looks, and very many pages or contexts."""
+"""Concurrent use of indexes: other handles, threads between two reads, and very many pages or contexts."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def test_what_was_counted_before_another_handle_made_the_index_anew_is_not_used(
         storage.search(two.pages._engine.state.context).clear()
         two.refresh()
         note = two.pages.create_detail_page("falcon", "", "", "mem-0")
-        two.find("kestrel")  # the index has been written as often now as it had been before
+        two.find("kestrel")  # the index has been written as often as before
         assert [hit.index for hit in one.find("falcon dragon")] == [note]
 
 
@@ -45,7 +45,7 @@ def test_a_context_that_was_deleted_and_made_again_is_another_one(tmp_path: Path
 
 
 class Between(MemoryStorage):
-    """A storage in which another thread writes and searches just after someone read where a context stands."""
+    """A storage in which another thread writes and searches directly after a read of a context's head."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The ways into a page: by pieces of names, moments, words without accents, and not by what quire wrote around them."""
+"""The terms of a page: parts of names, times, words without accents, and not the text that quire added."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def test_names_moments_and_words_without_accents_are_found_and_shown(book: Conte
         hits = {hit.index: hit for hit in book.find(query, 50) if hit.complete}
         assert pages[text] in hits, query
         assert "«" in hits[pages[text]].snippet, query
-    assert found(book, '"name parse"') == []  # pieces of two names are no row
+    assert found(book, '"name parse"') == []  # parts of two names are not a phrase
     assert not any(hit.complete for hit in book.find("3.1.2"))
 
 

@@ -1,4 +1,4 @@
-"""What is brought back for a question: what answers it, small, in order, once, and within its room."""
+"""Recalled passages for a question: relevant, short, in order, once, and within their share of the budget."""
 
 import random
 from collections.abc import Collection
@@ -130,7 +130,7 @@ def test_of_a_long_conversation_only_what_matters_is_gathered() -> None:
 
 
 def letters(texts: list[str]) -> list[list[float]]:
-    """Vectors that know letters only: enough to tell what is like what."""
+    """Vectors that count letters: enough to compare texts."""
     return [[float(text.lower().count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 
@@ -150,7 +150,7 @@ def test_vectors_follow_the_pages(where: str, tmp_path: Any) -> None:
         assert ctx.find("qqqqq")[0].index == page
         asked = len(calls)
         assert ctx.find("qqqqq")[0].index == page
-        assert len(calls) == asked + 1  # the query alone
+        assert len(calls) == asked + 1  # only the query
         ctx.pages.set_detail(page, "vvv vvv")
         assert ctx.find("vvvvv")[0].index == page
         assert len(calls) == asked + 3

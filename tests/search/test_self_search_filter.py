@@ -1,4 +1,4 @@
-"""Searches that stand in the conversation themselves: they never come before the page they quote, and stay found."""
+"""Searches in the conversation itself: they never rank before the page that they quote, and can still be found."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ TURNS = 12
 
 
 class Talk(NamedTuple):
-    """A fact, what a model searches for it with, and what is said around it."""
+    """A fact, a model's query for it, and the text around it."""
 
     fact: str
     query: str
@@ -52,7 +52,7 @@ TALKS = {
 
 
 def opened(storage: Storage, talk: Talk, budget: int = 900, turns: int = 30) -> Context:
-    """A talk that began with the fact, which is folded away by now."""
+    """Return a conversation that began with the fact, which is folded by now."""
     ctx = quire.open(storage, budget=budget)
     ctx.system("You are a careful clerk.")
     ctx.user(talk.fact)
@@ -65,7 +65,7 @@ def opened(storage: Storage, talk: Talk, budget: int = 900, turns: int = 30) -> 
 
 
 def called(ctx: Context, number: int, name: str, arguments: dict[str, Any], *, prefix: str = "", says: str = "") -> str:
-    """A model calls a tool and is answered, as an agent's loop has it."""
+    """Add a model's tool call and its result, as in an agent's loop."""
     call = call_of(number, prefix + name, json.dumps(arguments, ensure_ascii=False))
     ctx.assistant(says or None, [call])
     said = ctx.tools.prefixed(prefix).call(call)
@@ -135,7 +135,7 @@ def test_earlier_searches_give_way_before_the_passages_of_what_they_quote() -> N
             said = called(ctx, turn, "find", {"query": "number of the locker at the old pool", "limit": 50})
             assert "«the number of the locker at the old pool» is 48213, until summer." in said.splitlines()[0]
             ctx.assistant("48213.")
-        assert "These are earlier searches:" in said  # as many of them as there is room for
+        assert "These are earlier searches:" in said  # as many of them as fit
         assert said.count("[usr-") < 40
 
 
@@ -145,7 +145,7 @@ def test_a_tool_of_the_users_that_is_called_find_is_found_as_ever(language: str)
     ctx = opened(quire.MemoryStorage(), talk)
     ctx.user(talk.question.format(1))
     ctx.assistant(None, [call_of(1, "find", json.dumps({"query": talk.query}, ensure_ascii=False))])
-    assert ctx.find(talk.query)[-1].echo  # so far it could be quire's: nothing but the query is there
+    assert ctx.find(talk.query)[-1].echo  # so far it could be a search of quire: it contains only the query
     ctx.tool_result("c1", f"{talk.query}: ZX-81-5")
     ctx.user(talk.question.format(2))
     assert [(hit.name, hit.echo) for hit in ctx.find(f"{talk.query} ZX-81-5", 1)] == [("find", False)]

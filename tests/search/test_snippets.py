@@ -1,4 +1,4 @@
-"""The passage that is shown of a page holds what was found."""
+"""The snippet of a page contains the match."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""From text to terms."""
+"""Text to terms."""
 
 import re
 from unicodedata import normalize
@@ -54,7 +54,7 @@ def test_composed_and_decomposed_characters_are_the_same() -> None:
         ("HTTPServer2", ["http", "server", "2", PART_SEPARATOR, "httpserver", "server2"]),
         ("iPhone15 手机", ["i", "phone", "15", PART_SEPARATOR, "iphone", "phone15"]),
         ("HAT136 on GitHub, HAT136", ["hat", "136", PART_SEPARATOR, "git", "hub", PART_SEPARATOR]),
-        ("3f9c2d4", ["3", "f", "9", "c", "2", "d", "4", PART_SEPARATOR]),  # data: nothing was put together
+        ("3f9c2d4", ["3", "f", "9", "c", "2", "d", "4", PART_SEPARATOR]),  # data: nothing was joined
         ("v2 at 10:30am", []),
         ("plain words of prose. Another Sentence, USA", []),
         ("a3f9c2d4e5b6a7f8a9d0", []),
@@ -73,7 +73,7 @@ def test_no_term_is_long_or_holds_what_an_engine_could_read_as_an_operator(text:
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "aB" * 500_000, "数" * 1_000_000, "a1" * 500_000, "a " * 500_000])
 def test_a_megabyte_is_cut_in_bounded_time(text: str) -> None:
-    assert len(split_terms(text)) + len(tokenize(text)[1]) <= len(text) + 2  # quadratic work would never end here
+    assert len(split_terms(text)) + len(tokenize(text)[1]) <= len(text) + 2  # quadratic work would not end here
     assert len(make_snippet(text, ["zz", "数"])) < 1_000
 
 

@@ -1,4 +1,4 @@
-"""Vectors: of one embedder only, never half of them, and not made again for nothing."""
+"""Vectors: from one embedder only, never incomplete, and not computed twice."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def test_vectors_of_another_embedder_leave_nothing_of_the_old_ones(tmp_path: Pat
 
 
 class Failing(MemoryStorage):
-    """A storage that refuses to write after so many commits of vectors."""
+    """A storage that refuses to write after this many commits of vectors."""
 
     left = -1
 

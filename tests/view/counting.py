@@ -1,7 +1,7 @@
-"""Counting the forms of views anew, by the words of the contract and without the library's own counting.
+"""A second count of the forms of views, by the rules of the contract and without the library's own counter.
 
-A form costs the o200k tokens of its texts, names and arguments, and four for every message and every tool call.
-Pictures and files are not counted here: what has some is only bounded from below.
+A form costs the o200k tokens of its texts, names and arguments, and four for every message and every tool call. Images
+and files are not counted here: a form that has some is only bounded from below.
 """
 
 import json
@@ -13,12 +13,12 @@ from quire.model.tokens import VocabularyCounter
 
 Values = dict[str, Any]
 _SEPARATORS = ((", ", ": "), (",", ":"))
-"""An object has no spelling of its own: it costs no more than the cheaper one."""
+"""An object has no fixed spelling: it costs at most the cheaper one of these."""
 _VOCABULARY = VocabularyCounter()
 
 
 class CachedCounter:
-    """The true counter with a memory: the walks say the same things over and over."""
+    """The real counter with a cache: the walks repeat the same texts."""
 
     name = "o200k_base/cached"
     exact = True
@@ -32,7 +32,7 @@ count = COUNTER.count
 
 
 def openai_tokens(messages: list[Values]) -> int:
-    """What a list for OpenAI chat costs."""
+    """Return the tokens of a list for OpenAI chat."""
     total = 0
     for message in messages:
         calls = message.get("tool_calls") or []
@@ -45,7 +45,7 @@ def openai_tokens(messages: list[Values]) -> int:
 
 
 def responses_tokens(items: list[Values]) -> int:
-    """What the items for the Responses API cost."""
+    """Return the tokens of items for the Responses API."""
     total = 0
     for item in items:
         match item.get("type", "message"):
@@ -65,7 +65,7 @@ def responses_tokens(items: list[Values]) -> int:
 
 
 def anthropic_tokens(messages: list[Values], system: str | list[Values]) -> int:
-    """What a request to Anthropic costs."""
+    """Return the tokens of a request to Anthropic."""
     total = sum(map(count, _texts(system))) + (4 if system else 0)
     for message in messages:
         content = message["content"]
@@ -76,7 +76,7 @@ def anthropic_tokens(messages: list[Values], system: str | list[Values]) -> int:
 
 
 def _texts(content: object) -> Iterator[str]:
-    """Every text of a content: its own, of its parts, of results, of calls, of thoughts."""
+    """Yield every text of a content: its own, and those of parts, results, calls and thinking."""
     if isinstance(content, str):
         yield content
     for block in content if isinstance(content, list) else ():

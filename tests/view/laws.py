@@ -1,6 +1,6 @@
-"""What holds of every view, as checks: of one view, of a view and the one before it, of a view and another handle's.
+"""The laws of views as checks: of one view, of a view and the one before it, of a view and another handle's.
 
-`check_walk(number, steps)` walks and checks them all; a failure names the number, which replays it.
+`check_walk(number, steps)` walks and checks all of them. A failure names the number, which replays it.
 """
 
 import json
@@ -17,7 +17,7 @@ from tests.view.states import PRIVATE_WORD, Walk
 Values = dict[str, Any]
 NO_RESULT = "[no result]"
 REOPENED = 0.2
-"""The share of states that a handle opened anew draws once more: that costs as much as all the rest together."""
+"""The share of states that a new handle draws once more: this costs as much as all other checks together."""
 
 
 class Forms:
@@ -31,12 +31,12 @@ class Forms:
         self.prompt = request.system
 
     def text(self) -> str:
-        """Everything that would be sent."""
+        """Return everything that would be sent."""
         return json.dumps([self.openai, self.responses, self.anthropic, self.prompt], ensure_ascii=False)
 
 
 class Seen(NamedTuple):
-    """The view before: what was sent, whether it is what the context itself looks like, and whether with the prompt."""
+    """The view before: its content, whether the context's own options were used, and whether it had the prompt."""
 
     view: View
     forms: Forms
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 
 
 class Run:
-    """A walk, and the last view of it that may be followed by another."""
+    """A walk, and its last view that another view may follow."""
 
     def __init__(self, number: int) -> None:
         self.walk = Walk(number)
@@ -53,7 +53,7 @@ class Run:
 
 
 def check_walk(number: int, steps: int) -> int:
-    """Walk so many steps and check every view on the way; how many states had one."""
+    """Walk this many steps and check every view on the way. Return the number of states with a view."""
     run = Run(number)
     walk = run.walk
     try:
@@ -67,11 +67,11 @@ def check_walk(number: int, steps: int) -> int:
 
 
 def check_state(run: Run) -> bool:
-    """Go on to the next state and check its view; False if there is none, as what must be shown does not fit."""
+    """Go to the next state and check its view. Return False if there is none because required parts do not fit."""
     walk, ctx = run.walk, run.walk.ctx
     walk.step()
     options = walk.options()
-    stale = walk.second is not None and walk.second.seq != ctx.seq  # it cannot know what stands where
+    stale = walk.second is not None and walk.second.seq != ctx.seq  # it cannot know the positions
     said = [] if stale else [message for message in ctx.messages() if message.has_content]
     asked, system = last_user(ctx, said), bool(options.get("include_system_prompt", True))
     wanted = options.get("max_tokens", walk.budget)
@@ -94,7 +94,7 @@ def check_state(run: Run) -> bool:
 
 
 def check_view(now: Seen, room: int, asked: int | None, ctx: Context | None) -> None:
-    """The laws that one view has to keep."""
+    """Check the laws of one view."""
     check_size(now.view, now.forms, room)
     if any(message.role != "system" for message in now.view.messages):
         check_legality(now.forms)
@@ -105,14 +105,14 @@ def check_view(now: Seen, room: int, asked: int | None, ctx: Context | None) -> 
 
 
 def check_reopened(walk: Walk, now: Seen, options: Values) -> None:
-    """The same state gives the same bytes, whoever draws it."""
+    """Check that the same state gives the same bytes on every handle."""
     again = walk.open().render(**options)
     assert Forms(again).text() == now.forms.text()
     assert again.tokens == now.view.tokens
 
 
 def check_after(run: Run, now: Seen) -> None:
-    """What holds of a view and the one before it."""
+    """Check the laws of a view and the one before it."""
     before, walk = run.last, run.walk
     if before is None or walk.looked:
         return
@@ -123,7 +123,7 @@ def check_after(run: Run, now: Seen) -> None:
 
 
 def check_size(view: View, forms: Forms, room: int) -> None:
-    """Within the budget in every form; what the view says it costs is what its form for OpenAI costs."""
+    """Check that every form is within the budget, and that `view.tokens` is the cost of the form for OpenAI."""
     assert view.tokens <= room
     assert view.tokens == sum(part.tokens for part in view.parts)
     openai = openai_tokens(forms.openai)
@@ -135,13 +135,13 @@ def check_size(view: View, forms: Forms, room: int) -> None:
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether all forms say the message in the same words."""
+    """Return whether all forms have the message in the same words."""
     objects = all(call.arguments.startswith("{") and call.arguments.endswith("}") for call in message.tool_calls)
     return objects and not message.name and (message.content is None or isinstance(message.content, str))
 
 
 def check_legality(forms: Forms) -> None:
-    """All forms may be sent, by the library's checker and by the tests' own."""
+    """Check that all forms are legal, by the library's checker and by the tests' own."""
     assert check_legal(forms.openai, "openai") == []
     assert check_legal(forms.responses, "responses") == []
     assert check_legal(forms.anthropic, "anthropic") == []
@@ -151,7 +151,7 @@ def check_legality(forms: Forms) -> None:
 
 
 def check_prompts(ctx: Context, view: View, forms: Forms) -> None:
-    """Every pinned prompt stands whole, in the view and in the forms."""
+    """Check that every pinned prompt is whole in the view and in the forms."""
     said = [message.content for message in view.messages if message.role == "system"]
     sent = [message["content"] for message in forms.openai if message["role"] == "system"]
     apart = forms.prompt if isinstance(forms.prompt, str) else "\n".join(block["text"] for block in forms.prompt)
@@ -164,7 +164,7 @@ def check_prompts(ctx: Context, view: View, forms: Forms) -> None:
 
 
 def last_user(ctx: Context, said: list[Message]) -> int | None:
-    """The last words of the user's that stand open in the conversation: the index of the message."""
+    """Return the index of the last open user message in the conversation."""
     for message in reversed(said):
         if message.role == "user":
             index = ctx.conversation.page_of(message.index)
@@ -176,7 +176,7 @@ def last_user(ctx: Context, said: list[Message]) -> int | None:
 
 
 def check_reach(ctx: Context, now: Seen, said: list[Message]) -> None:
-    """Every message that is not marked stands on a page that is shown or below one, unless it was archived."""
+    """Check that every message without a mark is on a page that is shown, or below one, unless it was archived."""
     if not now.steady:  # lines of chapters that were made for this view alone
         return
     shown = {page.index for page in now.view.pages}
@@ -191,7 +191,7 @@ def check_reach(ctx: Context, now: Seen, said: list[Message]) -> None:
 
 
 def check_prefix(before: Forms, now: Forms) -> None:
-    """Between folds a view only grows at its end; what waited for a result may have got it."""
+    """Check that between folds a view only grows at its end. A waiting call may have got its result."""
     start = before.openai
     waiting = next((n for n, m in enumerate(start) if m["role"] == "tool" and m["content"] == NO_RESULT), None)
     if waiting is not None:
@@ -200,7 +200,7 @@ def check_prefix(before: Forms, now: Forms) -> None:
 
 
 def shared_tokens(before: View, now: View) -> int:
-    """The tokens of the pieces that two views begin with, compared by what is sent."""
+    """Return the tokens of the common prefix of two views, compared by the sent content."""
     total = 0
     for one, other in zip(before.parts, now.parts, strict=False):
         if one is not other and _sent(one) != _sent(other):
@@ -214,7 +214,7 @@ def _sent(part: ViewPart) -> list[Any]:
 
 
 def must_be_shown(ctx: Context, *, system: bool) -> int:
-    """More than what can in no way be left out: prompts, pinned pages, what was hidden, a note's line, open calls."""
+    """Return an upper bound of the required parts: prompts, pinned pages, hidden lines, notes, open calls."""
     total = 400
     for page in ctx.pages.list_pages():
         if page.index.startswith("own-") or (page.index.startswith("sys-") and not system):

@@ -1,7 +1,7 @@
-"""A second opinion on what may be sent: the providers' rules written down once more, as plainly as can be.
+"""A second check of legal requests: the providers' rules, written again in the simplest way.
 
-`quire.check_legal` says which rule is broken and where; this only says whether one is, in another way, so that a
-mistake in either shows.
+`quire.check_legal` says which rule is broken and where. This only says whether one is broken, in another way, so that a
+mistake in either is found.
 """
 
 import re
@@ -12,7 +12,7 @@ _ID = re.compile("[a-zA-Z0-9_-]+")
 
 
 def openai_is_legal(messages: list[Values]) -> bool:
-    """Every call is answered right after it, nothing else is a result, and nobody says nothing."""
+    """Return whether every call is answered directly after it, with no other result and no empty message."""
     place = 0
     while place < len(messages):
         message = messages[place]
@@ -33,7 +33,7 @@ def openai_is_legal(messages: list[Values]) -> bool:
 
 
 def responses_is_legal(items: list[Values]) -> bool:
-    """Calls and outputs are pairs, the call first, with no word of the user's between them."""
+    """Return whether calls and outputs are pairs, the call first, with no user message between them."""
     waiting: list[str] = []
     for place, item in enumerate(items):
         kind = item.get("type", "message")
@@ -58,7 +58,7 @@ def responses_is_legal(items: list[Values]) -> bool:
 
 
 def anthropic_is_legal(messages: list[Values]) -> bool:
-    """Sides take turns, the user begins; calls at the end of a turn are answered at the beginning of the next."""
+    """Return whether roles alternate from the user on, and the results of calls start the next turn."""
     turns: list[tuple[str, list[Values]]] = []
     for message in messages:
         content = message["content"]

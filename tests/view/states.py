@@ -1,8 +1,8 @@
-"""States of a context for the laws of views: random walks of talk and edits, each replayable from its number.
+"""States of a context for the laws of views: random walks of messages and edits, each replayable from its number.
 
-A walk is one context in memory with a budget, a configuration and, at times, a second handle. `step` does one thing to
-it, what a user, a model or a developer might do, refused or not. What a law has to know of it is kept beside: whether
-anything but an arrival happened since the last view, and which pages the developer put away.
+A walk is one context in memory with a budget, a configuration and sometimes a second handle. `step` does one action of
+a user, a model or a developer, which may be refused. A walk also records facts that a law needs: whether anything but a
+new message happened since the last view, and the pages that the developer put away.
 """
 
 import random
@@ -39,7 +39,7 @@ CONFIGS = (
 
 
 class Walk:
-    """One context on its way through states. The number says everything about it."""
+    """One context on its way through states. The number determines everything."""
 
     def __init__(self, number: int) -> None:
         self.chance = random.Random(number)
@@ -50,27 +50,27 @@ class Walk:
         self.second = self.open() if self.chance.random() < 0.2 else None
         self.number = 0
         self.edited = False
-        """Whether anything happened since the last view that may change what stood in it."""
+        """Whether anything happened since the last view that may change its content."""
         self.looked = False
-        """Whether a view was drawn on the way from one state to the next."""
+        """Whether a view was drawn between two states."""
         self.put_away: set[str] = set()
-        """The pages that the developer hid, archived or gathered in a folder."""
+        """The pages that the developer hid, archived or put into a folder."""
         self.long = self.chance.choice((3, 8, 20, 50))
         self.trace: list[str] = []
         if self.chance.random() < 0.8:
             self._do("prompt")
 
     def open(self) -> Context:
-        """Another handle on this context."""
+        """Return another handle on this context."""
         given: Values = {"budget": self.budget, "compression": self.config, "counter": COUNTER, "key": "fern-100"}
         return quire.open(self.storage, "walk", **given)
 
     def step(self) -> None:
-        """Do one thing, or a few."""
+        """Do one action, or a few."""
         self._do(self.chance.choice(self.chance.choice((TALK, TALK, TALK, EDITS))))
 
     def options(self) -> Values:
-        """How the next view is to be drawn: mostly as it comes."""
+        """Return the options of the next view: mostly the defaults."""
         chance = self.chance
         if chance.random() < 0.7:
             return {}
@@ -98,15 +98,15 @@ class Walk:
         except QuireError as error:
             self.trace[-1] += f" ({error.code})"
 
-    # Words
+    # Texts
 
     def text(self, most: int | None = None) -> str:
-        """Some words; every text has its own number in it."""
+        """Return some words; every text has its own number in it."""
         words = self.chance.choices(WORDS, k=self.chance.randint(0, most or self.long))
         return f"said {self.number} " + " ".join(words)
 
     def content(self) -> Any:
-        """What a user says: mostly text, at times parts, at times nothing."""
+        """Return a user's content: mostly text, sometimes parts, sometimes nothing."""
         dice = self.chance.random()
         if dice < 0.8:
             return self.text()
@@ -120,7 +120,7 @@ class Walk:
         return self.chance.choice(([*texts, image], [image, *texts], texts))
 
     def calls(self) -> list[ToolCall]:
-        """Some calls, at times with ids that were there before, or that not every provider takes."""
+        """Return some calls, sometimes with repeated ids, or with ids that some providers refuse."""
         ids = self.chance.choice((("c1", "c2", "c3"), (f"c{self.number}", f"d{self.number}", "e.1/ü")))
         chosen = ids[: self.chance.randint(1, 3)]
         return [ToolCall(call, self.chance.choice(("search", "run_sql")), self._arguments()) for call in chosen]
@@ -128,21 +128,21 @@ class Walk:
     def _arguments(self) -> str:
         return self.chance.choice(ARGUMENTS)
 
-    # Choosing
+    # Choices
 
     def indices(self) -> list[int]:
-        """A few message indices, mostly neighbours."""
+        """Return a few message indices, mostly neighbours."""
         count = max(len(self.ctx.messages(all=True)), 1)
         first = self.chance.randrange(count)
         return list(range(first, min(count, first + self.chance.randint(1, 4))))
 
     def page(self, segment: str = "usr") -> str:
-        """A page of a segment, one that exists if there is one."""
+        """Return a page of a segment, if possible an existing one."""
         pages = [page.index for page in self.ctx.pages.list_pages(segment)]
         return self.chance.choice(pages[1:]) if len(pages) > 1 else f"{segment}-1"
 
     def away(self, *indices: str) -> None:
-        """Keep in mind that the developer puts these pages away."""
+        """Record that the developer puts these pages away."""
         self.put_away.update(indices)
 
 
@@ -159,7 +159,7 @@ def _calls(walk: Walk) -> None:
 
 
 def _exchange(walk: Walk) -> None:
-    """Calls with all their results, in any order, before the next view."""
+    """Add calls with all their results, in any order, before the next view."""
     _calls(walk)
     waiting = walk.ctx.pending_calls()
     for call in walk.chance.sample(waiting, len(waiting)):
@@ -169,12 +169,12 @@ def _exchange(walk: Walk) -> None:
 def _result(walk: Walk) -> None:
     waiting = walk.ctx.pending_calls()
     known = [call.id for call in waiting] or ["c1", "c2", "c3"]
-    walk.edited = walk.edited or not waiting  # a late one changes what stands in the middle
+    walk.edited = walk.edited or not waiting  # a late result changes the middle of the view
     walk.ctx.tool_result(walk.chance.choice(known), walk.chance.choice((walk.text(), "", "rain")))
 
 
 def _late_system(walk: Walk) -> None:
-    if any(message.role != "system" for message in walk.ctx.messages()):  # else it is one more prompt
+    if any(message.role != "system" for message in walk.ctx.messages()):  # otherwise it is one more prompt
         walk.ctx.add({"role": "system", "content": walk.text(8)})
 
 
@@ -183,7 +183,7 @@ def _named(walk: Walk) -> None:
 
 
 def _thinking(walk: Walk) -> None:
-    """A turn in Anthropic's shape: thoughts, words, a call and its result with words after it."""
+    """Add a turn in Anthropic's form: thinking, text, a call and its result with text after it."""
     call = f"toolu_{walk.number}"
     blocks: list[Values] = [
         {"type": "thinking", "thinking": walk.text(6), "signature": "c2ln"},
@@ -199,7 +199,7 @@ def _thinking(walk: Walk) -> None:
 
 
 def _responses(walk: Walk) -> None:
-    """Items of the Responses API: reasoning, a message, a call and its output."""
+    """Add items of the Responses API: reasoning, a message, a call and its output."""
     call = f"call_{walk.number}"
     items: list[Values] = [
         {"type": "reasoning", "id": f"rs_{walk.number}", "summary": [{"type": "summary_text", "text": walk.text(4)}]},
@@ -211,7 +211,7 @@ def _responses(walk: Walk) -> None:
 
 
 def _import(walk: Walk) -> None:
-    """A broken history: orphans, duplicates, missing ids."""
+    """Import a broken history: orphans, duplicates, missing ids."""
     function = {"name": "f", "arguments": "{}"}
     called = [{"id": i, "type": "function", "function": function} for i in walk.chance.choices(("x", "y", "x"), k=2)]
     broken: list[Values] = [
@@ -265,7 +265,7 @@ def _archive(walk: Walk) -> None:
 
 
 def _move(walk: Walk) -> None:
-    """Within the conversation, into one of its folders, or into the notes."""
+    """Move within the conversation, into one of its folders, or into the notes."""
     target = walk.chance.choice(("usr-0", "usr-0", walk.page(), "mem-0"))
     before = walk.chance.choice((None, walk.page()))
     moved = walk.ctx.pages.move_page(walk.page(), target, before)
@@ -304,7 +304,7 @@ def _unfold(walk: Walk) -> None:
 
 
 def _other_handle(walk: Walk) -> None:
-    """The other handle writes, or folds; this one hears of it now, or when it is refused."""
+    """Write or fold with the other handle. This one is refreshed now, or when it is refused."""
     if walk.second is None:
         return
     walk.second.refresh()
@@ -328,7 +328,7 @@ STEPS: dict[str, tuple[Callable[[Walk], object], bool]] = {
     "late system": (_late_system, True),
     "named": (_named, True),
     "thinking": (_thinking, True),
-    "responses": (_responses, False),  # an item may continue what stands already
+    "responses": (_responses, False),  # an item may continue an existing message
     "import": (_import, False),
     "prompt": (_prompt, False),
     "close": (lambda walk: walk.ctx.close_calls(), True),

@@ -1,4 +1,4 @@
-"""Folding in pauses: when the provider has forgotten the last view, a fold breaks nothing that is still there."""
+"""Folding in pauses: after the provider's cache of the last view has expired, a fold costs nothing extra."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ SECOND = 1_000
 
 
 class Hands:
-    """A clock that somebody turns."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000 * SECOND
@@ -30,7 +30,7 @@ def opened(hands: Hands, storage: MemoryStorage | None = None, **config: object)
 
 
 def talk(ctx: Context, hands: Hands, turns: int, pause: int = 10) -> Iterator[quire.View]:
-    """Turns with one view each; the clock moves before every question."""
+    """Add turns with one view each; the clock moves before every question."""
     for turn in range(turns):
         hands.now += pause * SECOND
         ctx.user(f"Turn {turn}: which gate has flight HAT{turn}? " + "Please look again. " * 8)
@@ -39,7 +39,7 @@ def talk(ctx: Context, hands: Hands, turns: int, pause: int = 10) -> Iterator[qu
 
 
 def until(ctx: Context, hands: Hands, share: float) -> None:
-    """Talk until a view takes this share of the budget."""
+    """Add turns until a view takes this share of the budget."""
     for view in talk(ctx, hands, 40):
         if view.tokens > share * BUDGET:
             break
@@ -147,7 +147,7 @@ def test_a_fold_that_was_undone_is_not_made_again_in_a_pause() -> None:
 
 
 def life(hands: Hands, ctx: Context) -> float:
-    """What a day costs with a long pause after every nine calls; after it nothing is read from the cache."""
+    """Return the cost of a day with a long pause after every nine calls; after it the cache is empty."""
     cost = 0.0
     for _ in range(20):
         for number, view in enumerate(talk(ctx, hands, 9)):

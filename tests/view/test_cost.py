@@ -1,4 +1,4 @@
-"""What a view costs with the prompt cache, and what broke the prefix."""
+"""The cost of a view with the prompt cache, and the cause of a changed prefix."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an agent changes leaves the prefix alone until the next fold; what a developer changes shows at once."""
+"""An agent's change keeps the prefix until the next fold; a developer's change appears at once."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def small_context() -> Context:
 
 
 def as_agent(ctx: Context, plan_it: Callable[[Plan], object], opened: str | None = None) -> None:
-    """Do something as an agent does it: its effect on the view waits for the next fold."""
+    """Make a change as an agent: its effect on the view waits for the next fold."""
 
     def planner(plan: Plan) -> None:
         plan_it(plan)
@@ -182,7 +182,7 @@ def test_a_developers_change_in_an_agents_new_folder_shows_at_once() -> None:
     assert f"[{folder}]" not in str(ctx.render().openai())
     ctx.pages.set_detail("mem-1", "He wants the aisle.")
     assert "He wants the aisle." in str(ctx.render().openai())
-    ctx.agent.expand_details("mem-1")  # nothing is amiss
+    ctx.agent.expand_details("mem-1")  # no problem was found
 
 
 def test_what_an_agent_took_out_of_a_folder_is_shown_when_a_developer_removes_that() -> None:

@@ -1,4 +1,4 @@
-"""What `why`, `dump` and a refused view say agrees with what was sent."""
+"""The answers of `why`, `dump` and a refused view agree with the view that was sent."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def talk(budget: int = 800, turns: int = 12, *, enabled: bool = False) -> Contex
 
 
 def agrees(ctx: Context, view: quire.View, given: quire.View | None = None) -> set[str]:
-    """Check what is said of every page of the conversation; how they are shown."""
+    """Check the explanation of every page of the conversation. Return how they are shown."""
     shown = {page.index: page.granularity for page in view.pages}
     pages = [item.id for item in ctx.items()]
     for index in pages:

@@ -1,4 +1,4 @@
-"""A view measured against another one, and where its parts stand in each provider's form."""
+"""A view compared with another one, and the positions of its parts in each provider's form."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The forms of a view are what the providers' own types want, whatever shape the messages came in."""
+"""The forms of a view match the providers' own types, for messages of every form."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_the_forms_of_random_states_fit_the_sdk_types_and_round_trip(shard: int)
             continue
         forms = Forms(view)
         if len(forms.anthropic) == 0:
-            continue  # nobody has said anything yet
+            continue  # there are no messages yet
         check_types(forms.openai, "openai")
         check_types(forms.responses, "responses")
         check_types(forms.anthropic, "anthropic")
@@ -79,7 +79,7 @@ def test_the_forms_of_random_states_fit_the_sdk_types_and_round_trip(shard: int)
 
 
 def check_round_trip(sent: list[Values], provider: Provider, wanted: list[Values] | None = None) -> None:
-    """A form that is taken in as a history gives the same form again, and nothing in it had to be healed."""
+    """Check that a form that is imported as a history gives the same form again, and needs no repair."""
     ctx = quire.open("memory:")
     report = ctx.import_messages(sent)
     assert {finding.kind for finding in report.findings} <= {"further system prompt", "late system message"}

@@ -1,4 +1,4 @@
-"""What holds of every view: within the budget, legal, whole where it must be, stable, and nothing out of reach."""
+"""The laws of every view: within the budget, legal, complete where required, stable, and nothing unreachable."""
 
 import os
 import random
@@ -22,10 +22,11 @@ WORDS = [
 STATES, LONG = 10_000, 1_000_000
 SHARDS = 16
 STEPS, FEWER = 30, 15
-"""The steps of a walk. In the usual run two of three have fewer: a state after many steps costs more, and what differs
-between walks, the budget and the configuration, is met more often. With --long all have many."""
+"""The steps of a walk. In the usual run two of three have fewer: a state after many steps costs more, and more walks
+cover more budgets and configurations. With --long all have many.
+"""
 SEED = int(os.environ.get("QUIRE_SEED", "0"))
-"""The number of the first walk: another one walks elsewhere. A failure names the walk that `check_walk` replays."""
+"""The number of the first walk: another number gives other walks. A failure names the number for `check_walk`."""
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -46,7 +47,7 @@ def speech(chance: random.Random, most: int) -> str:
 
 
 def talk_on(ctx: Context, chance: random.Random, turn: int, most: int = 60) -> None:
-    """One turn: a question, perhaps some calls with their results, an answer."""
+    """Add one turn: a question, perhaps some calls with their results, an answer."""
     ctx.user(f"Question {turn}: {speech(chance, most)}")
     for step in range(chance.choice((0, 0, 1, 2))):
         ids = [f"c{turn}-{step}-{n}" for n in range(chance.randint(1, 3))]
@@ -58,7 +59,7 @@ def talk_on(ctx: Context, chance: random.Random, turn: int, most: int = 60) -> N
 
 
 def counted(view: quire.View) -> int:
-    """What the messages of a view cost, counted anew."""
+    """Return the tokens of the messages of a view, counted again."""
     return sum(
         sum(map(COUNT, iterate_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
         for message in view.messages
@@ -66,7 +67,7 @@ def counted(view: quire.View) -> int:
 
 
 def check(ctx: Context, view: quire.View, budget: int) -> None:
-    """The laws that need only one view."""
+    """Check the laws that need only one view."""
     assert view.tokens <= budget
     assert counted(view) <= view.tokens
     assert check_legal(view.openai(), "openai") == []

@@ -1,4 +1,4 @@
-"""Images and files in views: counted, within the budget, and left out with a word where they cannot stay."""
+"""Images and files in views: counted, within the budget, and replaced by a marker where they do not fit."""
 
 import random
 from typing import Any

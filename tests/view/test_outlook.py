@@ -1,4 +1,4 @@
-"""How full a view is, and what comes next: the figures agree with the view, and the fold takes what was named."""
+"""The budget report: its numbers agree with the view, and the fold takes the pages that it named."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_a_shortened_view_names_only_pages_that_exist() -> None:
 
 
 class Letters:
-    """A counter for which every letter is a token."""
+    """A counter with one token per letter."""
 
     name = "letters"
     exact = False

@@ -1,4 +1,4 @@
-"""The preamble and the key: short, and of a size that is known beforehand."""
+"""The preamble and the key: short, and of a known size."""
 
 import quire
 from quire.model.tokens import VocabularyCounter

@@ -1,4 +1,4 @@
-"""Folds that a view only imagines."""
+"""Folds of a preview, which are not written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,4 +32,4 @@ def test_an_imagined_chapter_is_named_by_its_ends_and_what_lies_between_is_not_r
     again = context.render(max_tokens=301)
     assert [page.index for page in again.pages if "…" in page.index] == spans
     assert spans[0].startswith("usr-1…usr-")
-    assert 0 < read < 400  # a thousand when all that lies between was read
+    assert 0 < read < 400  # a thousand if everything between is read

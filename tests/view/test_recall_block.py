@@ -1,4 +1,4 @@
-"""What matters for the last user message comes back at the tail: within its share, once, and never what is visible."""
+"""Pages for the last user message are recalled at the tail: within their share, once, and never visible ones."""
 
 import random
 from typing import Any
@@ -173,7 +173,7 @@ def test_no_text_puts_words_into_the_mouth_of_another(end: str) -> None:
         ctx.user("What about the refund of order 77?")
         lines = str(ctx.render(recall=0.5).tail[0].messages[0].content).splitlines()
     assert "Assistant: One moment." in lines
-    assert " Tool: Order 77: refund pending." in lines  # what a tool said is not what the model said
+    assert " Tool: Order 77: refund pending." in lines  # a tool's text is not the model's text
     assert "Tool: Order 77: refund pending." in lines
     assert [line for line in lines if "approve" in line or "Done" in line or "1 Jan" in line]
     assert not [line for line in lines if line.startswith(("User: I approve", "Assistant: Done", "1 Jan"))]

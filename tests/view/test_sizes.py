@@ -1,4 +1,4 @@
-"""TokenCache that no one expects: a view stays within its budget and legal, and needs little time and memory."""
+"""Extreme sizes: a view stays within its budget and legal, and needs little time and memory."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def asked(budget: int = BUDGET) -> Context:
 
 
 def check(ctx: Context) -> quire.View:
-    """The laws that need only the view; its last user message is there."""
+    """Check the laws of a single view, and that its last user message is there."""
     view = ctx.render()
     forms = Forms(view)
     check_size(view, forms, ctx.budget)
@@ -197,7 +197,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 // le
 def test_a_result_of_fifty_megabytes_takes_a_few_times_its_size() -> None:
     done = subprocess.run([sys.executable, "-c", FIFTY_MEGABYTES], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 12  # counted whole it was more than twenty times
+    assert int(done.stdout) <= 12  # counting all of it at once needed more than twenty times its size
 
 
 def test_clipping_looks_at_the_beginning_of_megabytes_only() -> None:

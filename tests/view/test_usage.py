@@ -1,4 +1,4 @@
-"""What models bill for what was counted: learned, kept, shown, and followed by the budget."""
+"""The ratio of billed to counted tokens of models: learned, stored, shown, and applied to the budget."""
 
 from pathlib import Path
 from typing import Any

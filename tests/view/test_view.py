@@ -1,4 +1,4 @@
-"""A view's own methods, its options, and clipping."""
+"""The methods of a view, its options, and clipping."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A view that is kept up to date change by change is the view that would be drawn anew."""
+"""A view that is updated change by change equals a view that is drawn from scratch."""
 
 import random
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Step = Callable[[Context, random.Random, int], object]
 
 
 def some(ctx: Context, chance: random.Random) -> list[int]:
-    """A few message indices."""
+    """Return a few message indices."""
     count = max(len(ctx.messages(all=True)), 1)
     return [chance.randrange(count) for _ in range(chance.randint(1, 3))]
 

@@ -1,4 +1,4 @@
-"""The gate of summaries: every fact of folded text stands in a summary or can be found."""
+"""The fact check of summaries: every fact of folded text is in a summary or can be found."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ def told(ctx: quire.Context) -> list[FoldResult]:
 
 
 def holds(ctx: quire.Context, index: str, fact: str) -> bool:
-    """Whether a page holds every word of a fact, in its name, its summary or its messages."""
+    """Return whether a page has every word of a fact in its name, its summary or its messages."""
     page = ctx.pages.get_page(index)
     numbers = ctx.pages._engine.current().require_page(index).header.numbers
     messages = [message for message in ctx.messages(all=True) if message.index in numbers]
@@ -36,7 +36,7 @@ def holds(ctx: quire.Context, index: str, fact: str) -> bool:
 
 
 def check_facts(ctx: quire.Context, every: int = 1) -> int:
-    """Ask for every fact of what was folded, or for some; how many were asked for."""
+    """Search every fact of the folded text, or some of them. Return the number of searches."""
     state = ctx.pages._engine.current()
     gate = FactCheck()
     for page in state.segment_pages():
@@ -159,7 +159,7 @@ def test_a_text_page_in_the_conversation_keeps_its_facts_too() -> None:
 
 
 def pages_of(ctx: quire.Context) -> list[Any]:
-    """The headers of all pages that stand folded."""
+    """Return the headers of all folded pages."""
     state = ctx.pages._engine.current()
     return [page.header for page in state.segment_pages() if page.header.line_tokens]
 

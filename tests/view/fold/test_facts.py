@@ -1,4 +1,4 @@
-"""Which facts a text holds, and what a user insists on."""
+"""The facts in a text, and the constraints of a user."""
 
 import random
 
@@ -140,7 +140,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_no_text_takes_more_than_linear_time(unit: str) -> None:
-    """A pattern that went back over a long run again and again would not end here."""
+    """A pattern with quadratic backtracking over a long run would not end here."""
     text = unit * (SIZE // len(unit))
     assert sum(1 for _ in extract_facts(f"x {text}!")) <= len(text)
     assert sum(1 for _ in extract_constraints(f"must {text}")) >= 1

@@ -1,4 +1,4 @@
-"""The laws of folding: it converges, never makes a view larger, repeats itself, can be undone, and shows few lines."""
+"""The laws of folding: it converges, never makes a view larger, is repeatable, can be undone, and shows few lines."""
 
 import random
 
@@ -25,7 +25,7 @@ def talk_on(ctx: Context, chance: random.Random, turn: int, most: int = 40) -> N
 
 
 def grown(seed: int, turns: int = 40, budget: int = 1_500, threshold: int | None = None) -> Context:
-    """A conversation that was never drawn."""
+    """Return a conversation that was never drawn."""
     chance = random.Random(seed)
     ctx = quire.open("memory:", budget=budget, key="amber-123", compression=CompressionConfig(threshold=threshold))
     ctx.system("You are careful.")
@@ -47,7 +47,7 @@ def folds(ctx: Context) -> list[int]:
 
 
 def below(ctx: Context, index: PageIndex) -> list[PageIndex]:
-    """The leaves under a page, level by level; no folder of folding has more than sixteen children."""
+    """Return the leaves under a page, level by level. Check that no folder of a fold has more than sixteen children."""
     page = ctx.pages.get_page(index)
     if not isinstance(page, ContentsPage):
         return [index]
@@ -61,7 +61,7 @@ def test_a_fold_converges_and_repeats_itself(seed: int) -> None:
     ctx = grown(seed)
     view = ctx.render()
     assert view.fold is not None
-    assert view.tokens <= 0.55 * 1_500  # one go takes it far below the budget
+    assert view.tokens <= 0.55 * 1_500  # one fold brings it far below the budget
     again = ctx.render()
     assert again.fold is None
     assert again.openai() == view.openai()
@@ -166,7 +166,7 @@ def test_folded_lines_take_at_most_a_fifth_of_the_budget(budget: int) -> None:
 
 
 def test_a_hundred_thousand_exchanges_show_at_most_fifty_lines(request: pytest.FixtureRequest) -> None:
-    """In the usual run a twelfth of them: the lines grow with the number of digits only."""
+    """In the usual run a twelfth of them: the number of lines grows only with the number of digits."""
     wanted = 100_000 if request.config.getoption("--long") else 8_000
     ctx = quire.open("memory:", budget=8_000, counter=EstimateCounter())
     most = 0
@@ -229,7 +229,7 @@ def test_a_fold_stops_at_an_open_batch() -> None:
     view = ctx.render()
     assert view.fold is not None
     assert whole(view) == [f"usr-{n}" for n in range(9, 15)]
-    for turn in range(14, 40):  # the budget wins, but no chapter reaches over the boundary
+    for turn in range(14, 40):  # the budget is kept, but no chapter crosses the boundary
         ctx.user(f"question {turn} " + "word " * 60)
         assert ctx.render().tokens <= 1_000
     state = ctx.pages._engine.current()
@@ -343,7 +343,7 @@ def test_a_capacity_is_kept_once_and_not_in_what_is_private() -> None:
     whole = [page.index for page in view.pages if page.index.startswith("cap") and page.granularity == "whole"]
     assert whole == ["cap-37", "cap-38", "cap-39", "cap-40"]
     assert {ctx.pages.get_page(f"own-{number}").visibility for number in range(1, 41)} == {quire.Visibility.EXPANDED}
-    assert not ctx._views._renderer._update_cache().is_over_capacity  # or every view would try again
+    assert not ctx._views._renderer._update_cache().is_over_capacity  # otherwise every view would try again
 
 
 @pytest.mark.parametrize("messages", [300, 1_500])

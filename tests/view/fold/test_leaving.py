@@ -1,4 +1,4 @@
-"""Messages that leave take their words with them, and what the user said last before them is open again."""
+"""Removed messages take their words out of summaries, and the last user message before them is open again."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ SECRET = "HUNTER-77123"
 
 
 def folded_talk() -> Context:
-    """A long conversation in which an early message, folded by now, says something that should not stay."""
+    """Return a long conversation with an early, folded message that has text to remove."""
     ctx = quire.open("memory:", budget=700)
     ctx.system("Prompt.")
     for turn in range(40):
@@ -40,7 +40,7 @@ WAYS: dict[str, Callable[[Context], object]] = {
 def test_what_was_taken_out_stands_in_no_line(way: str) -> None:
     ctx = folded_talk()
     WAYS[way](ctx)
-    if way == "remove":  # an agent's change takes its place at the next fold
+    if way == "remove":  # an agent's change takes effect at the next fold
         ctx.user("word " * 400)
     assert SECRET not in str(ctx.render().openai())
     for turn in range(20):

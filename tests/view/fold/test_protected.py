@@ -1,4 +1,4 @@
-"""What folding leaves alone, however short the space: pinned pages wherever they are, and the user's last words."""
+"""Pages that folding never touches, even without space: pinned pages everywhere, and the user's last message."""
 
 import quire
 from quire import Context
@@ -6,7 +6,7 @@ from tests.view.counting import openai_tokens
 
 
 def folded_talk(budget: int = 400) -> tuple[Context, str]:
-    """A conversation that was folded, and one of its chapters."""
+    """Return a folded conversation and one of its chapters."""
     ctx = quire.open("memory:", budget=budget)
     talk_on(ctx, 12)
     chapters = [page.index for page in ctx.pages.children("usr-0") if isinstance(page, quire.ContentsPage)]

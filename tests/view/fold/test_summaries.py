@@ -1,4 +1,4 @@
-"""Summaries and names: no identifier is cut into another one, and none is told twice."""
+"""Summaries and names: no identifier is cut into another one, and none occurs twice."""
 
 import re
 

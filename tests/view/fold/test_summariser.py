@@ -1,4 +1,4 @@
-"""A summariser of the caller's: beside the turn, through the gate, from the next fold on, and never in the way."""
+"""The caller's summariser: it runs outside the turn, passes the fact check, applies at the next fold, never blocks."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def opened(summariser: Summariser | None, budget: int = 1_500) -> Context:
 
 
 def talk_on(ctx: Context, start: int, turns: int) -> int:
-    """Go on talking and drawing; how many folds that made."""
+    """Continue the conversation with views. Return the number of folds."""
     count = 0
     for turn in range(start, start + turns):
         ctx.user(f"Question {turn} about HAT{turn}. " + "I would like to know. " * 12)
@@ -138,7 +138,7 @@ def test_an_async_function_will_do() -> None:
 def test_a_slow_one_makes_no_turn_wait_and_closing_does_not_either() -> None:
     go = threading.Event()
     ctx = opened(lambda text, tokens: "Late." if go.wait(30) else None)
-    assert talk_on(ctx, 0, 60) > 1  # nothing came back, and everything went on
+    assert talk_on(ctx, 0, 60) > 1  # no summary arrived, and everything continued
     assert ctx.summarising is not None
     assert not ctx.summarising.wait(0)
     before = time.monotonic()
@@ -188,7 +188,7 @@ def test_what_is_no_function_is_refused() -> None:
 
 @pytest.fixture
 def model() -> Iterator[str]:
-    """A server that answers as OpenAI's does."""
+    """A server with OpenAI's API."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
