@@ -24,6 +24,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN_BYTES = 32
 _MIN_TOKEN_LENGTH = 16
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)
+_HOST = re.compile(r"(\[.+\]|[^:\[]+)(?::[0-9]*)?")
 _OWNER_ONLY = 0o600
 
 # The socket
@@ -193,14 +194,8 @@ def _is_same_origin(origins: Sequence[str], host: str) -> bool:
 
 def _host_name(host: str) -> str | None:
     """Return the name in a Host header in lower case, without the port; None if the header is malformed."""
-    name, bracket, port = host.rpartition("]") if host.startswith("[") else ("", "", host)
-    if bracket:
-        name, port = name + bracket, port.removeprefix(":")
-    elif ":" in port:
-        name, _, port = host.partition(":")
-    else:
-        name, port = host, ""
-    return name.lower() if name and (not port or (port.isascii() and port.isdigit())) else None
+    found = _HOST.fullmatch(host)
+    return found[1].lower() if found else None
 
 
 def _is_address(name: str) -> bool:

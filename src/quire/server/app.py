@@ -31,13 +31,12 @@ from quire.server.context_pool import ContextPool
 from quire.server.middleware import AccessMiddleware, Metrics
 from quire.server.openapi import LAST_EVENT_ID, describe_api, is_optional
 from quire.server.requests import EventsQuery
-from quire.server.responses import Health, HttpError, to_http_error
+from quire.server.responses import JSON, Health, HttpError, to_http_error
 from quire.server.routes import ROUTES, Route
 from quire.view.options import DEFAULT_BUDGET
 from quire.windows.app import App
 
 _INSPECTOR = Path(__file__).parent / "inspector"
-_JSON = "application/json"
 _log = logging.getLogger("quire.server")
 
 
@@ -75,7 +74,7 @@ class Service:
         self.changes = ChangeStream(
             library, poll=options.poll, heartbeat=options.heartbeat, max_listeners=options.listeners
         )
-        self._limiter: CapacityLimiter | None = None
+        self._limiter = CapacityLimiter(options.threads)
         self._document: bytes | None = None
         access = Middleware(
             AccessMiddleware,
@@ -117,14 +116,13 @@ class Service:
                     return await self._answer(route, request)
             except TimeoutError:
                 text = "Timed out; the change may have been applied. Check the history."
-                return _error_response(HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", text))
-            except (QuireError, HttpError) as error:
-                return _error_response(error)
+                return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", text).response()
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:
-                _log.exception("%s %s failed", route.method, route.path)
-                return _error_response(error)
+                if not isinstance(error, QuireError | HttpError):
+                    _log.exception("%s %s failed", route.method, route.path)
+                return to_http_error(error).response()
 
         return endpoint
 
@@ -134,13 +132,11 @@ class Service:
         if isinstance(route.handler, str):
             response: Response = await getattr(self, f"_get_{route.handler}")(path, query)
             return response
-        if self._limiter is None:
-            self._limiter = CapacityLimiter(self.options.threads)
         call = partial(self._call, route, path, query if route.body is None else body)
         answer = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._limiter)
         if route.method != "GET":
             self.changes.nudge()
-        return Response(answer, status_code=route.status, media_type=_JSON)
+        return Response(answer, status_code=route.status, media_type=JSON)
 
     def _call(self, route: Route, path: dict[str, str], given: Any) -> bytes:
         """Run a handler in a thread; run it once more after a conflict with another writer."""
@@ -155,12 +151,12 @@ class Service:
     # Handlers that routes name
 
     async def _get_health(self, path: dict[str, str], query: Any) -> Response:
-        return Response(msgspec.json.encode(Health("ok", quire.__version__)), media_type=_JSON)
+        return Response(msgspec.json.encode(Health("ok", quire.__version__)), media_type=JSON)
 
     async def _get_openapi(self, path: dict[str, str], query: Any) -> Response:
         if self._document is None:
             self._document = msgspec.json.encode(describe_api(quire.__version__))
-        return Response(self._document, media_type=_JSON)
+        return Response(self._document, media_type=JSON)
 
     async def _get_metrics(self, path: dict[str, str], query: Any) -> Response:
         text = self.metrics.text(listeners=len(self.changes), contexts_open=len(self.pool))
@@ -205,8 +201,8 @@ async def _parse_body(route: Route, request: Request) -> Any:
     data = await request.body()
     if not data and is_optional(route.body):
         return route.body() if isinstance(route.body, type) else {}
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", f"Send the body as {_JSON}.")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", f"Send the body as {JSON}.")
     try:
         return msgspec.json.decode(data, type=route.body)
     except RecursionError:
@@ -227,27 +223,22 @@ def _decode_path(value: str) -> str:
         raise InvalidValue(f"The path has {short_repr(value)}, which is not valid percent-encoded UTF-8.") from None
 
 
-def _error_response(error: Exception) -> Response:
-    found = to_http_error(error)
-    return Response(found.body, status_code=found.status, media_type=_JSON)
-
-
 async def _no_route(request: Request, error: Exception) -> Response:
     """Answer a request that matches no route, or no method of a route."""
     status = HTTPStatus(error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND)
     code = {HTTPStatus.NOT_FOUND: "no_such_route", HTTPStatus.METHOD_NOT_ALLOWED: "no_such_method"}
     text = f"{status.phrase}; GET /openapi.json lists the routes."
-    response = _error_response(HttpError(status, code.get(status, "refused"), text))
+    response = HttpError(status, code.get(status, "refused"), text).response()
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
     """Answer a request that failed before it reached a handler."""
-    return _error_response(error)
+    return to_http_error(error).response()
 
 
 async def _inspector_page(request: Request) -> Response:
     if not (_INSPECTOR / "index.html").is_file():
-        return _error_response(HttpError(HTTPStatus.NOT_FOUND, "no_page", "The inspector is not installed."))
+        return HttpError(HTTPStatus.NOT_FOUND, "no_page", "The inspector is not installed.").response()
     return FileResponse(_INSPECTOR / "index.html", media_type="text/html; charset=utf-8")

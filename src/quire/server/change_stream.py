@@ -69,7 +69,7 @@ class ChangeStream:
         self._max_listeners = max_listeners
         self._listeners: set[Listener] = set()
         self._starting = 0
-        self._limiter: CapacityLimiter | None = None
+        self._limiter = CapacityLimiter(2)  # separate from the threads of requests
         self._task: asyncio.Task[None] | None = None
         self._nudged = asyncio.Event()
         self._closed = False
@@ -155,8 +155,6 @@ class ChangeStream:
         self._task = None
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        if self._limiter is None:
-            self._limiter = CapacityLimiter(2)  # separate from the threads of requests
         return await anyio.to_thread.run_sync(call, limiter=self._limiter)
 
 

@@ -5,6 +5,8 @@
 
 import asyncio
 import logging
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from time import perf_counter
@@ -38,23 +40,17 @@ class Metrics:
     def __init__(self) -> None:
         self.running = 0
         self.retried = 0
-        self.refused: dict[str, int] = {}
-        self._requests: dict[tuple[str, str, int], int] = {}
+        self.refused: Counter[str] = Counter()
+        self._requests: Counter[tuple[str, str, int]] = Counter()
         self._buckets: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] = {}
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        key = (method, route, status)
-        self._requests[key] = self._requests.get(key, 0) + 1
+        self._requests[method, route, status] += 1
         buckets = self._buckets.setdefault(route, [0] * (len(_BOUNDS) + 1))
-        bucket = next((n for n, bound in enumerate(_BOUNDS) if seconds <= bound), len(_BOUNDS))
-        buckets[bucket] += 1
-        self._seconds[route] = self._seconds.get(route, 0.0) + seconds
-
-    def count_refusal(self, why: str) -> None:
-        """Count a request that was refused before it reached a route."""
-        self.refused[why] = self.refused.get(why, 0) + 1
+        buckets[bisect_left(_BOUNDS, seconds)] += 1
+        self._seconds[route] += seconds
 
     def text(self, **gauges: int) -> str:
         """Return all metrics in Prometheus format, with the given gauges."""
@@ -119,9 +115,6 @@ class AccessMiddleware:
         if scope["type"] != "http":  # websockets are not supported
             await send({"type": "websocket.close", "code": 1008})
             return
-        await self._http(scope, receive, send)
-
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = perf_counter(), 0
         is_page = not _is_api(scope["path"])
 
@@ -138,8 +131,8 @@ class AccessMiddleware:
         try:
             refused = self._refusal(scope)
             if refused is not None:
-                self._metrics.count_refusal(refused.code)
-                await _send_error(refused, scope, send_with_headers)
+                self._metrics.refused[refused.code] += 1
+                await refused.response()(scope, receive, send_with_headers)
             else:
                 _use_encoded_path(scope)
                 await self._app(scope, self._bounded(receive), send_with_headers)
@@ -188,17 +181,6 @@ class AccessMiddleware:
         return HttpError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"The body exceeds the limit of {self._max_body:,} bytes."
         )
-
-
-async def _send_error(error: HttpError, scope: Scope, send: Send) -> None:
-    body = error.body
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if error.status is HTTPStatus.UNAUTHORIZED:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if error.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
-    await send({"type": "http.response.start", "status": error.status.value, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 def _is_api(path: str) -> bool:

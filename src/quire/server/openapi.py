@@ -6,30 +6,32 @@ from typing import Any
 
 import msgspec
 
+from quire.server import responses
 from quire.server.requests import EventsQuery
-from quire.server.responses import ErrorBody
 from quire.server.routes import ROUTES, Empty, Route
 
 LAST_EVENT_ID = "Last-Event-ID"
 """The header with which a client resumes a stream of server-sent events."""
 _REF = "#/components/schemas/"
-_SCHEMA_NAMES = {
-    "ActionResult": "Acted",
-    "AddResult": "Added",
-    "CommitResult": "Done",
-    "ContextStats": "Counted",
-    "Empty": "Nothing",
-    "ErrorBody": "Failed",
-    "ErrorDetail": "Failure",
-    "ImportResult": "Imported",
-    "PageResult": "Changed",
-    "PageRollback": "Turned",
-    "RemoveResult": "Removed",
-    "ToolResult": "Called",
-    "ViewBody": "ViewOf",
-    "ViewItem": "Shown",
+_SCHEMA_NAMES: dict[type, str] = {
+    responses.ActionResult: "Acted",
+    responses.AddResult: "Added",
+    responses.CommitResult: "Done",
+    responses.ContextStats: "Counted",
+    responses.ErrorBody: "Failed",
+    responses.ErrorDetail: "Failure",
+    responses.ImportResult: "Imported",
+    responses.PageResult: "Changed",
+    responses.PageRollback: "Turned",
+    responses.RemoveResult: "Removed",
+    responses.ToolResult: "Called",
+    responses.ViewBody: "ViewOf",
+    responses.ViewItem: "Shown",
+    Empty: "Nothing",
 }
 """Names of schemas in the document that differ from the class names. Generated clients rely on them."""
+for _kind, _name in _SCHEMA_NAMES.items():
+    _kind.__name__ = _name  # msgspec names a schema after its class
 _PARAMETERS = {
     "c": "The name of a context.",
     "p": "A page index, such as usr-7.",
@@ -57,7 +59,7 @@ def describe_api(version: str) -> dict[str, Any]:
     bodies = [route.body for route in ROUTES if route.body is not None]
     answers = [route.answer for route in ROUTES if route.media == "application/json"]
     queries = [route.query for route in ROUTES]
-    types: list[Any] = [*bodies, *answers, *queries, ErrorBody]
+    types: list[Any] = [*bodies, *answers, *queries, responses.ErrorBody]
     written, components = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
     schemas = {repr(kind): schema for kind, schema in zip(types, written, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
@@ -65,34 +67,17 @@ def describe_api(version: str) -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, components)
     for name in {query.__name__ for query in queries}:  # described as the parameters of its route
         components.pop(name, None)
-    components["Empty"] = {"type": "object", "additionalProperties": False, "properties": {}}
-    document: dict[str, Any] = _with_schema_names(
-        {
-            "openapi": "3.1.0",
-            "info": {"title": "quire", "version": version, "description": "Contexts of agents: pages under a budget."},
-            "security": [{"token": []}],
-            "paths": paths,
-            "components": {
-                "schemas": {_SCHEMA_NAMES.get(name, name): schema for name, schema in components.items()},
-                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            },
-        }
-    )
-    return document
-
-
-def _with_schema_names(value: Any) -> Any:
-    """Return the document with the schema names of `_SCHEMA_NAMES` in its titles and references."""
-    if isinstance(value, list):
-        return [_with_schema_names(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    named = {key: _with_schema_names(one) for key, one in value.items()}
-    for key, prefix in (("$ref", _REF), ("title", "")):
-        if isinstance(named.get(key), str):
-            name = named[key].removeprefix(prefix)
-            named[key] = prefix + _SCHEMA_NAMES.get(name, name)
-    return named
+    components[Empty.__name__] = {"type": "object", "additionalProperties": False, "properties": {}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "quire", "version": version, "description": "Contexts of agents: pages under a budget."},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
 
 
 def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +145,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     schema = schemas[repr(route.answer)] if route.media == "application/json" else {"type": "string"}
     found = {str(route.status.value): _response(route.status, route.media, schema)}
-    failed = schemas[repr(ErrorBody)]
+    failed = schemas[repr(responses.ErrorBody)]
     statuses = (HTTPStatus.FORBIDDEN, HTTPStatus.BAD_REQUEST) if route.public else _ERROR_STATUSES
     for status in (*statuses, *(_BODY_STATUSES if route.body is not None else ())):
         found[str(status.value)] = _response(status, "application/json", failed)

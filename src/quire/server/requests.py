@@ -14,7 +14,6 @@ Share = Annotated[float, Meta(ge=0, le=1, description="Recall relevant pages, us
 Format = Literal["openai", "anthropic", "responses"]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Index = Annotated[str, Meta(min_length=1, max_length=64, description="A page index, such as usr-7.")]
-State = Literal["active", "hot", "cold"]
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from starlette.responses import Response
 
 from quire.errors import (
     Busy,
@@ -22,6 +23,7 @@ from quire.errors import (
 from quire.model.page_json import State
 from quire.model.pages import PageIndex
 
+JSON = "application/json"
 T = TypeVar("T", bound=Struct)
 
 
@@ -55,10 +57,15 @@ class HttpError(Exception):
         self.status = status
         self.code = code
 
-    @property
-    def body(self) -> bytes:
-        """The JSON body."""
-        return msgspec.json.encode(ErrorBody(ErrorDetail(self.code, str(self))))
+    def response(self) -> Response:
+        """Return the response with the JSON body."""
+        headers = {}
+        if self.status is HTTPStatus.UNAUTHORIZED:
+            headers["www-authenticate"] = "Bearer"
+        if self.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
+            headers["connection"] = "close"  # the rest of the body is not read
+        body = msgspec.json.encode(ErrorBody(ErrorDetail(self.code, str(self))))
+        return Response(body, self.status, headers, JSON)
 
 
 _STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (

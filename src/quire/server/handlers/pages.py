@@ -10,13 +10,13 @@ from quire.context import Context
 from quire.core.plan import Plan
 from quire.errors import InvalidValue
 from quire.model.messages import Message
-from quire.model.page_json import STATES, page_to_dict
+from quire.model.page_json import STATES, State, page_to_dict
 from quire.model.pages import ContentsPage, Page, PageIndex, Segment, parse_index
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.server import responses
 from quire.server.context_pool import OpenContext
-from quire.server.requests import History, HistoryOrList, Index, Limit, MessageOrList, Seq, State
+from quire.server.requests import History, HistoryOrList, Index, Limit, MessageOrList, Seq
 from quire.server.responses import PageResult, fill
 from quire.system.tree import set_detail, update_page
 
