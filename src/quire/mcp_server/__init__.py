@@ -6,7 +6,7 @@ on use. The command is `quire mcp`.
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from quire.context import Context
 from quire.errors import InvalidValue, NotInstalled, short_repr
@@ -44,15 +44,9 @@ class ServerAddress(NamedTuple):
     new_token: str | None
 
 
-def server(context: Context, **settings: "Unpack[Settings]") -> "ContextServer":
-    """Return a server for an open context. It is a server of the SDK, for any of its transports or to mount."""
-    created: ContextServer = _create(context, **settings)
-    return created
-
-
 def serve_stdio(context: Context, **settings: "Unpack[Settings]") -> None:
     """Serve a context over standard input and output until the input is closed, or Ctrl-C."""
-    created = _create(context, **settings)
+    created = server(context, **settings)
     from quire.mcp_server.stdio import run_stdio
 
     run_stdio(created)
@@ -75,7 +69,7 @@ def serve_http(
     start. If neither is given, a loopback address needs no token, and any other address gets a new one. `hosts` are
     further accepted Host names.
     """
-    created = _create(context, **settings)
+    created = server(context, **settings)
     from quire.mcp_server.http import PATH, Access, run_http
     from quire.server.access import HostCheck, TokenCheck, bind, check_host, is_loopback, load_token, url_of
 
@@ -88,7 +82,7 @@ def serve_http(
     run_http(created, listening, Access(HostCheck(host, hosts), TokenCheck(key.text) if key else None))
 
 
-def _create(
+def server(
     context: Context,
     *,
     actor: str = "agent",
@@ -96,7 +90,8 @@ def _create(
     prefix: str = "",
     read_only: bool = False,
     poll: float = 0.5,
-) -> Any:
+) -> "ContextServer":
+    """Return a server for an open context. It is a server of the SDK, for any of its transports or to mount."""
     try:
         from quire.mcp_server.protocol import ContextServer
     except ModuleNotFoundError as error:
@@ -105,12 +100,16 @@ def _create(
         package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK ships its types separately
         raise NotInstalled(f"The MCP server needs {package}: pip install 'quire[mcp]'.", name=package) from None
     from quire.agent import Quota
-    from quire.mcp_server.resources import ServedContext, select_tools
+    from quire.mcp_server.resources import ServedContext
 
     if not isinstance(context, Context):
         raise InvalidValue(f"is {short_repr(context)}; an open context is needed.", argument="context")
     if isinstance(poll, bool) or not isinstance(poll, int | float) or not 0 < poll < float("inf"):
         raise InvalidValue(f"is {short_repr(poll)}; a number of seconds above 0 is needed.", argument="poll")
     agent = context.as_agent(actor, quota=Quota(calls=_UNLIMITED_CALLS))
-    selected = select_tools(context.tools_of(agent, beside=True), tools, prefix, read_only=read_only)
-    return ContextServer(ServedContext(context, agent, selected, prefix=prefix), poll)
+    selected = context.tools_of(agent, beside=True)
+    if read_only:
+        selected = selected.reading()
+    if tools:
+        selected = selected.only(*tools)
+    return ContextServer(ServedContext(context, agent, selected.prefixed(prefix), prefix), poll)

@@ -7,15 +7,15 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import NamedTuple
 
-import msgspec
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.mcp_server.protocol import ContextServer
-from quire.server.access import HostCheck, Refusal, TokenCheck
+from quire.server.access import UVICORN_OPTIONS, HostCheck, Refusal, TokenCheck
 
 PATH = "/mcp"
 _MAX_BODY = 16 << 20
@@ -58,7 +58,7 @@ class McpMiddleware:
             await send({"type": "websocket.close", "code": 1008})
         elif (refused := self._access.refusal(Headers(scope=scope))) is not None:
             _log.info("%s %s: %s", scope["method"], refused[0].value, refused[1].code)
-            await _send_refusal(*refused, send)
+            await _refusal_response(*refused)(scope, receive, send)
         else:
             await self._app(scope, self._until_closed(receive), send)
 
@@ -84,14 +84,10 @@ class McpMiddleware:
         return until_closed
 
 
-async def _send_refusal(status: HTTPStatus, refused: Refusal, send: Send) -> None:
+def _refusal_response(status: HTTPStatus, refused: Refusal) -> Response:
     error = {"code": INVALID_REQUEST, "message": refused.message, "data": {"code": refused.code}}
-    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status is HTTPStatus.UNAUTHORIZED:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status.value, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    headers = {"www-authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else None
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, headers)
 
 
 class _Server(uvicorn.Server):
@@ -110,17 +106,10 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 self._middleware,
-                loop="asyncio",
                 http="h11",
-                ws="none",
-                lifespan="on",
-                log_config=None,  # the program configures logging
                 access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                timeout_keep_alive=30,
                 timeout_graceful_shutdown=_GRACE,
-                limit_concurrency=1_000,
+                **UVICORN_OPTIONS,
             )
         )
 

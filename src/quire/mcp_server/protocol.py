@@ -106,18 +106,18 @@ class ContextServer(Server[None]):
     async def _list_templates(
         self, _: RequestContext, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        uris = self._served.uris
+        template = f"{self._served.uris.base}{{page}}"
         page = types.ResourceTemplate(
             name="page",
             title="A page",
-            uri_template=uris.page_template,
+            uri_template=template,
             description="The text of a page, or the entries of a folder",
             mime_type=TEXT,
         )
         part = types.ResourceTemplate(
             name="part",
             title="A part of a page",
-            uri_template=uris.range_template,
+            uri_template=f"{template}{{?start,length}}",
             description="A range of characters of a page, or of entries of a folder",
             mime_type=TEXT,
         )

@@ -56,21 +56,11 @@ class ResourceUris:
 
     def __init__(self, context: str) -> None:
         self._context = context
-        self._base = f"{SCHEME}://{quote(context, safe='')}/"
+        self.base = f"{SCHEME}://{quote(context, safe='')}/"
 
     def uri(self, name: str, **query: int) -> str:
         """Return the URI of a page, the view or the table of contents."""
-        return f"{self._base}{quote(name, safe='')}" + (f"?{urlencode(query)}" if query else "")
-
-    @property
-    def page_template(self) -> str:
-        """The URI template of all pages."""
-        return f"{self._base}{{page}}"
-
-    @property
-    def range_template(self) -> str:
-        """The URI template of a range of a page."""
-        return f"{self._base}{{page}}{{?start,length}}"
+        return f"{self.base}{quote(name, safe='')}" + (f"?{urlencode(query)}" if query else "")
 
     def parse(self, uri: str) -> ResourceRange:
         """Return what a URI names. Raise `NoSuchPage`, or `InvalidValue` for an invalid range."""
@@ -88,7 +78,7 @@ class ResourceUris:
         return ResourceRange(unquote(parts.path.removeprefix("/")), start or 0, length)
 
     def _no_such_uri(self, uri: str) -> NoSuchPage:
-        return NoSuchPage(uri, f"URIs begin with {self._base} here.")
+        return NoSuchPage(uri, f"URIs begin with {self.base} here.")
 
 
 def _parse_number(value: str | None, name: str) -> int | None:
@@ -105,7 +95,7 @@ def _parse_number(value: str | None, name: str) -> int | None:
 class ServedContext:
     """A context with the tools and resources that the server offers."""
 
-    def __init__(self, context: Context, agent: AgentContext, tools: Tools, *, prefix: str = "") -> None:
+    def __init__(self, context: Context, agent: AgentContext, tools: Tools, prefix: str) -> None:
         self.context = context
         self.uris = ResourceUris(context.name)
         self._agent = agent
@@ -168,7 +158,7 @@ class ServedContext:
         self._refresh()
         name, start, length = wanted = self.uris.parse(uri)
         if name == VIEW:
-            return _format_view(self._render())[start : None if length is None else start + length]
+            return _format_view(self.context.render(preview=True))[start : None if length is None else start + length]
         if name == CONTENTS:
             return self._join_lines(wanted, self._agent.view(start, _line_limit(length) + 1))
         if isinstance(self._agent.get_page(name), ContentsPage):
@@ -179,7 +169,7 @@ class ServedContext:
     def preamble(self) -> str:
         """Return the text that explains the view to a model; empty if the developer turned it off."""
         self._refresh()
-        parts = [part for part in self._render().parts if part.kind == "preamble"]
+        parts = [part for part in self.context.render(preview=True).parts if part.kind == "preamble"]
         text = "\n".join(message.text for part in parts for message in part.messages)
         return _prefix_tools(text, self._prefix)
 
@@ -207,23 +197,12 @@ class ServedContext:
         rest = self.uris.uri(wanted.name, start=wanted.start + limit)
         return "\n".join([*lines[:limit], f"… more: {rest}"])
 
-    def _render(self) -> View:
-        return self.context.render(preview=True)
-
     def _refresh(self) -> None:
         """Read what other processes wrote. Raise `NoSuchContext` if one of them deleted the context."""
         try:
             self.context.refresh()
         except NoSuchContext:
             raise NoSuchContext(f"Context {short_repr(self.context.name)} was deleted.") from None
-
-
-def select_tools(tools: Tools, names: Sequence[str], prefix: str, *, read_only: bool) -> Tools:
-    """Return the tools to serve: those with the given names, or all. Raise `InvalidValue` for an unknown name."""
-    found = tools.reading() if read_only else tools
-    if names:
-        found = found.only(*names)
-    return found.prefixed(prefix)
 
 
 def _line_limit(length: int | None) -> int:

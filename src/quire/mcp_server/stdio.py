@@ -15,8 +15,6 @@ from mcp.server.stdio import stdio_server
 
 from quire.mcp_server.protocol import ContextServer
 
-_CHUNK = 1 << 16
-
 
 def run_stdio(server: ContextServer) -> None:
     """Serve the client at the other end of the pipes."""
@@ -56,25 +54,11 @@ class _Lines:
             yield line
 
     def _read(self) -> None:
-        left: list[bytes] = []
-        while chunk := self._chunk():
-            *whole, rest = chunk.split(b"\n")
-            for line in whole:
-                self._put(b"".join([*left, line]))
-                left = []
-            if rest:
-                left.append(rest)
-        if left:
-            self._put(b"".join(left))
+        with suppress(OSError), open(self._descriptor, encoding="utf-8", errors="replace", newline="\n") as lines:
+            for line in lines:  # OSError: the terminal was closed
+                self._put(line)
         self._put(None)
 
-    def _chunk(self) -> bytes:
-        try:
-            return os.read(self._descriptor, _CHUNK)
-        except OSError:  # the terminal was closed
-            return b""
-
-    def _put(self, line: bytes | None) -> None:
-        text = None if line is None else line.decode("utf-8", "replace")
+    def _put(self, line: str | None) -> None:
         with suppress(RuntimeError, CancelledError):  # the event loop ends or has ended
-            asyncio.run_coroutine_threadsafe(self._queue.put(text), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._queue.put(line), self._loop).result()

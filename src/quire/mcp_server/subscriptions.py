@@ -31,7 +31,7 @@ from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResul
 from quire.aio import CallQueue
 from quire.errors import Busy, QuireError
 from quire.mcp_server.resources import ServedContext
-from quire.model.pages import PageIndex, parse_index
+from quire.model.pages import parse_index
 from quire.system import Entry
 
 _MAX_ENTRIES = 200
@@ -113,23 +113,18 @@ class ChangeDetector:
         return any(
             before is None or (before["name"], before["description"]) != self._served.page_title(index)
             for index, before in touched
-            if self._is_visible(index)
+            if (parts := parse_index(index)) and parts.segment in self._segments
         )
-
-    def _is_visible(self, index: PageIndex) -> bool:
-        parts = parse_index(index)
-        return parts is not None and parts.segment in self._segments
 
 
 # Notifying clients
 
 
-class _Subscriber:
+class _Subscriber(NamedTuple):
     """A connection of the older protocol, and the URIs it subscribed to."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self.session = session
-        self.uris: set[str] = set()
+    session: ServerSession
+    uris: set[str]
 
 
 class Subscriptions:
@@ -182,7 +177,7 @@ class Subscriptions:
         connection = session._connection  # the only object that lives exactly as long as the client is connected
         found = self._subscribers.get(connection)
         if found is None:
-            found = self._subscribers[connection] = _Subscriber(session)
+            found = self._subscribers[connection] = _Subscriber(session, set())
             connection.exit_stack.callback(self._subscribers.pop, connection, None)
         return found
 

@@ -8,10 +8,10 @@ V = TypeVar("V")
 
 
 class SizedCache(Generic[K, V]):
-    """An LRU cache of values with a size. Their total size never exceeds `max_bytes`."""
+    """An LRU cache of values with a size. Their total size never exceeds `max_size`."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
+    def __init__(self, max_size: int) -> None:
+        self.max_size = max_size
         self.size = 0
         self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
 
@@ -26,14 +26,14 @@ class SizedCache(Generic[K, V]):
         self._items.move_to_end(key)
         return found[0]
 
-    def put(self, key: K, value: V, size: int) -> None:
+    def put(self, key: K, value: V, size: int = 1) -> None:
         """Add a value, unless it is larger than the whole cache."""
         self.drop(key)
-        if size > self.max_bytes:
+        if size > self.max_size:
             return
         self._items[key] = (value, size)
         self.size += size
-        while self.size > self.max_bytes:
+        while self.size > self.max_size:
             self.size -= self._items.popitem(last=False)[1][1]
 
     def drop(self, key: K) -> None:

@@ -9,16 +9,27 @@ import re
 import secrets
 import socket
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quire.errors import InvalidOperation, InvalidValue, StorageFailure, short_repr
 from quire.storage.paths import check_path
 from quire.system.rules import check_whole_number
 
+UVICORN_OPTIONS: Mapping[str, Any] = {
+    "loop": "asyncio",
+    "ws": "none",
+    "lifespan": "on",
+    "log_config": None,  # the program configures logging
+    "proxy_headers": False,
+    "server_header": False,
+    "timeout_keep_alive": 30,
+    "limit_concurrency": 1_000,
+}
+"""The options that all servers pass to uvicorn."""
 _MAX_PORT = 65_535
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN_BYTES = 32

@@ -18,6 +18,7 @@ from quire.context import Context
 from quire.errors import Busy, NoSuchContext, short_repr
 from quire.library import Library
 from quire.model.pages import PageIndex
+from quire.model.sized_cache import SizedCache
 from quire.storage.base import check_context_name
 from quire.view.explain import Stats
 from quire.view.view import View
@@ -80,7 +81,7 @@ class LastCall:
 
     def __init__(self) -> None:
         self._known: tuple[int, int | None] = (-1, None)
-        self._views: dict[tuple[int, int], View] = {}
+        self._views: SizedCache[tuple[int, int], View] = SizedCache(_MAX_VIEWS)
 
     def view(self, context: Context, budget: int) -> View | None:
         """Return the view just before the assistant's newest message; None if there is no recent one."""
@@ -90,9 +91,7 @@ class LastCall:
         view = self._views.get((seq, budget))
         if view is None:
             view = context.as_of(seq).render(max_tokens=budget, preview=True)
-            while len(self._views) >= _MAX_VIEWS:
-                del self._views[next(iter(self._views))]
-            self._views[seq, budget] = view
+            self._views.put((seq, budget), view)
         return view
 
     def _seq_before_answer(self, context: Context) -> int | None:
@@ -112,17 +111,15 @@ class OpenContext:
         self.lock = RLock()
         self.undone = UndoneEntries()
         self.last_call = LastCall()
-        self._views: OrderedDict[int, View] = OrderedDict()
-        self._encoded: OrderedDict[tuple[int, str], EncodedView] = OrderedDict()
+        self._views: SizedCache[int, View] = SizedCache(_MAX_VIEWS)
+        self._encoded: SizedCache[tuple[int, str], EncodedView] = SizedCache(_MAX_ENCODED)
         self._names: dict[PageIndex, str] = {}
         self._names_seq = 0
 
     def replace_view(self, view: View) -> View | None:
         """Remember a view as the last one of its budget; return the one before it."""
-        before = self._views.pop(view.budget, None)
-        self._views[view.budget] = view
-        while len(self._views) > _MAX_VIEWS:
-            self._views.popitem(last=False)
+        before = self._views.get(view.budget)
+        self._views.put(view.budget, view)
         return before
 
     def page_names(self, view: View) -> Mapping[PageIndex, str]:
@@ -143,18 +140,19 @@ class OpenContext:
     def encoded_view(self, view: View, form: str, encode: Callable[[], EncodedView]) -> EncodedView:
         """Return the JSON of a view; calls `encode` only if the context or a part of the view changed."""
         key = (view.budget, form)
-        found = self._encoded.pop(key, None)
+        found = self._encoded.get(key)
         if found is None or not found.matches(view):
             found = encode()
-        self._encoded[key] = found
-        while len(self._encoded) > _MAX_ENCODED:
-            self._encoded.popitem(last=False)
+            self._encoded.put(key, found)
         return found
 
     def stats(self) -> Stats:
         """Return the statistics of the context at its current entry. Counting reads every page."""
-        found = self.pool.known_stats(self.context.name, self.context.seq)
-        return found or self.pool.keep_stats(self.context.name, self.context.seq, self.context.stats())
+        stats = self.pool.known_stats(self.context.name, self.context.seq)
+        if stats is None:
+            stats = self.context.stats()
+            self.pool.keep_stats(self.context.name, self.context.seq, stats)
+        return stats
 
 
 class ContextPool:
@@ -167,7 +165,7 @@ class ContextPool:
         self._limit = limit
         self._lock = Lock()
         self._open: OrderedDict[str, OpenContext] = OrderedDict()
-        self._stats: OrderedDict[str, tuple[int, Stats]] = OrderedDict()
+        self._stats: SizedCache[str, tuple[int, Stats]] = SizedCache(_MAX_STATS)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -210,21 +208,16 @@ class ContextPool:
             found = self._stats.get(name)
             return found[1] if found is not None and found[0] == seq else None
 
-    def keep_stats(self, name: str, seq: int, stats: Stats) -> Stats:
-        """Remember statistics for `known_stats` and return them."""
+    def keep_stats(self, name: str, seq: int, stats: Stats) -> None:
+        """Remember statistics for `known_stats`."""
         with self._lock:
-            self._stats[name] = (seq, stats)
-            self._stats.move_to_end(name)
-            while len(self._stats) > _MAX_STATS:
-                self._stats.popitem(last=False)
-        return stats
+            self._stats.put(name, (seq, stats))
 
     def _find_or_open(self, name: str) -> OpenContext:
         with self._lock:
-            found = self._open.get(name)
-            if found is not None:
+            if name in self._open:
                 self._open.move_to_end(name)
-                return found
+                return self._open[name]
         fresh = OpenContext(self, self._open_context(name))
         with self._lock:
             opened = self._open.setdefault(name, fresh)

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.errors import InvalidValue, QuireError, StorageFailure, short_repr
 from quire.library import Library
-from quire.server.access import Token, bind, check_host, load_token, url_of
+from quire.server.access import UVICORN_OPTIONS, Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
 from quire.storage.base import Storage
 from quire.system.rules import check_whole_number
@@ -124,17 +124,10 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 service.app,
-                loop="asyncio",
                 http=_Protocol,
-                ws="none",
-                lifespan="on",
-                log_config=None,  # the program configures logging
-                proxy_headers=False,
-                server_header=False,
-                timeout_keep_alive=30,
                 timeout_graceful_shutdown=service.options.grace,
-                limit_concurrency=1_000,
                 h11_max_incomplete_event_size=64 << 10,
+                **UVICORN_OPTIONS,
             )
         )
         self._service = service

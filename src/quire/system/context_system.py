@@ -316,9 +316,10 @@ class ContextSystem:
         name: str | None = None,
         description: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        detail: str | None = None,
     ) -> None:
-        """Change a page's name, description or meta. None means no change, `""` clears a description."""
-        given: dict[str, Any] = {"name": name, "description": description, "meta": meta}
+        """Change a page's name, description, meta or body. None means no change, `""` clears a description."""
+        given: dict[str, Any] = {"name": name, "description": description, "meta": meta, "detail": detail}
         self._engine.run(self.actor, "update_page", tree.update_page, index, **given)
 
     def set_detail(self, index: PageIndex, detail: str) -> None:

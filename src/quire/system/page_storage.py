@@ -54,9 +54,7 @@ def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
         return tree.add_page(plan, page, detail)
     if stored.header.folder is isinstance(page, DetailPage):
         raise InvalidOperation(f"Cannot save {page.index!r}: only one of it and the stored page is a folder.")
-    tree.update_page(plan, page.index, name=page.name, description=page.description, meta=page.meta)
-    if detail is not None:
-        tree.set_detail(plan, page.index, detail)
+    tree.update_page(plan, page.index, name=page.name, description=page.description, meta=page.meta, detail=detail)
     index = page.index
     if page.parent is not None and plan.key_of(page.parent) != stored.parent:
         index = tree.move_page(plan, index, page.parent).get(index, index)

@@ -96,8 +96,9 @@ def update_page(
     name: str | None = None,
     description: str | None = None,
     meta: Mapping[str, Any] | None = None,
+    detail: str | None = None,
 ) -> None:
-    """Change a page's name, description or meta. None means no change."""
+    """Change a page's name, description, meta or body. None means no change."""
     record = require_attached(plan, index, "update")
     fields: dict[str, Any] = {}
     if name is not None:
@@ -109,6 +110,8 @@ def update_page(
         _check_not_window(record, index, "change the meta of")
         fields["meta"] = encode_meta(dict(meta) if isinstance(meta, Mapping) else meta)
     plan.change(record, **fields)
+    if detail is not None:
+        set_detail(plan, index, detail)
 
 
 def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:

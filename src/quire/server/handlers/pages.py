@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType, to_builtins
 
 from quire.context import Context
-from quire.core.plan import Plan
 from quire.errors import InvalidValue
 from quire.model.messages import Message
 from quire.model.page_json import STATES, State, page_to_dict
@@ -18,7 +17,6 @@ from quire.server import responses
 from quire.server.context_pool import OpenContext
 from quire.server.requests import History, HistoryOrList, Index, Limit, MessageOrList, Seq
 from quire.server.responses import PageResult, fill
-from quire.system.tree import set_detail, update_page
 
 _SEARCHED_PARTS = 10
 """A filtered list reads at most this many times its limit; the next request continues."""
@@ -164,15 +162,9 @@ def change_page(
     detail: str | UnsetType = UNSET,
 ) -> PageResult:
     """Change a page's name, description or text in one commit."""
-    given: dict[str, Any] = {"name": name, "description": description}
-
-    def plan_change(plan: Plan) -> None:
-        update_page(plan, index, **{field: value for field, value in given.items() if value is not UNSET})
-        if detail is not UNSET:
-            set_detail(plan, index, detail)
-
-    pages = opened.context.pages
-    pages._engine.run(pages.actor, "update_page", plan_change)
+    given: dict[str, Any] = {"name": name, "description": description, "detail": detail}
+    changes = {field: value for field, value in given.items() if value is not UNSET}
+    opened.context.pages.update_page(index, **changes)
     return _page_result(opened.context, index)
 
 
