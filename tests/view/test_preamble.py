@@ -5,12 +5,12 @@ from quire.model.tokens import VocabularyCounter
 from quire.view.draw import FOLDED, NO_RESULT, OPENING, block_head
 from quire.view.preamble import (
     HEAD_TOKENS,
+    KEY_WORDS,
     NO_RESULT_TOKENS,
     OPENING_TOKENS,
     PREAMBLE_TOKENS,
     SHORT,
     SHORT_TOKENS,
-    all_words,
     derived_key,
     fill_preamble,
 )
@@ -18,7 +18,7 @@ from quire.view.preamble import (
 
 def test_every_key_makes_a_preamble_and_a_head_of_the_same_size() -> None:
     count = VocabularyCounter().count
-    keys = [f"{word}-{number}" for word in all_words() for number in (100, 357, 999)]
+    keys = [f"{word}-{number}" for word in KEY_WORDS for number in (100, 357, 999)]
     assert {count(fill_preamble(key)) for key in keys} == {PREAMBLE_TOKENS}
     assert {count(fill_preamble(key, SHORT)) for key in keys} == {SHORT_TOKENS}
     assert {count(block_head(key, FOLDED)) for key in keys} == {HEAD_TOKENS}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -99,14 +99,13 @@ class PartBuilder:
         self.measure = TokenCache(count, known).count
         self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
 
-    def build_exchange(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart | None:
-        """Return an exchange with all its messages; None if it has nothing to show."""
-        header = page.header
-        cache_key = (page.key, header.seq)
+    def build_leaf(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart | None:
+        """Return an exchange with all its messages, or a text page as a note; None if it has nothing to show."""
+        cache_key = (page.key, page.header.seq)
         part = self._parts.get(cache_key)
         if part is None:
-            part = self._exchange(reader, page)
-            if header.seq <= committed:
+            part = self._exchange(reader, page) if page.header.numbers else self._note(reader, page)
+            if page.header.seq <= committed:
                 self._cache(cache_key, part)
         return part if part.messages else None
 
@@ -121,21 +120,6 @@ class PartBuilder:
         if part is None:
             part = self._lines(reader, pages)
             if all(page.header.seq <= committed for page in pages):
-                self._cache(cache_key, part)
-        return part
-
-    def build_note(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart:
-        """Return a text page in the conversation: a summary, or a note of the developer."""
-        cache_key = (page.key, page.header.seq)
-        part = self._parts.get(cache_key)
-        if part is None:
-            index = reader.index(page.key)
-            head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
-            text = head + self.quote_body(reader, page)
-            tokens = self.message_tokens(text)
-            shown = ShownPage(page.key, index, _granularity(page), tokens)
-            part = ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
-            if page.header.seq <= committed:
                 self._cache(cache_key, part)
         return part
 
@@ -169,6 +153,14 @@ class PartBuilder:
         """Return the first line of a block and its tokens."""
         text = block_head(self.key, title)
         return text, self.measure(text)
+
+    def _note(self, reader: Reader, page: PageRecord) -> ViewPart:
+        index = reader.index(page.key)
+        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
+        text = head + self.quote_body(reader, page)
+        tokens = self.message_tokens(text)
+        shown = ShownPage(page.key, index, _granularity(page), tokens)
+        return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
         header, index = page.header, reader.index(page.key)
@@ -206,14 +198,11 @@ class PartBuilder:
         self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * part.tokens)
 
 
-class Node:
+class Node(NamedTuple):
     """An element of the conversation in a view: a part, and the page or the folded pages that it shows."""
 
-    __slots__ = ("pages", "part")
-
-    def __init__(self, part: ViewPart, pages: list[PageRecord]) -> None:
-        self.part = part
-        self.pages = pages
+    part: ViewPart
+    pages: list[PageRecord]
 
 
 def draw_conversation(reader: Reader, builder: PartBuilder, committed: int) -> list[Node]:
@@ -223,31 +212,18 @@ def draw_conversation(reader: Reader, builder: PartBuilder, committed: int) -> l
         return []
     nodes: list[Node] = []
     shown = list(shown_pages(reader, page_key(number, 0)))
-    reader.prefetch(
-        [
-            n
-            for page in shown
-            if generation_of(page) is None and not builder.is_cached(page)
-            for n in page.header.numbers
-        ]
-    )
+    missing = [page for page in shown if generation_of(page) is None and not builder.is_cached(page)]
+    reader.prefetch([n for page in missing for n in page.header.numbers])
     for generation, group in groupby(shown, key=generation_of):
         if generation is not None:
             pages = list(group)
             nodes.append(Node(builder.build_lines(reader, pages, committed), pages))
             continue
         for page in group:
-            part = draw_leaf(reader, builder, page, committed)
+            part = builder.build_leaf(reader, page, committed)
             if part is not None:
                 nodes.append(Node(part, [page]))
     return nodes
-
-
-def draw_leaf(reader: Reader, builder: PartBuilder, page: PageRecord, committed: int) -> ViewPart | None:
-    """Return the part of an expanded leaf of the conversation; None if it has nothing to show."""
-    if page.header.numbers:
-        return builder.build_exchange(reader, page, committed)
-    return builder.build_note(reader, page, committed)
 
 
 def draw_opened(
@@ -365,7 +341,7 @@ def _quote_leaf(reader: Reader, builder: PartBuilder, page: PageRecord) -> tuple
     if header.visibility is Visibility.HIDDEN or header.folder:
         return builder.draw_line(reader, page)[0], "line"
     if header.numbers:
-        part = builder.build_exchange(reader, page, -1)
+        part = builder.build_leaf(reader, page, -1)
         text = builder.escaping.escape_lines(messages_to_text(part.messages)) if part else ""
         return text + "\n", _granularity(page)
     return builder.quote_body(reader, page) + "\n", _granularity(page)
@@ -413,7 +389,7 @@ def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committ
         text, tokens = builder.draw_line(reader, page)
         granularity: Granularity = "line"
     elif header.numbers:
-        part = builder.build_exchange(reader, page, committed)
+        part = builder.build_leaf(reader, page, committed)
         return part and ViewPart("system", part.messages, part.tokens, part.pages)
     else:
         text = builder.quote_body(reader, page, alone=True)
@@ -474,7 +450,7 @@ def _segment_line(reader: Reader, builder: PartBuilder, page: PageRecord) -> tup
         return f"{head}/\n", page, "line"
     if header.form in (Form.TEXT, Form.SUMMARY):
         return f"{head}\n{builder.quote_body(reader, page)}\n", page, _granularity(page)
-    part = builder.build_exchange(reader, page, -1)  # an exchange that was moved here
+    part = builder.build_leaf(reader, page, -1)  # an exchange that was moved here
     text = "\n".join(message.text for message in part.messages) if part else ""
     return f"{head}\n{builder.escaping.escape_lines(text)}\n", page, "whole"
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 from sys import getsizeof
 from typing import Any, Literal, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.model.messages import Message
@@ -50,29 +51,23 @@ class FoldResult(NamedTuple):
     def __add__(self, other: object) -> "FoldResult":
         if not isinstance(other, FoldResult):
             return NotImplemented
-        pairs = zip(self[:3], other[:3], strict=True)
-        exchanges, chapters, saved = (one + more for one, more in pairs)
-        return FoldResult(exchanges, chapters, saved, self.account + other.account)
+        exchanges, chapters, saved, account = other
+        return FoldResult(
+            self.exchanges + exchanges, self.chapters + chapters, self.saved + saved, self.account + account
+        )
 
 
-class ShownPage:
+class ShownPage(Struct, frozen=True):
     """A page that a part shows: how much of it, the tokens it takes, and the reason if a rule put it there."""
 
-    __slots__ = ("granularity", "index", "key", "reason", "tokens")
-
-    def __init__(self, key: int, index: PageIndex, granularity: Granularity, tokens: int, reason: str = "") -> None:
-        self.key = key
-        self.index = index
-        self.granularity = granularity
-        self.tokens = tokens
-        self.reason = reason
+    key: int
+    index: PageIndex
+    granularity: Granularity
+    tokens: int
+    reason: str = ""
 
     def __repr__(self) -> str:
         return f"<{self.index} {self.granularity}, {self.tokens} tokens>"
-
-    def is_same(self, other: "ShownPage") -> bool:
-        """Return whether both show the same page at the same granularity and size."""
-        return (self.key, self.granularity, self.tokens) == (other.key, other.granularity, other.tokens)
 
 
 class ViewPart:
@@ -91,9 +86,7 @@ class ViewPart:
 
     def is_same(self, other: "ViewPart") -> bool:
         """Return whether both show the same pages in the same words."""
-        if self.messages != other.messages or len(self.pages) != len(other.pages):
-            return False
-        return all(one.is_same(two) for one, two in zip(self.pages, other.pages, strict=True))
+        return self.messages == other.messages and self.pages == other.pages
 
     def has_same_text(self, other: "ViewPart") -> bool:
         """Return whether both are sent as the same words, whatever the indices of their messages."""
@@ -112,12 +105,17 @@ class ViewPart:
         return self._openai
 
 
-_TOKENS: Callable[[ViewPart], int] = attrgetter("tokens")
-
-
 def total_tokens(parts: Iterable[ViewPart]) -> int:
     """Return the sum of the tokens of `parts`."""
-    return sum(map(_TOKENS, parts))
+    return sum(map(attrgetter("tokens"), parts))
+
+
+def tokens_by_kind(parts: Iterable[ViewPart]) -> dict[str, int]:
+    """Return the tokens of each kind of part."""
+    tokens: dict[str, int] = {}
+    for part in parts:
+        tokens[part.kind] = tokens.get(part.kind, 0) + part.tokens
+    return tokens
 
 
 class TokenCache:

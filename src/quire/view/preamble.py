@@ -3,7 +3,7 @@
 from zlib import crc32
 
 # fmt: off
-_WORDS = (
+KEY_WORDS = (
     "amber", "anchor", "arrow", "badge", "berry", "bridge", "brook", "castle", "delta", "diamond", "dragon", "echo",
     "elm", "ember", "fern", "fire", "forest", "forge", "fox", "garden", "gold", "hill", "jade", "lake", "leaf",
     "lion", "mesa", "moon", "nova", "oak", "olive", "orange", "orbit", "owl", "pine", "planet", "pond", "rain",
@@ -25,18 +25,13 @@ vocabulary. A test counts them."""
 def derived_key(identity: bytes) -> str:
     """Return the key of a context, a word and a number, derived from its random identity."""
     number = crc32(identity)
-    return f"{_WORDS[number % len(_WORDS)]}-{100 + (number >> 8) % 900}"
+    return f"{KEY_WORDS[number % len(KEY_WORDS)]}-{100 + (number >> 8) % 900}"
 
 
 def is_derived(key: str) -> bool:
     """Return whether a key has the form of a derived one."""
     word, _, number = key.partition("-")
-    return word in _WORDS and len(number) == 3 and number.isdecimal()
-
-
-def all_words() -> tuple[str, ...]:
-    """Return every word that a key may begin with."""
-    return _WORDS
+    return word in KEY_WORDS and len(number) == 3 and number.isdecimal()
 
 
 PREAMBLE = (

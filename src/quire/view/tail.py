@@ -6,6 +6,8 @@ When space is short, they shrink by priority: obsolete ones first, pinned ones n
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
+from msgspec import Struct
+
 from quire.core.records import segment_number
 from quire.core.state import State
 from quire.model.messages import PER_MESSAGE, Message
@@ -26,7 +28,7 @@ class Priority(IntEnum):
     PINNED = 3
 
 
-class TailPiece:
+class TailPiece(Struct, frozen=True):
     """One piece of the tail: its text, and its shorter forms.
 
     `clip` returns it in about so many characters, `line` returns its shortest form; where `line` is None, the piece can
@@ -34,30 +36,15 @@ class TailPiece:
     the piece still agrees with a state.
     """
 
-    __slots__ = ("clip", "entry", "index", "is_current", "key", "kind", "line", "priority", "text")
-
-    def __init__(
-        self,
-        kind: PartKind,
-        key: int,
-        index: PageIndex,
-        text: str,
-        *,
-        entry: int = 0,
-        priority: Priority = Priority.UNIMPORTANT,
-        clip: Callable[[int], str] | None = None,
-        line: Callable[[], str] | None = None,
-        is_current: Callable[[State], bool] | None = None,
-    ) -> None:
-        self.kind: PartKind = kind
-        self.key = key
-        self.index = index
-        self.text = text
-        self.entry = entry
-        self.priority = priority
-        self.clip = clip
-        self.line = line
-        self.is_current = is_current
+    kind: PartKind
+    key: int
+    index: PageIndex
+    text: str
+    entry: int = 0
+    priority: Priority = Priority.UNIMPORTANT
+    clip: Callable[[int], str] | None = None
+    line: Callable[[], str] | None = None
+    is_current: Callable[[State], bool] | None = None
 
 
 class Tail:

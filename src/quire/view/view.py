@@ -1,6 +1,6 @@
 """`View`: the messages that a model gets, in every provider's form, with their cost and the pages they show."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -12,7 +12,7 @@ from quire.providers.anthropic import system
 from quire.providers.common import make_call_ids_distinct
 from quire.providers.parts import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
-from quire.view.parts import FoldResult, ShownPage, ViewPart, total_tokens
+from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind, total_tokens
 from quire.view.view_cache import shared_tokens
 
 _MAX_MARKS = 4
@@ -100,20 +100,18 @@ class View:
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
         """Return the items for the OpenAI Responses API; with a `model`, without the reasoning of other models."""
-        return format_messages(
-            drop_foreign_thinking(make_call_ids_distinct(self.messages), "responses", model), "responses"
-        )
+        return format_messages(_prepare(self.messages, "responses", model), "responses")
 
     def anthropic(self, *, cache: bool = False, model: str | None = None) -> AnthropicRequest:
         """Return the messages for Anthropic, with the system prompt; with `cache`, with cache marks where caching pays.
 
         With a `model`, the thinking of other models is left out, because Anthropic rejects their signatures.
         """
-        messages = drop_foreign_thinking(make_call_ids_distinct(self.messages), "anthropic", model)
+        messages = _prepare(self.messages, "anthropic", model)
         written = format_messages(messages, "anthropic")
         prompt = system(messages)
         if cache:
-            prompt = _mark_prompt(prompt)
+            prompt = _mark_end(prompt) if prompt else prompt
             written = self._mark(written, model, _MAX_MARKS - bool(prompt))
         return AnthropicRequest(written, prompt)
 
@@ -122,12 +120,12 @@ class View:
         if not self.tail:
             return _mark_last(written, most)
         stable = [message for part in self._before_tail() for message in part.messages]
-        marked = format_messages(drop_foreign_thinking(make_call_ids_distinct(stable), "anthropic", model), "anthropic")
+        marked = format_messages(_prepare(stable, "anthropic", model), "anthropic")
         if marked:
-            place = len(marked) - 1
-            extra = _blocks(written[place])[len(_blocks(marked[place])) :]
+            last = marked[-1]
+            extra = _blocks(written[len(marked) - 1]["content"])[len(_blocks(last["content"])) :]
             _mark_last(marked, most)
-            marked[place]["content"] = [*_blocks(marked[place]), *extra]
+            last["content"] = [*_blocks(last["content"]), *extra]
         return [*marked, *written[len(marked) :]]
 
     def _before_tail(self) -> Sequence[ViewPart]:
@@ -135,10 +133,7 @@ class View:
 
     def by_kind(self) -> dict[str, int]:
         """Return the tokens of each kind of part."""
-        tokens: dict[str, int] = {}
-        for part in self.parts:
-            tokens[part.kind] = tokens.get(part.kind, 0) + part.tokens
-        return tokens
+        return tokens_by_kind(self.parts)
 
     def bill(self, price: Price | None = None, *, marked: bool = False) -> Bill:
         """Return the cost of sending this view: the prefix shared with the last view is read from the prompt cache.
@@ -191,54 +186,39 @@ class View:
 
     def diff(self, other: "View") -> list[Difference]:
         """Return the pages that this view and another show differently, or that only one of them shows."""
-        now, before = _by_page(self), _by_page(other)
-        return [
-            *(_difference(index, before.get(index), shown) for index, shown in now.items() if _differ(before, shown)),
-            *(_difference(index, shown, None) for index, shown in before.items() if index not in now),
-        ]
+        now, before = ({shown.index: shown for shown in view.pages} for view in (self, other))
+        changes = []
+        for index in now | before:
+            shown, old = now.get(index), before.get(index)
+            if shown is None:
+                change = "gone"
+            elif old is None:
+                change = f"shown {shown.granularity}"
+            elif (old.granularity, old.tokens) == (shown.granularity, shown.tokens):
+                continue
+            else:
+                change = f"{old.granularity} → {shown.granularity}"
+            tokens, earlier = (page.tokens if page else 0 for page in (shown, old))
+            changes.append(Difference(page=index, change=change, tokens=tokens, before=earlier))
+        return changes
 
 
-def _by_page(view: View) -> dict[PageIndex, ShownPage]:
-    return {shown.index: shown for shown in view.pages}
-
-
-def _differ(before: Mapping[PageIndex, ShownPage], shown: ShownPage) -> bool:
-    old = before.get(shown.index)
-    return old is None or (old.granularity, old.tokens) != (shown.granularity, shown.tokens)
-
-
-def _difference(index: PageIndex, before: ShownPage | None, now: ShownPage | None) -> Difference:
-    if before is None:
-        change = f"shown {now.granularity}" if now else ""
-    elif now is None:
-        change = "gone"
-    else:
-        change = f"{before.granularity} → {now.granularity}"
-    return Difference(page=index, change=change, tokens=now.tokens if now else 0, before=before.tokens if before else 0)
-
-
-def _mark_prompt(prompt: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    if not prompt:
-        return prompt
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
-    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+def _prepare(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
+    return drop_foreign_thinking(make_call_ids_distinct(messages), provider, model)
 
 
 def _mark_last(messages: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Set marks on the last messages: the next view begins with them."""
-    for message in list(_markable(messages, most)):
-        blocks = _blocks(message)
-        message["content"] = [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+    for message in messages[: -most - 1 : -1]:
+        if _blocks(message["content"])[-1].get("type") not in ("thinking", "redacted_thinking"):
+            message["content"] = _mark_end(message["content"])
     return messages
 
 
-def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
-    content = message["content"]
+def _mark_end(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    blocks = _blocks(content)
+    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+
+
+def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-def _markable(messages: list[dict[str, Any]], most: int) -> Iterator[dict[str, Any]]:
-    for message in messages[: -most - 1 : -1]:
-        blocks = message["content"]
-        if isinstance(blocks, str) or blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
-            yield message

@@ -13,7 +13,6 @@ from quire.view.draw import (
     Node,
     PartBuilder,
     draw_conversation,
-    draw_leaf,
     draw_opening,
     draw_segments,
     draw_system,
@@ -143,7 +142,7 @@ class ViewCache:
         if self._last is not None and slot_of(page) <= self._last:
             return False
         self._last = slot_of(page)
-        part = draw_leaf(reader, self._builder, page, committed)
+        part = self._builder.build_leaf(reader, page, committed)
         if part is not None:
             self._places[key] = len(self.nodes)
             self.nodes.append(Node(part, [page]))
@@ -155,7 +154,7 @@ class ViewCache:
         old = node.pages[0]
         if len(node.pages) != 1 or slot_of(old) != slot_of(page) or old.header.visibility is Visibility.HIDDEN:
             return False
-        part = draw_leaf(reader, self._builder, page, committed)
+        part = self._builder.build_leaf(reader, page, committed)
         if part is None:
             return False
         self.conversation_tokens += part.tokens - node.part.tokens

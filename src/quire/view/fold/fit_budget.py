@@ -15,7 +15,7 @@ from quire.errors import Hint, IrreducibleFloor
 from quire.model.messages import PER_MESSAGE
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.clip import share_equally
-from quire.view.draw import FOLDED, PartBuilder, draw_leaf, shown_pages
+from quire.view.draw import FOLDED, PartBuilder, shown_pages
 from quire.view.fold.folding import (
     LineBudget,
     RowItem,
@@ -200,7 +200,7 @@ class BudgetFitter:
             return self._builder.draw_line(self.plan, page)[1]
         if page.header.folder:
             return 0
-        part = draw_leaf(self.plan, self._builder, page, self._committed)
+        part = self._builder.build_leaf(self.plan, page, self._committed)
         return part.tokens if part is not None else 0
 
     def _shrink_segment(self, number: int, capacity: int) -> None:
