@@ -8,16 +8,14 @@ from math import sqrt
 
 from msgspec import Struct
 
-from quire.core.plan import Plan
+from quire.core.engine import Engine
 from quire.core.reader import Reader
 from quire.core.records import USAGE, Billing, NoteRecord, PageRecord
-from quire.errors import Hint, InvalidValue
+from quire.errors import Conflict, Hint, InvalidValue
 from quire.model.pages import Lifecycle, PageIndex, Visibility
 from quire.providers.usage import BilledTokens, strip_version
 from quire.view.parts import FoldResult, ShownPage, ViewPart
 
-UNNAMED_MODEL = "default"
-"""The model of a report without a name."""
 _DECAY = 0.9
 """The weight of earlier reports is multiplied by this with every report: about the last ten count."""
 _STORE_THRESHOLD = 0.005
@@ -83,24 +81,16 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
     def line(self) -> str:
         """Return the budget and the next fold in one line."""
-        coming = f"; a fold would take {_span(self.next_fold)} next" if self.next_fold else ""
-        return self.short_line() + coming
-
-    def short_line(self) -> str:
-        """Return the budget in one line."""
+        pages = self.next_fold
+        span = ", ".join(pages) if len(pages) <= _MAX_NAMED else f"{pages[0]} to {pages[-1]} ({len(pages)} pages)"
+        coming = f"; a fold would take {span} next" if pages else ""
         reserved = f"{self.reserved:,} reserved, " if self.reserved else ""
-        return f"{self.used:,} of {self.budget:,} tokens used, {reserved}{self.free:,} free"
+        return f"{self.used:,} of {self.budget:,} tokens used, {reserved}{self.free:,} free{coming}"
 
     def __str__(self) -> str:
         largest = sorted(self.kinds.items(), key=lambda item: -item[1])
         by_kind = [f"{tokens:,} {_KIND_LABELS.get(kind, kind)}" for kind, tokens in largest if tokens]
         return "\n".join([f"{self.line()}.", f"By kind: {', '.join(by_kind)}."])
-
-
-def _span(pages: tuple[PageIndex, ...]) -> str:
-    if len(pages) <= _MAX_NAMED:
-        return ", ".join(pages)
-    return f"{pages[0]} to {pages[-1]} ({len(pages)} pages)"
 
 
 # The shared prefix
@@ -136,20 +126,16 @@ def why_not_cached(
     pairs = enumerate(zip(before, now, strict=False))
     place = next((n for n, (old, new) in pairs if not old.has_same_text(new)), None)
     if place is None:
-        return _longer(now[len(before) :]) if len(now) >= len(before) else _shorter(before[len(now) :])
+        messages = sum(len(part.messages) for part in now[len(before) :])
+        if messages:
+            return f"Only {_quantity(messages, 'new message')} at the end."
+        removed = [shown.index for part in before[len(now) :] for shown in part.pages]
+        if removed:
+            return f"Page {removed[0]} is gone from the end."
+        return "Nothing changed." if len(now) >= len(before) else "The end is gone."
     if fold is not None and fold.exchanges:
         return f"A fold took {_quantity(fold.exchanges, 'exchange')} into {_quantity(fold.chapters, 'new chapter')}."
     return _changed(before, now, place, changes or {})
-
-
-def _longer(added: Sequence[ViewPart]) -> str:
-    messages = sum(len(part.messages) for part in added)
-    return f"Only {_quantity(messages, 'new message')} at the end." if messages else "Nothing changed."
-
-
-def _shorter(removed: Sequence[ViewPart]) -> str:
-    pages = [shown.index for part in removed for shown in part.pages]
-    return f"Page {pages[0]} is gone from the end." if pages else "The end is gone."
 
 
 def _changed(before: Sequence[ViewPart], now: Sequence[ViewPart], place: int, changes: Mapping[int, str]) -> str:
@@ -169,16 +155,12 @@ def _changed(before: Sequence[ViewPart], now: Sequence[ViewPart], place: int, ch
     if {page.key for page in old.pages}.isdisjoint(page.key for page in new.pages):
         left = not new.pages or (place + 1 < len(before) and before[place + 1].has_same_text(new))
         return f"Page {(old if left else new).pages[0].index} moved."
-    return f"Page {_resized(old, shown).index} changed."
+    resized = (page for page in old.pages if shown[page.key].tokens != page.tokens)
+    return f"Page {next(resized, old.pages[0]).index} changed."
 
 
 def _by_page(parts: Sequence[ViewPart]) -> dict[int, ShownPage]:
     return {shown.key: shown for part in parts for shown in part.pages}
-
-
-def _resized(old: ViewPart, shown: dict[int, ShownPage]) -> ShownPage:
-    """Return the first page of a part whose tokens changed; the first page if none did."""
-    return next((page for page in old.pages if shown[page.key].tokens != page.tokens), old.pages[0])
 
 
 def _quantity(number: int, thing: str) -> str:
@@ -220,18 +202,20 @@ class UsageReports:
 
     def add(self, reader: Reader, used: BilledTokens, model: str | None, counted: int) -> Billing:
         """Add one report and return the new billing of its model."""
-        name = strip_version(model or used.model or UNNAMED_MODEL)
+        name = strip_version(model or used.model or "default")
         billing = _add_report(self.by_model(reader).get(name), name, used, counted)
         self._billings.pop(name, None)
         self._billings[name] = billing  # the newest is the last
         return billing
 
-    def store(self, plan: Plan) -> None:
-        """Plan to store the billings of all models."""
+    def store(self, engine: Engine, actor: str) -> None:
+        """Commit the billings. A conflict with another writer is not an error: the next report stores them."""
+        plan = engine.begin(actor)
         plan.put_note(USAGE, usage=tuple(self._billings.values())[-_MAX_MODELS:])
-
-    def mark_stored(self, plan: Plan) -> None:
-        """Remember that a plan with the billings was committed."""
+        try:
+            engine.commit(plan, "report_usage")
+        except Conflict:
+            return
         self._note = plan.notes[USAGE]
 
 

@@ -52,29 +52,24 @@ def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> W
     places = {shown.key: shown for shown in real}
     found = [shown for shown in real if shown.key == page.key]
     shown = min(found, key=lambda place: place.granularity == "line", default=None)
+    form: str = shown.granularity if shown is not None else "no"
+    tokens = shown.tokens if shown is not None else page.header.tokens
     anchor = state.deferred_changes().get(page.key)
+    below = [places[key] for key in _open_below(state, page) if key in places]
     if anchor is not None:
         rule, call = _why_waiting(anchor)
-        return Why(
-            index=index,
-            shown=shown.granularity if shown else "no",
-            rule=rule,
-            tokens=shown.tokens if shown else page.header.tokens,
-            call=call,
-        )
-    below = [places[key] for key in _open_below(state, page) if key in places]
-    if below:
-        rule = "open: its pages are shown in its place" if shown is None else "open: its pages are shown below its name"
-        tokens = sum(place.tokens for place in below)
-        return Why(index=index, shown="open", rule=rule, tokens=tokens, call=f"hide({index!r})")
-    if shown is not None and any(part.kind == "recalled" and shown in part.pages for part in parts):
-        rule = f"recalled for the last user message: {shown.reason}"
-        return Why(index=index, shown="recalled", rule=rule, tokens=shown.tokens, call=f"expand({index!r})")
-    if shown is not None:
+    elif below:
+        form, tokens = "open", sum(place.tokens for place in below)
+        rule = f"open: its pages are shown {'in its place' if shown is None else 'below its name'}"
+        call = f"hide({index!r})"
+    elif shown is None:
+        rule, call = _why_not(state, page, parts)
+    elif any(part.kind == "recalled" and shown in part.pages for part in parts):
+        form = "recalled"
+        rule, call = f"recalled for the last user message: {shown.reason}", f"expand({index!r})"
+    else:
         rule, call = _why_shown(state, page, shown)
-        return Why(index=index, shown=shown.granularity, rule=rule, tokens=shown.tokens, call=call)
-    rule, call = _why_not(state, page, parts)
-    return Why(index=index, shown="no", rule=rule, tokens=page.header.tokens, call=call)
+    return Why(index=index, shown=form, rule=rule, tokens=tokens, call=call)
 
 
 def read_stats(state: State) -> Stats:

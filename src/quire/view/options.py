@@ -6,9 +6,9 @@ from typing import Any, Literal
 from msgspec import Struct, StructMeta
 
 from quire.errors import InvalidValue, short_repr
+from quire.system.rules import check_bool, check_whole_number
 
 DEFAULT_BUDGET = 128_000
-DEFAULT_KEEP_TURNS = 3
 TARGET_SHARE = 0.4
 COLD_SHARE = 0.6
 LINES_SHARE = 0.2
@@ -79,7 +79,7 @@ class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_OptionsMet
     enabled: bool = True
     threshold: int | None = None
     target_tokens: int | None = None
-    keep_turns: int = DEFAULT_KEEP_TURNS
+    keep_turns: int = 3
     sliding_window: int | None = None
     cache_seconds: float | None = None
     summariser: Summariser | None = None
@@ -88,7 +88,7 @@ class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_OptionsMet
 def check_options(options: RenderOptions) -> RenderOptions:
     """Return the options. Raise `InvalidValue` if one of them has an invalid value."""
     for name in ("include_system_prompt", "include_obsolete", "preview", "budget_line"):
-        _check_bool(getattr(options, name), name)
+        check_bool(getattr(options, name), name)
     if options.windows not in ("tail", "inline"):
         raise InvalidValue(f"is {short_repr(options.windows)}; use 'tail' or 'inline'.", argument="windows")
     share = options.recall
@@ -99,8 +99,8 @@ def check_options(options: RenderOptions) -> RenderOptions:
     if options.model is not None and not (isinstance(options.model, str) and options.model):
         raise InvalidValue(f"is {short_repr(options.model)}; the name of a model is needed.", argument="model")
     if options.max_tokens is not None:
-        _check_count(options.max_tokens, "max_tokens")
-    _check_count(options.reserve, "reserve")
+        check_whole_number(options.max_tokens, "max_tokens")
+    check_whole_number(options.reserve, "reserve")
     return options
 
 
@@ -108,11 +108,11 @@ def check_config(config: CompressionConfig) -> CompressionConfig:
     """Return the configuration. Raise `InvalidValue` if a field has an invalid value."""
     if not isinstance(config, CompressionConfig):
         raise InvalidValue(f"is {short_repr(config)}; a CompressionConfig is needed.", argument="compression")
-    _check_bool(config.enabled, "enabled")
+    check_bool(config.enabled, "enabled")
     for name in ("threshold", "target_tokens", "sliding_window"):
         if getattr(config, name) is not None:
-            _check_count(getattr(config, name), name)
-    _check_count(config.keep_turns, "keep_turns")
+            check_whole_number(getattr(config, name), name)
+    check_whole_number(config.keep_turns, "keep_turns")
     seconds = config.cache_seconds
     if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds < float("inf")):
         raise InvalidValue(
@@ -128,13 +128,3 @@ def check_config(config: CompressionConfig) -> CompressionConfig:
             argument="target_tokens",
         )
     return config
-
-
-def _check_bool(value: object, name: str) -> None:
-    if not isinstance(value, bool):
-        raise InvalidValue(f"is {short_repr(value)}; True or False is needed.", argument=name)
-
-
-def _check_count(value: object, name: str) -> None:
-    if type(value) is not int or value < 0:
-        raise InvalidValue(f"is {short_repr(value)}; a whole number from 0 is needed.", argument=name)

@@ -42,7 +42,7 @@ from quire.view.options import (
     check_config,
     check_options,
 )
-from quire.view.parts import FoldResult, TokenCache, ViewPart, total_tokens
+from quire.view.parts import FoldResult, TokenCache, ViewPart, tokens_by_kind, total_tokens
 from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,
@@ -179,9 +179,7 @@ class Renderer:
     def outlook(self, budget: int) -> Outlook:
         """Return how full a view is now, and the pages that a fold would take next. This plans a fold."""
         with self._engine.lock:
-            kinds: dict[str, int] = {}
-            for part in self.last_parts():
-                kinds[part.kind] = kinds.get(part.kind, 0) + part.tokens
+            kinds = tokens_by_kind(self.last_parts())
             pages, reserved = self._next_to_fold(max(0, budget - self.reserved)), self.reserved
             return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=pages, reserved=reserved)
 
@@ -419,18 +417,8 @@ class ViewFacade:
             state = self._engine.current()
             billing = self._reports.add(state, used, model, counted + extra)
             if is_worth_storing(state, billing):
-                self._store_reports()
+                self._reports.store(self._engine, self.actor)
             return to_usage(billing)
-
-    def _store_reports(self) -> None:
-        """Commit the billings. A conflict with another writer is not an error: the next report stores them."""
-        plan = self._engine.begin(self.actor)
-        self._reports.store(plan)
-        try:
-            self._engine.commit(plan, "report_usage")
-        except Conflict:
-            return
-        self._reports.mark_stored(plan)
 
     def dump(self) -> str:
         """Return one line for every item."""
