@@ -23,6 +23,7 @@ from quire.search.vectors import Embedder, try_vectors
 from quire.storage.base import MAX_KEY
 from quire.storage.search_protocol import Index, IndexLost
 
+_Entry = tuple[RankedPage, PageRecord]
 _AGAIN = 8
 _MOST_LOOKED_AT = 1_024
 """The most hits that one search checks for echoes; the next search checks further ones."""
@@ -206,7 +207,7 @@ class _Search(Struct, frozen=True):
             if not new or 2 * len(new) > self.limit:  # otherwise a second search fills the few free places
                 wanted *= _AGAIN
 
-    def _shown(self, aside: UncachedReader, first: Sequence["_Entry"], echoes: Sequence["_Entry"]) -> list[Hit]:
+    def _shown(self, aside: UncachedReader, first: Sequence[_Entry], echoes: Sequence[_Entry]) -> list[Hit]:
         if self.written is not None:
             first = _as_written_first(self.state, first, self.written)
         first = first[: self.limit]
@@ -217,34 +218,27 @@ class _Search(Struct, frozen=True):
         ]
 
 
-_Entry = tuple[RankedPage, PageRecord]
-
-
-def _without_their_chapters(
-    reader: Reader, hits: Sequence[tuple[RankedPage, PageRecord]]
-) -> list[tuple[RankedPage, PageRecord]]:
+def _without_their_chapters(reader: Reader, hits: list[_Entry]) -> list[_Entry]:
     """Drop a chapter if a page below it is a hit that is as complete: a chapter is named after its pages."""
-    if not any(page.header.form is Form.CHAPTER for _, page in hits):
-        return list(hits)
+    if not _has_chapter(hits):
+        return hits
     below: dict[int, bool] = {}
     for entry, page in hits:
         if page.header.form is not Form.CHAPTER:
             for folder in reader.ancestors(page):
                 below[folder.key] = below.get(folder.key, False) or entry.complete
-    is_covered = [
-        page.header.form is Form.CHAPTER and page.key in below and below[page.key] >= entry.complete
+    return [
+        (entry, page)
         for entry, page in hits
+        if page.header.form is not Form.CHAPTER or page.key not in below or below[page.key] < entry.complete
     ]
-    return [hit for hit, covered in zip(hits, is_covered, strict=True) if not covered]
 
 
-def _has_chapter(hits: Sequence["_Entry"]) -> bool:
+def _has_chapter(hits: Sequence[_Entry]) -> bool:
     return any(page.header.form is Form.CHAPTER for _, page in hits)
 
 
-def _as_written_first(
-    state: State, hits: Sequence[tuple[RankedPage, PageRecord]], written: str
-) -> list[tuple[RankedPage, PageRecord]]:
+def _as_written_first(state: State, hits: Sequence[_Entry], written: str) -> list[_Entry]:
     """Put pages that contain the query letter for letter before those that contain its words."""
     most = max((entry.score for entry, _ in hits), default=0.0)
     exact, others = [], []

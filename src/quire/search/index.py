@@ -83,11 +83,9 @@ class LayeredIndex:
         return min(found + self._above.count(phrase, spans, most), most)
 
     def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
-        found = (layer.best(wanted, parts, score, limit) for layer, parts in self._layers(spans))
-        return list(islice(merge(*found, key=lambda item: (-item[0], item[1])), limit))
-
-    def _layers(self, spans: Sequence[Span]) -> Sequence[tuple[Index, Sequence[Span]]]:
-        return (self._below, self._left(spans)), (self._above, spans)
+        below = self._below.best(wanted, self._left(spans), score, limit)
+        above = self._above.best(wanted, spans, score, limit)
+        return list(islice(merge(below, above, key=lambda item: (-item[0], item[1])), limit))
 
     def _left(self, spans: Sequence[Span]) -> Sequence[Span]:
         """Return the spans without the keys that only the upper index answers."""

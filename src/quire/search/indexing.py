@@ -100,13 +100,17 @@ def changed_pages(storage: Storage, context: str, since: int, until: int) -> lis
         entry = decode_entry(record.key, record.value)
         for touched in entry.touched:
             if touched.family == PAGE_CODE:
-                texts.setdefault(touched.key, set()).add(_earlier_text(touched.key, touched.before, touched.group))
+                before = touched.before
+                page = None if before is None else decode_page(Record(touched.key, before, touched.group))
+                texts.setdefault(touched.key, set()).add(_text_fields(page))
                 if entry.operation == PURGE:  # the earlier text is in no entry
                     texts[touched.key].add(PURGE)
     if entries != until - since:
         return None
     return [
-        key for key, before in texts.items() if len(before) > 1 or _current_text(storage, context, key) not in before
+        key
+        for key, earlier in texts.items()
+        if len(earlier) > 1 or _text_fields(read_page(storage, context, key)) not in earlier
     ]
 
 
@@ -193,14 +197,8 @@ def scan_pages(storage: Storage, context: str, first: int = 0, last: int = MAX_K
             yield page
 
 
-def _earlier_text(key: int, before: bytes | None, group: int | None) -> object:
-    page = None if before is None else decode_page(Record(key, before, group))
-    return None if page is None or isinstance(page, Gone) else text_fields(page.header)
-
-
-def _current_text(storage: Storage, context: str, key: int) -> object:
-    page = read_page(storage, context, key)
-    return None if page is None else text_fields(page.header)
+def _text_fields(page: PageRecord | Gone | None) -> object:
+    return text_fields(page.header) if isinstance(page, PageRecord) else None
 
 
 _TRIES = 5
@@ -240,9 +238,7 @@ def query_index(storage: Storage, context: str, question: Callable[[Index], T], 
 def _current_index(storage: Storage, context: str) -> Index:
     if isinstance(storage, OverlayStorage) and storage.context == context:
         return _overlay_index(storage, context)
-    index = _stored_index(storage, context)
-    if index is None:
-        index = _memory_index(storage, context)
+    index = _stored_index(storage, context) or _indexes.get(storage, context, MemoryIndex)
     try:
         catch_up(index, storage, context)
     except IndexReadOnly:
@@ -254,11 +250,6 @@ def _stored_index(storage: Storage, context: str) -> SearchIndex | None:
     """Return the index of the storage itself, if it has one."""
     has_index = _has_index.get(storage, "", lambda: isinstance(storage, SupportsSearch))  # the check itself is slow
     return cast(SupportsSearch, storage).search(context) if has_index else None
-
-
-def _memory_index(storage: Storage, context: str) -> MemoryIndex:
-    """Return the index in memory of a context."""
-    return _indexes.get(storage, context, MemoryIndex)
 
 
 def _check_index(storage: Storage, context: str) -> None:
@@ -276,12 +267,8 @@ def _check_index(storage: Storage, context: str) -> None:
     head, state = storage.head(context), index.state()
     if head is None or state != IndexState(head.version, index_identity(head)) or is_sound(index, storage, context):
         return
-    if index.state() == state and storage.head(context) == head:  # otherwise another writer changed it
-        _empty(index)
-        raise IndexLost("The search index did not contain pages that it should contain. It is rebuilt.")
-
-
-def _empty(index: SearchIndex) -> None:
+    if index.state() != state or storage.head(context) != head:
+        return  # another writer changed it
     try:
         if isinstance(index, SupportsReset):
             index.reset()
@@ -290,6 +277,7 @@ def _empty(index: SearchIndex) -> None:
     except IndexReadOnly as error:
         repair = Hint("doctor", arguments="repair=True", purpose="where the store can be written")
         raise StorageFailure(f"The search index is damaged. {error}", repair) from error
+    raise IndexLost("The search index did not contain pages that it should contain. It is rebuilt.")
 
 
 def _layer_over(index: SearchIndex, storage: Storage, context: str) -> Index:
@@ -299,7 +287,12 @@ def _layer_over(index: SearchIndex, storage: Storage, context: str) -> Index:
         state = index.state()
     except IndexReadOnly:
         state = None
-    if head is not None and state is not None and _can_follow(state, head):
+    if (
+        head is not None
+        and state is not None
+        and (state.identity, state.reached) == (index_identity(head), MAX_KEY)
+        and state.version <= head.version
+    ):
         touched = changed_pages(storage, context, state.version, head.version)
         if touched is not None:
             above = _indexes.get(storage, (context, state), MemoryIndex)
@@ -312,14 +305,10 @@ def _layer_over(index: SearchIndex, storage: Storage, context: str) -> Index:
 
 def _whole_index(storage: Storage, context: str) -> Index:
     """Return an index in memory of the whole context, uncommitted changes included."""
-    is_held = isinstance(storage, OverlayStorage)
-    whole = _indexes.get(storage, (context, "whole"), MemoryIndex) if is_held else _memory_index(storage, context)
+    key = (context, "whole") if isinstance(storage, OverlayStorage) else context
+    whole = _indexes.get(storage, key, MemoryIndex)
     catch_up(whole, storage, context)
     return whole
-
-
-def _can_follow(state: IndexState, head: Head) -> bool:
-    return state.identity == index_identity(head) and state.reached == MAX_KEY and state.version <= head.version
 
 
 def _overlay_index(storage: OverlayStorage, context: str) -> Index:
@@ -327,7 +316,7 @@ def _overlay_index(storage: OverlayStorage, context: str) -> Index:
     start, head = storage.start, storage.head(context)
     if head is None or head == start:
         return below
-    above = _memory_index(storage, context)
+    above = _indexes.get(storage, context, MemoryIndex)
     identity = index_identity(head)
     since = start.version if start else 0
     if above.state() is None:

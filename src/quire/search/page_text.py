@@ -14,8 +14,6 @@ from quire.search.tokenizer import PART_SEPARATOR, tokenize
 from quire.storage.base import BODY, MESSAGE, Family, Record
 from quire.storage.search_protocol import Document
 
-Saying = tuple[object, ...]
-
 
 class RecordSource(Protocol):
     """A source of records: a storage, or prefetched records."""
@@ -43,7 +41,7 @@ def is_searchable(page: PageRecord) -> bool:
     return page.header.mark is Mark.NONE
 
 
-def text_fields(header: Header) -> Saying:
+def text_fields(header: Header) -> tuple[object, ...]:
     """Return the fields that determine the searchable text. If they did not change, the index is up to date."""
     return header.name, header.description, header.body, header.numbers, header.mark
 

@@ -154,19 +154,13 @@ def rank(
     wide = _WIDER * limit + _WIDER * 10
     is_strict = any(clause.required for clause in query.clauses)
     words, like = _by_words(index, query, spans, within, wide, behind), near(within, wide + len(behind))
-    ahead = _merge(
-        [entry for entry in words if entry.key not in behind],
-        [one for one in like if one[1] not in behind][:wide],
-        is_strict=is_strict,
-    )[:limit]
-    if not behind:
-        return ahead
-    late = _merge(
-        [entry for entry in words if entry.key in behind],
-        [one for one in like if one[1] in behind],
-        is_strict=is_strict,
-    )
-    return [*ahead, *map(demote, late)]
+
+    def merge(*, late: bool) -> list[RankedPage]:
+        similar = [one for one in like if (one[1] in behind) is late]
+        found = [entry for entry in words if (entry.key in behind) is late]
+        return _merge(found, similar if late else similar[:wide], is_strict=is_strict)
+
+    return [*merge(late=False)[:limit], *map(demote, merge(late=True))]
 
 
 def demote(entry: RankedPage) -> RankedPage:

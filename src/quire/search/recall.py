@@ -16,7 +16,6 @@ On long dialogues, adding normalized scores kept more evidence than reciprocal r
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from math import log
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,7 +31,7 @@ from quire.model.text import collapse_whitespace
 from quire.search.indexing import query_index, read_page, scan_pages
 from quire.search.page_text import is_searchable, read_body
 from quire.search.query import Clause, Query, Scope, make_phrase, narrow
-from quire.search.rank import rank
+from quire.search.rank import K1, B, idf, rank
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.snippets import CLOSE, OPEN, make_snippet
 from quire.search.tokenizer import SMALL_TALK, STOP_WORDS, normalize_text, split_runs, split_terms, stem
@@ -52,7 +51,6 @@ MAX_IN_SESSION = 40
 SESSION = 0.7
 NEAR, NEXT = 0.2, 0.1
 """The weight of a session's score, and the shares of their scores that neighbours and their neighbours give."""
-_K1, _B = 1.2, 0.75
 _LONG = 2_000
 _MAX_LINE, _SHORT, _MIN_PASSAGE = 300, 120, 40
 """Of a text of more characters or tokens only the passage that answers is shown. A short text is shown whole or not at
@@ -298,7 +296,8 @@ def rank_memories(
     likeness: Sequence[Likeness] = (),
 ) -> RankedMemories:
     """Score memories for a question."""
-    ordered = sorted({memory.key: memory for memory in memories}.values(), key=_order)
+    unique = {memory.key: memory for memory in memories}.values()
+    ordered = sorted(unique, key=lambda memory: (memory.place < 0, memory.place, memory.key))
     asked = question_words(question)
     if not asked:
         return RankedMemories((), (), ())
@@ -356,11 +355,11 @@ def _bm25(hits: Sequence[WordHits], lengths: Sequence[int]) -> list[float]:
     """Return the BM25 scores of exchanges or groups of them, from their word hits and their lengths in words."""
     average = max(sum(lengths) / len(lengths), 1.0) if lengths else 1.0
     holding = Counter(word for found in hits for word in found)
-    worth = {word: log(1 + (len(hits) - n + 0.5) / (n + 0.5)) * (_K1 + 1) for word, n in holding.items()}
+    worth = {word: idf(n, len(hits)) * (K1 + 1) for word, n in holding.items()}
     scores = [0.0] * len(hits)
     for number, found in enumerate(hits):
         if found:  # most have no hit
-            norm = _K1 * (1 - _B + _B * lengths[number] / average)
+            norm = K1 * (1 - B + B * lengths[number] / average)
             scores[number] = sum(worth[word] * times / (times + norm) for word, times in found.items())
     return scores
 
@@ -457,10 +456,6 @@ def _join_pairs(words: Iterable[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
-
-
-def _order(memory: Memory) -> tuple[bool, int, int]:
-    return memory.place < 0, memory.place, memory.key
 
 
 # Text

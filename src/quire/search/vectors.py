@@ -128,8 +128,9 @@ class Vectors:
                     self._forget()
                     return
                 identity = decode_head(head.value).identity
-                state = self._stored(storage, context)
-                if state is None or (state.identity, state.model) != (identity, self.model):
+                record = storage.get(context, VECTOR, VECTOR_STATE)
+                state = decode_vector(record.key, record.value) if record else None
+                if not isinstance(state, VectorState) or (state.identity, state.model) != (identity, self.model):
                     state = VectorState(0, identity, self.model)
                 if self._state != state:
                     self._load(storage, context, state)
@@ -174,11 +175,6 @@ class Vectors:
 
     def _forget(self) -> None:
         self._state, self._rows, self._matrix = None, {}, None
-
-    def _stored(self, storage: Storage, context: str) -> VectorState | None:
-        record = storage.get(context, VECTOR, VECTOR_STATE)
-        found = decode_vector(record.key, record.value) if record else None
-        return found if isinstance(found, VectorState) else None
 
     def _load(self, storage: Storage, context: str, state: VectorState) -> None:
         """Load the stored vectors."""

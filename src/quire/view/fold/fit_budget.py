@@ -122,7 +122,7 @@ class BudgetFitter:
             lambda: self._fold(0, 0, self.total() - self._budget, None),
             lambda: self._fold(0, 0, self.total(), None),  # folding a few small pages may have saved nothing
             lambda: self._clip(newest=False),
-            self._merge_lines,
+            lambda: merge_all_lines(self.plan, [item.page for item in self._row()], self._builder.measure),
             self._strip_lines,
             lambda: self._clip(newest=False, minimum=_BARE_CLIP),
             lambda: self._tail.clip_pinned(self.total() - self._budget),
@@ -139,8 +139,14 @@ class BudgetFitter:
     def _limit_segments(self) -> None:
         """Hide the oldest pages of segments above their capacity, down to half of it."""
         for number, segment in self.plan.live_segments():
-            if segment.max_capacity and number != self.plan.conversation():
-                self._shrink_segment(number, segment.max_capacity)
+            pages = sorted(self._open_notes(number), key=_age) if segment.max_capacity else []
+            used = sum(page.header.tokens for page in pages)
+            if used <= segment.max_capacity:
+                continue
+            for page in pages:
+                if used <= segment.max_capacity // 2:
+                    break
+                used -= page.header.tokens if self._hide(page) else 0
 
     def _measure(self, target: int) -> tuple[int, int, int, int | None]:
         """Return how many turns are kept, in how many tokens, how many tokens must go, and the last message to fold."""
@@ -203,14 +209,6 @@ class BudgetFitter:
         part = self._builder.build_leaf(self.plan, page, self._committed)
         return part.tokens if part is not None else 0
 
-    def _shrink_segment(self, number: int, capacity: int) -> None:
-        pages = sorted(self._open_notes(number), key=_age)
-        used = sum(page.header.tokens for page in pages)
-        for page in pages if used > capacity else ():
-            if used <= capacity // 2:
-                break
-            used -= page.header.tokens if self._hide(page) else 0
-
     def _hide_notes(self) -> None:
         """Show notes as lines, oldest first, until the view fits."""
         excess = self.total() - self._budget
@@ -248,9 +246,6 @@ class BudgetFitter:
             if item.is_line and page.header.line_tokens and page.header.description and not page.header.pinned:
                 bare = self.plan.change(page, description="", summary_tokens=0, line_tokens=0)
                 self.plan.change(bare, line_tokens=self._builder.draw_line(self.plan, bare)[1])
-
-    def _merge_lines(self) -> None:
-        merge_all_lines(self.plan, [item.page for item in self._row()], self._builder.measure)
 
     def _clip(self, *, newest: bool, minimum: int = _MIN_CLIP) -> None:
         """Shorten pages that are still shown whole, the largest most; the newest exchange only with `newest`."""

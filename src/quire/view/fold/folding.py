@@ -366,7 +366,8 @@ def _fold_unit(plan: Plan, unit: Sequence[RowItem], most: int, count: Count) -> 
     """Fold one group; return the result and the pages in its place. `saved` is 0 if the line is not shorter."""
     pages = [item.page for item in unit]
     if len(unit) == 1 and unit[0].is_open_folder:
-        saved = unit[0].tokens - _line_size(plan, pages[0], count)
+        header = pages[0].header
+        saved = unit[0].tokens - (header.line_tokens or count(page_line(plan.index(pages[0].key), header)))
         if saved <= 0:
             return FoldResult(), pages
         return FoldResult(saved=saved), [plan.change(pages[0], visibility=Visibility.HIDDEN)]
@@ -393,16 +394,12 @@ def _absorb(
     """Move pages that are too small for a line of their own into the line before; return the pages that are left."""
     done = FoldResult()
     for place, item in enumerate(unit):
-        page, last = item.page, before[-1] if before else None
-        if last is None or not is_folded_line(last) or last.parent != page.parent:
-            return done, [other.page for other in unit[place:]]
-        joined = join_line(plan, last, page, last.header.description, item.tokens, count)
+        last = before[-1] if before else None
+        joined = None
+        if last is not None and is_folded_line(last) and last.parent == item.page.parent:
+            joined = join_line(plan, last, item.page, last.header.description, item.tokens, count)
         if joined is None:
             return done, [other.page for other in unit[place:]]
         before[-1] = joined
         done += FoldResult(1, 0, item.tokens)
     return done, []
-
-
-def _line_size(plan: Plan, page: PageRecord, count: Count) -> int:
-    return page.header.line_tokens or count(page_line(plan.index(page.key), page.header))

@@ -12,12 +12,12 @@ import re
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from quire.core.exchanges import exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import PageRecord, page_line
+from quire.core.records import Gone, PageRecord, page_line
 from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message, messages_to_text
 from quire.model.pages import Visibility
@@ -212,7 +212,7 @@ class SummaryWorker:
                 _page_state(plan, page),
             )
             for page in plan.pages.values()
-            if isinstance(page, PageRecord) and _is_folded(page) and not _was_folded(plan, page.key)
+            if _is_folded(page) and not _is_folded(plan.stored_page(page.key))
         ]
 
     def submit(self, jobs: Iterable[SummaryJob]) -> None:
@@ -309,7 +309,7 @@ def apply_model_summaries(plan: Plan, summaries: Iterable[ModelSummary], count: 
     """Plan to use summaries of the summariser where the page has not changed since."""
     for job, summary in summaries:
         page = plan.page(job.key)
-        if not isinstance(page, PageRecord) or not _is_folded(page) or _page_state(plan, page) != job.state:
+        if not _is_folded(page) or _page_state(plan, page) != job.state:
             continue
         pages = [page] if page.header.numbers or page.header.body else list(plan.members(page.key))
         check = FactCheck() if any(inner.header.folder for inner in pages) else check_facts(plan, pages)[0]
@@ -319,13 +319,10 @@ def apply_model_summaries(plan: Plan, summaries: Iterable[ModelSummary], count: 
             plan.change(page, line_tokens=count(page_line(plan.index(page.key), page.header)))
 
 
-def _is_folded(page: PageRecord) -> bool:
+def _is_folded(page: PageRecord | Gone | None) -> TypeGuard[PageRecord]:
+    if not isinstance(page, PageRecord):
+        return False
     return page.header.visibility is Visibility.HIDDEN and page.header.line_tokens > 0
-
-
-def _was_folded(plan: Plan, key: int) -> bool:
-    before = plan.stored_page(key)
-    return isinstance(before, PageRecord) and _is_folded(before)
 
 
 def _page_state(reader: Reader, page: PageRecord) -> tuple[Any, ...]:
