@@ -4,6 +4,7 @@ Give it a `name` that changes when its vectors do: vectors with another name are
 It gets up to 128 texts at once, each of at most 8,000 characters, and is called once for every query.
 """
 
+from pathlib import Path
 from typing import Any
 
 from quire.errors import NotInstalled
@@ -22,7 +23,10 @@ class WordLlamaEmbedder:
 
     def __call__(self, texts: list[str]) -> Any:
         if self._model is None:
-            self._model = _load()
+            import wordllama as package
+
+            folder = Path(package.__file__ or "").parent  # the model is in the wheel; without this it is downloaded
+            self._model = package.WordLlama.load(cache_dir=folder, disable_download=True)
         return self._model.embed(texts, norm=True)
 
 
@@ -33,12 +37,3 @@ def wordllama() -> WordLlamaEmbedder:
     if find_spec("wordllama") is None:
         raise NotInstalled("wordllama is not installed: pip install 'quire[embeddings]'.", name="wordllama")
     return WordLlamaEmbedder()
-
-
-def _load() -> Any:
-    from pathlib import Path
-
-    import wordllama as package
-
-    folder = Path(package.__file__ or "").parent  # the model is in the wheel; without this the package uses the network
-    return package.WordLlama.load(cache_dir=folder, disable_download=True)

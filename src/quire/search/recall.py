@@ -335,20 +335,15 @@ def score_memories(
     one = _normalize(_bm25(hits, sizes))
     three = _normalize(_bm25(*_combine(neighbours.threes(), hits, sizes)))
     session = dict(zip(sessions, _normalize(_bm25(*_combine(sessions.values(), hits, sizes))), strict=True))
-    like = [
-        sum(values)
-        for values in zip(*(_normalize(_without_echoes(give(memories), memories)) for give in likeness), strict=True)
-    ]
-    total = [
-        one[n] + three[n] + SESSION * session[groups[n]] + (like[n] if like else 0.0) for n in range(len(memories))
-    ]
-    reasons = [_reason(hits[n], like[n] if like else 0.0, total[n]) for n in range(len(memories))]
+    like = [0.0] * len(memories)
+    for give in likeness:
+        pairs = zip(give(memories), memories, strict=True)
+        # an echo resembles the question only through the pages it quotes
+        values = _normalize([0.0 if memory.echo else value for value, memory in pairs])
+        like = [total + value for total, value in zip(like, values, strict=True)]
+    total = [one[n] + three[n] + SESSION * session[groups[n]] + like[n] for n in range(len(memories))]
+    reasons = [_reason(hits[n], like[n], total[n]) for n in range(len(memories))]
     return neighbours.share(total), reasons
-
-
-def _without_echoes(likeness: Sequence[float], memories: Sequence[Memory]) -> list[float]:
-    """Return the likeness with 0 for echoes: an echo resembles the question only through the pages it quotes."""
-    return [0.0 if memory.echo else value for value, memory in zip(likeness, memories, strict=True)]
 
 
 def _bm25(hits: Sequence[WordHits], lengths: Sequence[int]) -> list[float]:

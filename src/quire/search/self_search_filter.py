@@ -63,7 +63,9 @@ class EchoCache:
         """Read pages that are not known yet, and return the keys of new echoes."""
         new: set[int] = set()
         for page in pages:
-            if page.key not in self.keys and page.key not in self._others and _may_be(page.header):
+            header = page.header
+            has_calls = header.form is Form.ASSISTANT and (len(header.numbers) > 1 or header.pending)
+            if has_calls and page.key not in self.keys and page.key not in self._others:
                 echo = is_echo(_read(state.storage, state.context, page.header), self._segments)
                 (new if echo else self._others).add(page.key)
         self.keys |= new
@@ -97,10 +99,6 @@ def is_echo(messages: Iterable[Message], segments: Collection[str]) -> bool:
         if not calls or words > _LONGEST_WORDS:
             return False
     return bool(calls) and all(_is_own(call, results.get(call.id), segments) for call in calls)
-
-
-def _may_be(header: Header) -> bool:
-    return header.form is Form.ASSISTANT and (len(header.numbers) > 1 or bool(header.pending))
 
 
 def _read(records: RecordSource, context: str, header: Header) -> Iterator[Message]:

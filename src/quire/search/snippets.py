@@ -97,7 +97,9 @@ def _places(text: str, words: Sequence[str]) -> list[_Place]:
                 if start < 0 or not left:
                     break
                 end = start + len(sought)
-                if is_unspaced(needle) or _is_apart(bare.text, start, end, goes_on=needle.endswith("*")):
+                if is_unspaced(needle) or (
+                    _joint(bare.text, start) and (needle.endswith("*") or _joint(bare.text, end))
+                ):
                     found.append((bare.start(start), bare.end(end), number))
                     left -= 1
                 start = lowered.find(sought, end)
@@ -116,13 +118,8 @@ def _needles(word: str, lowered: str) -> list[str]:
     return [word]
 
 
-def _is_apart(text: str, start: int, end: int, *, goes_on: bool) -> bool:
-    """Return whether the text between two positions is a word, or a part of a compound word."""
-    return _joint(text, start) and (goes_on or _joint(text, end))
-
-
 def _joint(text: str, place: int) -> bool:
-    """Return whether a word can end at a position."""
+    """Return whether a word, or a part of a compound word, can end at a position."""
     left, right = text[place - 1 : place], text[place : place + 1]
     if not left or not right or not are_one_word(left + right) or left.isdigit() is not right.isdigit():
         return True

@@ -149,7 +149,8 @@ def tokenize(text: str) -> tuple[list[str], list[str]]:
 def _terms(text: str, *, joined: bool) -> list[str]:
     if text.isascii():
         words = (_unglued(text) if joined else text).translate(_WORDS_ONLY).split()
-        return words if len(text) <= MAX_TERM else _shortened(words)
+        is_short = len(text) <= MAX_TERM or max(map(len, words), default=0) <= MAX_TERM
+        return words if is_short else [word[:MAX_TERM] for word in words]
     found: list[str] = []
     for run in _word().findall(_unglued(text)):
         if run.isascii():
@@ -160,10 +161,6 @@ def _terms(text: str, *, joined: bool) -> list[str]:
         else:
             found.append(run.translate(WITHOUT_ACCENTS)[:MAX_TERM])
     return found
-
-
-def _shortened(words: list[str]) -> list[str]:
-    return [word[:MAX_TERM] for word in words] if max(map(len, words), default=0) > MAX_TERM else words
 
 
 def _parts(text: str) -> list[str]:

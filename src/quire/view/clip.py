@@ -139,7 +139,7 @@ def _with_less_media(messages: list[Message], limit: int, index: PageIndex, coun
     sizes = [size for message in messages for size in _sizes(message, count)]
     over = _size(messages, count) - sum(sizes) + _MIN_CLIP * sum(map(bool, sizes)) - limit
     found = [
-        (_part_size(part, count), place, n)
+        (count_media_tokens(part) + sum(map(count, iterate_part_texts(part))), place, n)
         for place, message in enumerate(messages)
         for n, part in enumerate(message.content if isinstance(message.content, list) else ())
         if part.get("type") in _MEDIA
@@ -158,10 +158,6 @@ def _with_less_media(messages: list[Message], limit: int, index: PageIndex, coun
 
 def _left_out(what: str, index: PageIndex) -> str:
     return f"[… {what} of {index} left out …]"
-
-
-def _part_size(part: Part, count: Count) -> int:
-    return count_media_tokens(part) + sum(map(count, iterate_part_texts(part)))
 
 
 def _size(messages: Sequence[Message], count: Count) -> int:

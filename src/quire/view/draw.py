@@ -149,11 +149,6 @@ class PartBuilder:
         counted = page.header.line_tokens if escaped is text and not reader.is_preview else 0
         return escaped, counted or self.measure(escaped)
 
-    def draw_head(self, title: str) -> tuple[str, int]:
-        """Return the first line of a block and its tokens."""
-        text = block_head(self.key, title)
-        return text, self.measure(text)
-
     def _note(self, reader: Reader, page: PageRecord) -> ViewPart:
         index = reader.index(page.key)
         head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
@@ -185,14 +180,15 @@ class PartBuilder:
         return ViewPart("exchange", messages, tokens, [ShownPage(page.key, index, granularity, tokens)])
 
     def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
-        text, tokens = self.draw_head(FOLDED)
+        text = block_head(self.key, FOLDED)
+        tokens = self.message_tokens(text)
         shown = []
         for page in pages:
             line, size = self.draw_line(reader, page)
             text += line
             tokens += size
             shown.append(ShownPage(page.key, reader.index(page.key), "line", size))
-        return ViewPart("folded", [Message(role="user", content=text)], tokens + PER_MESSAGE, shown)
+        return ViewPart("folded", [Message(role="user", content=text)], tokens, shown)
 
     def _cache(self, cache_key: tuple[Any, ...], part: ViewPart) -> None:
         self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * part.tokens)
@@ -261,7 +257,8 @@ def insert_opened(
             continue  # the tail shows it
         leaves, missing = _opened_leaves(reader, page, anchor, quoted) if page.header.folder else ([page], [])
         quoted[page.key] = page
-        cache_key = ("opened", page.key, anchor.seq, *map(_leaf_state, leaves), *missing)
+        states = ((leaf.key, leaf.header.seq, leaf.header.visibility) for leaf in leaves)
+        cache_key = ("opened", page.key, anchor.seq, *states, *missing)
         part = builder.get_or_build(cache_key, partial(draw_opened, reader, builder, page, leaves, missing))
         place = max((n for n, node in enumerate(placed) if _existed_at(node, anchor.seq)), default=-1) + 1
         while place < len(placed) and placed[place].part.kind == "opened":
@@ -299,11 +296,6 @@ def draw_opening(builder: PartBuilder) -> ViewPart:
     """Return a user message that goes before a conversation whose first message is the assistant's."""
     message = Message(role="user", content=OPENING)
     return builder.get_or_build(("opening",), lambda: ViewPart("opening", [message], builder.message_tokens(OPENING)))
-
-
-def draw_preamble(builder: PartBuilder, text: str) -> ViewPart:
-    """Return the preamble, which explains to a model how to read the view."""
-    return ViewPart("preamble", [Message(role="system", content=text)], builder.message_tokens(text))
 
 
 def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
@@ -358,10 +350,6 @@ def _opened_leaves(
     others = [key for key in anchor.listed if not _is_below(reader, key, folder.key)]
     leaves += [_as_line(quoted[key]) for key in others if key in quoted]
     return leaves, [key for key in others if key not in quoted]
-
-
-def _leaf_state(leaf: PageRecord) -> tuple[int, int, Visibility]:
-    return leaf.key, leaf.header.seq, leaf.header.visibility
 
 
 def _as_line(page: PageRecord) -> PageRecord:

@@ -30,7 +30,7 @@ from quire.view.cost import (
     is_worth_storing,
     to_usage,
 )
-from quire.view.draw import FOLDED, NO_RESULT, OPENING, PartBuilder, block_head, draw_preamble
+from quire.view.draw import FOLDED, NO_RESULT, OPENING, PartBuilder, block_head
 from quire.view.explain import Stats, Why, dump_items, explain_page, read_stats
 from quire.view.options import (
     COLD_SHARE,
@@ -250,7 +250,9 @@ class Renderer:
     def _new_cache(self, builder: PartBuilder) -> ViewCache:
         default = SHORT if self._is_small else PREAMBLE
         text = fill_preamble(builder.key, default if self._preamble is None else self._preamble)
-        return ViewCache(builder, draw_preamble(builder, text) if text.strip() else None)
+        message = Message(role="system", content=text)
+        part = ViewPart("preamble", [message], builder.message_tokens(text)) if text.strip() else None
+        return ViewCache(builder, part)
 
     def _new_tail(self, pieces: Sequence[TailPiece], room: int) -> Tail:
         """Return the tail of a view. Obsolete pieces are in it only if there is room for them."""

@@ -65,10 +65,6 @@ class Tail:
         pairs = zip(self._pieces, self._parts, strict=True)
         return [(piece.entry, part) for piece, part in pairs if part is not None]
 
-    def tokens_of(self, kind: PartKind) -> int:
-        """Return the tokens of the parts of one kind."""
-        return sum(part.tokens for part in self.parts() if part.kind == kind)
-
     def drop_obsolete(self) -> None:
         """Remove the obsolete pieces."""
         for n, piece in enumerate(self._pieces):

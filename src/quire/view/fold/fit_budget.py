@@ -12,10 +12,9 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_key
 from quire.errors import Hint, IrreducibleFloor
-from quire.model.messages import PER_MESSAGE
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.clip import share_equally
-from quire.view.draw import FOLDED, PartBuilder, shown_pages
+from quire.view.draw import FOLDED, PartBuilder, block_head, shown_pages
 from quire.view.fold.folding import (
     LineBudget,
     RowItem,
@@ -27,7 +26,7 @@ from quire.view.fold.folding import (
 )
 from quire.view.fold.summaries import ModelSummary, apply_model_summaries, restore_summaries
 from quire.view.options import LINES_SHARE, CompressionConfig
-from quire.view.parts import FoldResult, ShownPage, ViewPart
+from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind
 from quire.view.tail import Tail
 from quire.view.view_cache import ViewCache
 
@@ -53,7 +52,8 @@ class BudgetFitter:
         self._cache = cache
         self._tail = tail
         self._budget = budget
-        free = budget - tail.tokens_of("recalled")  # recalled pages matter more than lines and older turns
+        recalled = tokens_by_kind(tail.parts()).get("recalled", 0)
+        free = budget - recalled  # recalled pages matter more than lines and older turns
         self._lines = int(free * LINES_SHARE)
         self._last_turns = free // 2
         self._config = config
@@ -165,7 +165,7 @@ class BudgetFitter:
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
         row = self._row()
         chosen = self._choose(row, turns, room, excess, limit)
-        head = self._builder.draw_head(FOLDED)[1] + PER_MESSAGE
+        head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
         self.result += fold_pages(self.plan, row, chosen, LineBudget(self._builder.measure, self._lines, head))
         self._total = None
 
