@@ -1,6 +1,6 @@
-"""A local HTTP endpoint that speaks as OpenAI's and Anthropic's do, plain and streaming, from a script.
+"""A local HTTP endpoint with the APIs of OpenAI and Anthropic, plain and streaming, that follows a script.
 
-The script is a function: it gets the body of a request and gives what the model says and which tools it calls.
+The script is a function: it takes the body of a request and returns the model's text and tool calls.
 """
 
 import json
@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the scripted model says; `billed` is what it claims the request cost."""
+    """An answer of the scripted model; `billed` is the usage that it reports."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -32,7 +32,7 @@ Script = Callable[[Body], Reply]
 
 
 class Endpoint:
-    """The server. `script` can be changed at any time; every request that came is in `requests`."""
+    """The server. `script` can be changed at any time; `requests` has every request."""
 
     def __init__(self) -> None:
         self.script: Script = lambda _: Reply("ok")
@@ -50,7 +50,7 @@ class Endpoint:
         self._server.server_close()
 
     def reply(self, path: str, body: Body) -> tuple[str, bytes]:
-        """The type and the bytes of an answer."""
+        """Return the type and the bytes of an answer."""
         self.requests.append(body)
         said = self.script(body)
         number = len(self.requests)

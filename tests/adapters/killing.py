@@ -1,7 +1,7 @@
-"""Kills an agent in the middle of its turns and lets it go on. Run by `test_killed.py` as a program of its own.
+"""Kill an agent in the middle of its turns and let it continue. `test_killed.py` runs this as a separate program.
 
-The program forks: each child goes on where the framework's own record stands, and tells through a pipe what the model
-was sent. Then it is killed, and the parent looks at what is stored.
+The program forks. Each child continues from the framework's own record, and reports the model's input through a pipe.
+Then it is killed, and the parent checks the store.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import quire
 from tests.mortal import killed
 
 Tell = Callable[[str, Sequence[object]], None]
-"""Tells what was asked, and what is wrong with the list that the model was sent."""
+"""Reports a question, and the errors in the list that the model got."""
 
 LONGEST_LIFE = 0.12
 BUDGET = 900
@@ -71,7 +71,7 @@ def langchain(folder: Path, tell: Tell) -> None:
 
 
 def history(folder: Path, tell: Tell) -> None:
-    """A chat history that is added to."""
+    """A chat history that grows."""
     from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
     from quire.adapters.langchain import QuireChatMessageHistory
@@ -89,7 +89,7 @@ def history(folder: Path, tell: Tell) -> None:
 
 
 def store(folder: Path, tell: Tell) -> None:
-    """A store that is put to."""
+    """A store that gets new items."""
     from quire.adapters.langgraph import QuireStore
 
     kept = QuireStore(folder / "a.db", context="book")
@@ -102,7 +102,7 @@ def store(folder: Path, tell: Tell) -> None:
 
 
 def pydantic_ai(folder: Path, tell: Tell) -> None:
-    """An agent whose history its application keeps in a file."""
+    """An agent with a history that its application stores in a file."""
     from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, UserPromptPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -139,7 +139,7 @@ KINDS: dict[str, Callable[[Path, Tell], None]] = {
 
 
 def lived(kind: str, folder: Path, random: Random) -> list[str]:
-    """Let a child live for a moment after its first word; what it told."""
+    """Let a child run for a moment after its first report. Return its reports."""
 
     def work(say: Callable[[str], None]) -> None:
         def tell(asked: str, wrong: Sequence[object]) -> None:
@@ -153,7 +153,7 @@ def lived(kind: str, folder: Path, random: Random) -> list[str]:
 
 
 def compare(folder: Path, told: set[str]) -> None:
-    """All that was told is stored, nothing is torn, and what a model would be sent is legal."""
+    """Check that everything reported is stored, that the store is sound, and that the next request is legal."""
     with quire.open(folder / "a.db", "book", create=False) as ctx:
         assert ctx.check() == [], ctx.check()
         stored = {message.text for message in ctx.messages(all=True)}
@@ -179,7 +179,7 @@ def main(kinds: str, folder: str, kills: str, seed: str) -> None:
 
 
 def warm_up(module: str) -> None:
-    """Load once what every child would load."""
+    """Import once what every child would import."""
     __import__(module)
     with quire.open(quire.MemoryStorage()) as ctx:
         ctx.user("a word")

@@ -1,4 +1,4 @@
-"""Scripted models for LangChain: they do what they are told, and remember what they were sent."""
+"""Scripted models for LangChain that record their input."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from quire.providers.legal import IllegalMessage
 
 
 class Scripted(BaseChatModel):
-    """Answers with what `play` makes of the messages it is sent."""
+    """Answers with the result of `play` for the messages."""
 
     play: Callable[[list[BaseMessage]], AIMessage]
     sent: list[list[BaseMessage]] = Field(default_factory=list)
@@ -40,7 +40,7 @@ class Scripted(BaseChatModel):
 
 
 def looks_then_answers(messages: list[BaseMessage]) -> AIMessage:
-    """Call a tool for every question, then answer with what it found."""
+    """Call a tool for every question, then answer with its result."""
     last = messages[-1]
     usage: Any = {"input_tokens": 500, "output_tokens": 5, "total_tokens": 505}
     if isinstance(last, ToolMessage):
@@ -61,12 +61,12 @@ def question(n: int) -> HumanMessage:
 
 
 def problems(messages: Sequence[BaseMessage]) -> list[IllegalMessage]:
-    """What is wrong with a list that a model was sent."""
+    """Return the broken rules of a list that a model got."""
     return quire.check_legal(convert_to_openai_messages(list(messages)), "openai")
 
 
 def tokens(messages: Sequence[BaseMessage]) -> int:
-    """What a list costs, counted anew."""
+    """Return the tokens of a list, counted again."""
     ctx = quire.open(quire.MemoryStorage(), budget=10_000_000, preamble="")
     ctx.import_messages(convert_to_openai_messages(list(messages)))
     return ctx.render(preview=True).tokens

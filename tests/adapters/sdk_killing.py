@@ -1,8 +1,8 @@
-"""Kills a process in the middle of turns, again and again, and goes on with the same store.
+"""Kill a process in the middle of turns, again and again, and continue with the same store.
 
-Run by `test_sdks_killed.py` as a program of its own, which has no threads and so can fork: each child goes on with the
-conversation and acknowledges every turn through a pipe until it is killed; then the parent looks at what is there.
-Prints what it did as JSON.
+`test_sdks_killed.py` runs this as a separate program, which has no threads and so can fork. Each child continues the
+conversation and acknowledges every turn through a pipe until it is killed. Then the parent checks the store. The
+program prints its counts as JSON.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Told = Callable[[int], None]
 
 
 def with_agents(path: str, tell: Told) -> None:
-    """Turns of the Agents SDK. Every third time the history is cleared and begun anew, in two calls."""
+    """Run turns of the Agents SDK. Every third time, clear the history and start again, in two calls."""
     session = QuireSession("talk", path, budget=BUDGET)
     model = ScriptedModel()
 
@@ -66,7 +66,7 @@ def with_agents(path: str, tell: Told) -> None:
 
 
 def with_openai(path: str, tell: Told) -> None:
-    """Turns by chat completions, each with a call of quire's tools and one of ours."""
+    """Run turns with chat completions, each with a call of quire's tools and one of the test's."""
     endpoint = Endpoint()
 
     def script(body: Body) -> Reply:
@@ -83,7 +83,7 @@ def with_openai(path: str, tell: Told) -> None:
 
 
 def with_anthropic(path: str, tell: Told) -> None:
-    """Turns by Anthropic's messages, each with a note in a memory file."""
+    """Run turns with Anthropic's messages, each with a note in a memory file."""
     endpoint = Endpoint()
     ctx = quire.open(path, "talk", budget=BUDGET)
     memory = QuireMemoryTool(ctx)
@@ -102,7 +102,7 @@ def with_anthropic(path: str, tell: Told) -> None:
 
 
 def go_on(ctx: quire.Context, tell: Told, ask: Callable[[int], object]) -> None:
-    """The turn that was broken off first, then one after the other."""
+    """Finish the interrupted turn first, then run one turn after the other."""
     last = ctx.conversation.newest(1)
     number = newest(ctx)
     if (last and last[0].role != "assistant") or ctx.pending_calls():
@@ -116,7 +116,7 @@ def go_on(ctx: quire.Context, tell: Told, ask: Callable[[int], object]) -> None:
 
 
 def newest(ctx: quire.Context) -> int:
-    """The number of the last turn that was begun."""
+    """Return the number of the last turn that was started."""
     return max((int(message.text.split()[1]) for message in ctx.messages() if message.role == "user"), default=0)
 
 
@@ -124,13 +124,13 @@ WORKS = {"agents": with_agents, "openai": with_openai, "anthropic": with_anthrop
 
 
 def lived(kind: str, path: str, random: Random) -> list[int]:
-    """Let a child talk for a while, kill it, and return the turns it acknowledged."""
+    """Let a child run for a while, kill it, and return the turns that it acknowledged."""
     told = killed(lambda tell: WORKS[kind](path, lambda number: tell(str(number))), random.uniform(0, LONGEST_LIFE), 20)
     return [int(line) for line in told]
 
 
 def compare(kind: str, path: str, told: int) -> int:
-    """Look at what is there: all that was acknowledged, legal in every shape; how many turns there are."""
+    """Check that everything acknowledged is stored and legal in every form. Return the number of turns."""
     with quire.open(path, "talk", budget=BUDGET) as ctx:
         assert ctx.check() == [], ctx.check()
         turns = [int(message.text.split()[1]) for message in ctx.messages() if message.role == "user"]

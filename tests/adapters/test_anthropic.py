@@ -1,4 +1,4 @@
-"""Anthropic's SDK against a local endpoint: turns far past the budget, and the memory tool beside that of the SDK."""
+"""Anthropic's SDK with a local endpoint: turns far beyond the budget, and the memory tool compared with the SDK's."""
 
 import asyncio
 import re
@@ -50,7 +50,7 @@ def ctx() -> quire.Context:
 
 
 def checked(ctx: quire.Context, body: Body) -> int:
-    """The tokens of a request, which has to be legal and within the budget."""
+    """Return the tokens of a request. Check that it is legal and within the budget."""
     assert quire.check_legal(body["messages"], "anthropic") == []
     prompt = body.get("system", "")
     words = prompt if isinstance(prompt, str) else "".join(block["text"] for block in prompt)
@@ -341,7 +341,7 @@ def _answer(tool: Any, command: Body) -> str:
         return str(tool.call(command))
     except ToolError as error:
         return f"Error: {error.content}"
-    except OSError as error:  # what the SDK's own backend leaves to the file system
+    except OSError as error:  # the SDK's own backend leaves these to the file system
         return f"os: {type(error).__name__}"
 
 
@@ -353,7 +353,7 @@ def _without_sizes_of_directories(text: str) -> str:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_answers_as_the_sdks_own_backend_does(seed: int, tmp_path: Path) -> None:
-    """The same commands to both, word for word. Where a file system fails in its own words, ours refuse in some."""
+    """The same commands give the same answers. Only the text of a file system's own error may differ."""
     random = Random(seed)
     theirs = BetaLocalFilesystemMemoryTool(str(tmp_path))
     ctx = quire.open("memory:")

@@ -1,4 +1,4 @@
-"""The contexts that an adapter serves: opened once, the newest kept open, and never in the way of an event loop."""
+"""The contexts of an adapter: opened once, the newest kept open, and never blocking an event loop."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Changes that are held: carried out once, with what follows or by themselves, and never over what follows."""
+"""Delayed changes: applied once, with the next change or alone, and never after a later change."""
 
 from threading import Event, Thread
 
@@ -10,7 +10,7 @@ from quire.adapters.openai_agents.session import HeldChanges
 
 @pytest.fixture
 def holds(monkeypatch: pytest.MonkeyPatch) -> HeldChanges:
-    monkeypatch.setattr(session, "MOMENT", 600)  # nothing by itself here
+    monkeypatch.setattr(session, "MOMENT", 600)  # nothing is applied automatically here
     return HeldChanges()
 
 
@@ -57,7 +57,7 @@ def test_what_follows_waits_for_a_change_that_is_being_carried_out(holds: HeldCh
     clearing.start()
     assert begun.wait(60)
     adding.start()
-    adding.join(0.2)  # long enough to get ahead, if it could
+    adding.join(0.2)  # long enough to overtake, if it could
     goes_on.set()
     clearing.join()
     adding.join()

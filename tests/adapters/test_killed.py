@@ -1,4 +1,4 @@
-"""Killing the process in the middle of a turn and going on loses nothing, in each framework."""
+"""A killed process that continues in the middle of a turn loses nothing, in each framework."""
 
 import json
 import subprocess

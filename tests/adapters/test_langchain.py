@@ -1,4 +1,4 @@
-"""LangChain: messages come back as they were, and an agent works far past its budget."""
+"""LangChain: messages come back unchanged, and an agent works far beyond its budget."""
 
 import asyncio
 from collections.abc import Sequence
@@ -146,7 +146,7 @@ def test_runnables_with_message_history_go_on_where_they_were(tmp_path: Path) ->
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # LangChain has a newer way and says so
+        warnings.simplefilter("ignore")  # LangChain warns that there is a newer way
         from langchain_core.runnables.history import RunnableWithMessageHistory
 
         model = Scripted(play=lambda messages: AIMessage(f"{len(messages)} messages"))
@@ -209,7 +209,7 @@ def thread(name: str) -> Any:
 
 
 def earlier(count: int) -> list[BaseMessage]:
-    """Turns as `turns` makes them, without an agent."""
+    """Return turns like those of `turns`, without an agent."""
     messages: list[BaseMessage] = []
     for n in range(count):
         messages.append(question(n))
@@ -221,7 +221,7 @@ def earlier(count: int) -> list[BaseMessage]:
 
 
 def turns(agent: Any, count: int, config: Any, begun: Sequence[BaseMessage] = ()) -> list[BaseMessage]:
-    """Ask and ask; what the state is then."""
+    """Ask many questions. Return the final state."""
     messages = list(begun)
     for n in range(len(begun) // 4, count):
         messages = agent.invoke({"messages": [*messages, question(n)]}, config)["messages"]
@@ -400,7 +400,7 @@ class TestFindUnit(_Tools, ToolsUnitTests):
 
 
 @pytest.mark.asyncio
-@pytest.mark.filterwarnings("ignore:.*is not an async function")  # half of them are not
+@pytest.mark.filterwarnings("ignore:.*is not an async function")  # half of the tests are not async
 class TestFindIntegration(_Tools, ToolsIntegrationTests):
     name, arguments = "find", {"query": "key"}
 
@@ -410,7 +410,7 @@ class TestWritePageUnit(_Tools, ToolsUnitTests):
 
 
 @pytest.mark.asyncio
-@pytest.mark.filterwarnings("ignore:.*is not an async function")  # half of them are not
+@pytest.mark.filterwarnings("ignore:.*is not an async function")  # half of the tests are not async
 class TestWritePageIntegration(_Tools, ToolsIntegrationTests):
     name, arguments = "write_page", {"name": "note", "text": "under the mat"}
 

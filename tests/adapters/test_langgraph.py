@@ -1,4 +1,4 @@
-"""LangGraph's store: the same operations give what LangGraph's own store in memory gives."""
+"""LangGraph's store: the same operations give the same results as LangGraph's own store in memory."""
 
 import asyncio
 from collections import Counter
@@ -35,7 +35,7 @@ def store() -> QuireStore:
     return QuireStore(quire.MemoryStorage())
 
 
-# As LangGraph's own
+# Equal to LangGraph's own store
 
 LABELS: Any = st.sampled_from(["users", "docs", "一", "v1"])
 NAMESPACES: Any = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
@@ -81,7 +81,7 @@ OPS: Any = st.one_of(
 
 
 def plainly(result: Any) -> Any:
-    """A result without times and scores, and without the order of a search."""
+    """Return a result without times and scores, and without the order of a search."""
     if isinstance(result, Item):
         return result.namespace, result.key, repr(result.value)
     if isinstance(result, list) and result and isinstance(result[0], SearchItem):
@@ -90,7 +90,7 @@ def plainly(result: Any) -> Any:
 
 
 def of_memory(oracle: InMemoryStore, ops: Sequence[Op]) -> list[Any]:
-    """What LangGraph's store answers; a namespace that was only asked for, or is empty, is none."""
+    """Return the results of LangGraph's store. Remove empty namespaces, which it creates when they are read."""
     results = oracle.batch(ops)
     for namespace in [namespace for namespace, items in oracle._data.items() if not items]:
         del oracle._data[namespace]
@@ -104,7 +104,7 @@ def test_the_same_operations_give_the_same_answers(batches: list[list[Op]]) -> N
     oracle, store = InMemoryStore(), QuireStore(backend)
     for ops in batches:
         parts = [[op for op in ops if isinstance(op, kind)] for kind in (GetOp, SearchOp | PutOp, ListNamespacesOp)]
-        for part in parts:  # a namespace that memory is asked for is one it lists: what lists stands alone
+        for part in parts:  # reading creates a namespace in memory, so listing runs alone
             assert list(map(plainly, store.batch(part))) == of_memory(oracle, part)
     everything: list[Op] = [SearchOp((), limit=1_000), ListNamespacesOp(limit=1_000)]
     expected = of_memory(oracle, everything)
@@ -131,7 +131,7 @@ def test_a_batch_reads_what_was_before_its_puts(store: QuireStore) -> None:
     assert store.ctx.seq == seq + 1
 
 
-# Beyond it
+# Further behaviour
 
 
 def test_nothing_is_lost_by_a_put_over_a_key_or_a_delete(store: QuireStore) -> None:

@@ -1,4 +1,4 @@
-"""A framework that is not installed is named, with what to install."""
+"""The error for a framework that is not installed names it and the install command."""
 
 import sys
 from importlib import import_module
@@ -26,7 +26,7 @@ def test_what_to_install_is_said(adapter: str, framework: str, extra: str, monke
     monkeypatch.setitem(sys.modules, framework, None)
     with pytest.raises(quire.InvalidOperation, match=rf"pip install 'quire\[{extra}\]'"):
         import_module(f"quire.adapters.{adapter}")
-    with pytest.raises(ImportError, match=rf"quire\[{extra}\]"):  # what is optional is so imported
+    with pytest.raises(ImportError, match=rf"quire\[{extra}\]"):  # optional imports catch ImportError
         import_module(f"quire.adapters.{adapter}")
 
 

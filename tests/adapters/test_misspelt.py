@@ -1,4 +1,4 @@
-"""What is said wrongly to an adapter is told at once, by its name, with what there is."""
+"""A misspelt option of an adapter is an error at once, which names it and the accepted options."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""OpenAI's SDK against a local endpoint: chat and Responses, plain, streaming and async, far past the budget."""
+"""OpenAI's SDK with a local endpoint: chat and Responses, plain, streaming and async, far beyond the budget."""
 
 import asyncio
 import json
@@ -62,12 +62,12 @@ def shape(body: Body) -> str:
 
 
 def is_asked(body: Body) -> bool:
-    """Whether the last thing in a request is what the user said."""
+    """Return whether a request ends with a user message."""
     return sent(body)[-1].get("role") == "user"
 
 
 def checked(body: Body) -> int:
-    """The tokens of a request, which has to be legal and within the budget."""
+    """Return the tokens of a request. Check that it is legal and within the budget."""
     assert quire.check_legal(sent(body), shape(body)) == []
     tokens = sum(count_message_tokens(message, COUNTER.count) for message in parse(sent(body)))
     tokens += quire.count_tools(body.get("tools", ()), COUNTER)
@@ -79,7 +79,7 @@ def checked(body: Body) -> int:
 def test_many_turns_stay_within_the_budget(
     client: OpenAI, endpoint: Endpoint, ctx: quire.Context, request: pytest.FixtureRequest, api: str
 ) -> None:
-    short = 90 if api == "chat" else 55  # the SDK itself takes long to look through items
+    short = 90 if api == "chat" else 55  # the SDK is slow with many items
     turns = 1_000 if request.config.getoption("--long") else short
     ask, read = (complete, stream) if api == "chat" else (respond, stream_response)
     options: dict[str, Any] = {"model": MODEL, "functions": {"add": lambda a, b: a + b}}
@@ -113,7 +113,7 @@ def test_many_turns_stay_within_the_budget(
     assert "QX-4471-Z" in ctx.tools.call("find", {"query": "会员号"})
     learned = ctx.stats().usage[MODEL]
     assert learned.reports > 50
-    assert 0.8 < learned.factor < 1.2  # the endpoint bills what is counted here
+    assert 0.8 < learned.factor < 1.2  # the endpoint reports the tokens that are counted here
     assert ctx.check() == []
 
 

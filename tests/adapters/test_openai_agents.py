@@ -1,4 +1,4 @@
-"""The Agents SDK's session: it gives back what it got, is cleared and filled in one commit, and drawn in a budget."""
+"""The Agents SDK's session: it returns its items, is cleared and filled in one commit, and drawn within a budget."""
 
 import asyncio
 import json
@@ -130,7 +130,7 @@ def test_items_are_popped_one_by_one(session: QuireSession) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_it_is_the_list_that_it_stands_for(seed: int, tmp_path: Path) -> None:
-    """Any calls in any order, against a plain list; every so often through another object, or after a restart."""
+    """Any calls in any order, compared with a plain list; sometimes through another object, or after a restart."""
     random, kept = Random(seed), list[Item]()
 
     async def work() -> None:
@@ -204,9 +204,9 @@ def test_a_clear_that_nothing_follows_is_carried_out(tmp_path: Path, monkeypatch
         session, other = (QuireSession("s", tmp_path / "a.db") for _ in range(2))
         await add(session, *HISTORY)
         await session.clear_session()
-        assert await items_of(other) == []  # in this process at once
+        assert await items_of(other) == []  # at once in this process
         while wait and session.context.seq == other.context.seq and not other.context.refresh():
-            await asyncio.sleep(0.01)  # and for others in a moment
+            await asyncio.sleep(0.01)  # for other processes after a moment
         session.close()
         with quire.open(tmp_path / "a.db", "s") as ctx:
             assert len(ctx.messages()) == 0
@@ -225,7 +225,7 @@ def test_an_add_that_fails_leaves_the_clear_as_it_was(session: QuireSession) -> 
         with pytest.raises(quire.InvalidValue, match=r"items\[0\]"):
             await add(session, cast(Item, "no item"))
         assert await items_of(session) == []
-        await add(session, *HISTORY)  # what the SDK's compaction does then
+        await add(session, *HISTORY)  # the SDK's compaction does this next
         assert await items_of(session) == HISTORY
 
     run(work())
@@ -268,7 +268,7 @@ def test_sessions_at_one_place_share_its_connection(tmp_path: Path) -> None:
         one.close()
     with pytest.raises(quire.StorageClosed):
         storage.head("user-1")
-    assert run(items_of(sessions[3])) == [said("user-3")]  # opened anew
+    assert run(items_of(sessions[3])) == [said("user-3")]  # opened again
     sessions[3].close()
 
 
@@ -289,7 +289,7 @@ def test_a_context_or_a_storage_can_be_given() -> None:
 
 
 class Desk:
-    """A scripted model that looks at every list it is sent."""
+    """A scripted model that checks every list it gets."""
 
     def __init__(self, session: QuireSession, calls_every: int = 3) -> None:
         self.session = session
@@ -490,7 +490,7 @@ def test_compaction_of_the_sdk_replaces_in_one_commit(session: QuireSession) -> 
 
 
 def test_the_loop_is_never_blocked(session: QuireSession) -> None:
-    """While the lane's thread waits for a lock that somebody holds, the loop goes on."""
+    """While the session's thread waits for a lock, the event loop continues."""
 
     async def work() -> None:
         session.context.user("hello")

@@ -1,4 +1,4 @@
-"""pydantic-ai: an agent works far past its budget, and its history stays whole."""
+"""pydantic-ai: an agent works far beyond its budget, and its history stays complete."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +34,7 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\
 
 
 class Scripted:
-    """Looks something up for every question, then answers; remembers what it was sent."""
+    """Makes a lookup for every question, then answers; records its input."""
 
     def __init__(self) -> None:
         self.sent: list[list[ModelMessage]] = []
@@ -77,7 +77,7 @@ def question(n: int) -> str:
 
 
 def as_openai(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
-    """What a model was sent in OpenAI's form, by pydantic-ai's own parts."""
+    """Return a model's input in OpenAI's form, made by pydantic-ai's own code."""
     found: list[dict[str, Any]] = []
     for message in messages:
         for said in parse(message):
@@ -114,7 +114,7 @@ def ask(agent: Agent[None, Any], prompt: str | None = None, **options: Any) -> A
 
 
 def earlier(count: int) -> list[ModelMessage]:
-    """Turns as `talk` makes them, without an agent."""
+    """Return turns like those of `talk`, without an agent."""
     look = "something long about it, " * 12
     history: list[ModelMessage] = []
     for n in range(count):

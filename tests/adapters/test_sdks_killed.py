@@ -1,4 +1,4 @@
-"""A process that dies in the middle of a turn loses nothing, and the next one goes on with the same conversation."""
+"""A process that dies in the middle of a turn loses nothing, and the next one continues the same conversation."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A context follows a list: what is new is added once, what was taken back is gone, restarts and races included."""
+"""A context follows a list: new items are added once, removed items are deleted, also with restarts and races."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from quire.adapters.sync_list import ListSync
 from quire.model.messages import Message, ToolCall
 
 Item = tuple[str, ...]
-"""Who said what; several texts of one item are several messages."""
+"""Speaker and texts; several texts of one item are several messages."""
 
 
 def parse(item: Item) -> list[Message]:
@@ -69,7 +69,7 @@ def test_what_was_taken_back_is_deleted_and_what_came_instead_stands_there(ctx: 
     update([("user", "one"), ("assistant", "right")])
     assert said(ctx) == ["one", "right"]
     assert [message.text for message in ctx.messages(all=True)] == ["one", "wrong", "no", "right"]
-    update([("user", "one"), ("assistant", "wrong"), ("user", "no")])  # and back to the other branch
+    update([("user", "one"), ("assistant", "wrong"), ("user", "no")])  # back to the other branch
     assert said(ctx) == ["one", "wrong", "no"]
     update([("user", "one"), ("assistant", "wrong")])
     assert said(ctx) == ["one", "wrong"]
@@ -169,7 +169,7 @@ def test_a_list_that_begins_anew_goes_on_where_the_record_ends(ctx: quire.Contex
         sync(ctx).update([("user", text), ("assistant", f"about {text}")])
     assert said(ctx)[::2] == ["my code is KESTREL", "what is my code?", "hello"]
     assert ctx.find("KESTREL")
-    sync(ctx).update([("user", "my code is KESTREL")])  # the very first words, said again
+    sync(ctx).update([("user", "my code is KESTREL")])  # repeats the first message
     assert said(ctx)[-1] == "my code is KESTREL"
     assert len(said(ctx)) == 7
 

@@ -1,4 +1,4 @@
-"""A context with every kind of page in every state, under every permission, for the tests of the agent's face."""
+"""A context with every kind of page in every state, under every permission, for the tests of agents."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ TYPES = ("SYSTEM", "USER", "TOOL", "CUSTOM")
 
 
 class Bookcase:
-    """One context, its pages as the test made them, and an agent with its tools.
+    """One context, its pages as the test created them, and an agent with its tools.
 
-    In a `quiet` one nothing of the conversation is pinned or waits for a result.
+    In a `quiet` one, nothing in the conversation is pinned or waits for a result.
     """
 
     def __init__(self, conversation: PermissionName, *, manage: bool = False, quiet: bool = False) -> None:
@@ -42,17 +42,17 @@ class Bookcase:
         self.tools = Tools(ToolContext(self.agent))
 
     def parent_of(self, page: Leaf) -> Leaf | None:
-        """The page's folder, by how the test made it."""
+        """Return the page's folder, as the test created it."""
         return next((other for other in self.pages if other.index == page.parent), None)
 
     def digest(self) -> list[tuple[str, object]]:
-        """Everything that is stored."""
+        """Return everything that is stored."""
         storage, name = self.ctx.pages.storage, self.ctx.name
         records = [(str(family), record) for family in FAMILIES for record in storage.scan(name, family)]
         return [*records, ("head", storage.head(name))]
 
     def version(self) -> int:
-        """The version of the stored head."""
+        """Return the version of the stored head."""
         head = self.ctx.pages.storage.head(self.ctx.name)
         return head.version if head else 0
 
@@ -95,7 +95,7 @@ class Bookcase:
         self._note(Leaf(loose, "leaf", place, firm, above=(firm, root)))
 
     def _moved(self, place: Place, root: str) -> None:
-        """An exchange that the developer moved out of the conversation."""
+        """Create an exchange that the developer moved out of the conversation."""
         self.ctx.user(f"moved to {place.id}")
         old = self.ctx.pages.children("usr-0")[-1].index
         index = self.ctx.pages.move_page(old, root)[old]
@@ -145,7 +145,7 @@ class Bookcase:
             self._note(leaf)
 
     def _wait(self) -> None:
-        """Let the newest exchange wait for a result: the last thing, for the next message would close it."""
+        """Let the newest exchange wait for a result. Call this last, because the next message would close it."""
         self.ctx.assistant(None, calling("open"))
         index = self.ctx.pages.children("usr-0")[-1].index
         self._note(Leaf(index, "open exchange", self.talk, "usr-0", messages=True, waiting=True, above=("usr-0",)))
@@ -176,7 +176,7 @@ class Bookcase:
 
 
 def _places() -> Iterator[Place]:
-    """A segment of every type under every permission, with pins and without."""
+    """Create a segment of every type under every permission, with pins and without."""
     for kind in TYPES:
         for permission in PERMISSIONS:
             short = f"{kind.lower()}-{permission.lower().replace('_', '-')}"

@@ -27,7 +27,7 @@ _ERRORS = tuple(
 
 
 class Cell(NamedTuple):
-    """One thing an agent tries, and whether it goes through by the contract."""
+    """One attempt of an agent, and whether the contract allows it."""
 
     name: str
     allowed: bool
@@ -35,11 +35,11 @@ class Cell(NamedTuple):
     """Raises a `QuireError` if it is refused."""
     writes: bool = True
     missing: bool = False
-    """Whether it is refused as if there were no such page."""
+    """Whether the refusal says that the page does not exist."""
 
 
 def run_tool(tool: str, /, **arguments: Any) -> Callable[[Bookcase], object]:
-    """A tool call that raises what it answers with, if that is an error."""
+    """Return a tool call that raises its answer if the answer is an error."""
 
     def run(case: Bookcase) -> object:
         answer = case.tools.call(tool, arguments)
@@ -51,7 +51,7 @@ def run_tool(tool: str, /, **arguments: Any) -> Callable[[Bookcase], object]:
 
 
 def page_cells(case: Bookcase, page: Leaf) -> Iterator[Cell]:
-    """Every operation on one page."""
+    """Yield every operation on one page."""
     gathers = has_right("create_contents_page", case.parent_of(page) or page, manage=False)
     for face in (_in_python, _by_tool):
         for operation, allowed, run, writes in face(case, page):
@@ -65,8 +65,9 @@ def page_cells(case: Bookcase, page: Leaf) -> Iterator[Cell]:
 
 
 def move_cells(sources: Iterable[Leaf], targets: Iterable[Leaf], *, both: bool) -> Iterator[Cell]:
-    """Every pair of a page and where it is to go, in Python and by tool; without `both` the two take turns, so that
-    each still meets every page and every folder."""
+    """Yield every pair of a page and a target, in Python and by tool. Without `both` the two alternate, so that each
+    still covers every page and every folder.
+    """
     into = list(targets)
     for row, source in enumerate(sources):
         for column, target in enumerate(into):
@@ -81,7 +82,7 @@ def move_cells(sources: Iterable[Leaf], targets: Iterable[Leaf], *, both: bool) 
 
 
 def segment_cells(case: Bookcase) -> Iterator[Cell]:
-    """Every operation on whole segments."""
+    """Yield every operation on whole segments."""
     manage = case.agent.manages
     for place in case.places:
         where = f"{place.id} ({place.type}, {place.permission}, manage={manage})"

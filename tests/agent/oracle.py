@@ -1,6 +1,6 @@
-"""What an agent may do, written down from the contract's section 8 and from nothing else.
+"""The rights of an agent, written from section 8 of the contract alone.
 
-The matrix compares the agent's face and its tools with this. It knows the pages by how the test made them.
+The matrix compares the agent and its tools with this. It knows the pages as the test created them.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ WRITING = (
 )
 MANAGING = ("remove_segment", "set_permission")
 ASKED = ("get_segment", "list_segments", "find", "view", "budget", *LOOKING, *OPENING, *HIDING, *WRITING, *MANAGING)
-"""Every operation that a permission can be asked for, by name."""
+"""The names of all operations with a permission."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A segment as the test made it."""
+    """A segment as the test created it."""
 
     id: str
     type: Literal["SYSTEM", "USER", "TOOL", "CUSTOM"]
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A page as the test made it, whatever kind it is."""
+    """A page of any kind as the test created it."""
 
     index: str
     kind: str
@@ -57,10 +57,10 @@ class Leaf:
     pinned: bool = False
     above_pinned: bool = False
     messages: bool = False
-    """Whether there are messages on it or below it."""
+    """Whether it has messages on it or below it."""
     marked: bool = False
     waiting: bool = False
-    """Whether it is the exchange that waits for results, or stands above it."""
+    """Whether it is the exchange that waits for results, or is above it."""
     above: tuple[str, ...] = ()
     """The indices of the folders above it."""
 
@@ -78,7 +78,7 @@ class Leaf:
 
 
 def has_right(operation: str, page: Leaf, manage: bool) -> bool:
-    """Whether the table and the pins allow it, whatever state the page is in."""
+    """Return whether the table and the pins allow it, in any state of the page."""
     if page.unseen or operation not in ASKED:
         return False
     if operation in HIDING:
@@ -92,14 +92,14 @@ def has_right(operation: str, page: Leaf, manage: bool) -> bool:
 
 
 def may(operation: str, page: Leaf) -> bool:
-    """Whether an operation on one page goes through."""
+    """Return whether an operation on one page is allowed."""
     if not has_right(operation, page, manage=False):
         return False
     if operation in ("get_page", "parent", "ancestors", "recall"):
         return True
     if operation in ("children", "read_page"):
         return page.folder is (operation == "children")
-    return not page.cold and _in_the_tree(operation, page)  # on a cold page anything but recall is an error
+    return not page.cold and _in_the_tree(operation, page)  # on a cold page everything but recall is an error
 
 
 def _in_the_tree(operation: str, page: Leaf) -> bool:
@@ -116,18 +116,18 @@ def _in_the_tree(operation: str, page: Leaf) -> bool:
 
 
 def may_gather(page: Leaf, parent: Leaf) -> bool:
-    """Whether a page may be gathered alone under a new folder in its own parent."""
+    """Return whether a page may be put alone into a new folder in its own parent."""
     rights = has_right("move_page", page, manage=False) and has_right("create_contents_page", parent, manage=False)
     return rights and not page.root and not page.cold and not page.waiting
 
 
 def may_hold_a_new_folder(parent: Leaf) -> bool:
-    """Whether an empty folder may be made in it."""
+    """Return whether an empty folder may be created in it."""
     return has_right("create_contents_page", parent, manage=False) and parent.folder and not parent.cold
 
 
 def may_move(source: Leaf, target: Leaf) -> bool:
-    """Whether a page may move into another."""
+    """Return whether a page may move into another."""
     rights = has_right("move_page", source, manage=False) and has_right("create_detail_page", target, manage=False)
     if not rights or source.root or source.cold or source.waiting or not target.folder or target.cold:
         return False
@@ -137,12 +137,12 @@ def may_move(source: Leaf, target: Leaf) -> bool:
 
 
 def may_remove_segment(place: Place, manage: bool) -> bool:
-    """Whether a whole segment may go."""
+    """Return whether a whole segment may be removed."""
     allowed = manage and place.permission == "SYSTEM_MANAGED" and place.type != "SYSTEM"
     return allowed and not place.conversation and not place.holds_pins
 
 
 def may_set_permission(place: Place, wanted: PermissionName, manage: bool) -> bool:
-    """Whether a segment's permission may be set to another."""
+    """Return whether a segment's permission may be changed to another."""
     allowed = manage and place.permission == "SYSTEM_MANAGED" and place.type != "SYSTEM"
     return allowed and wanted != "PRIVATE"

@@ -1,4 +1,4 @@
-"""A strict parser of what is ours in a view: blocks headed by the context's key, their lines, and windows."""
+"""A strict parser of quire's elements in a view: blocks with the context's key, their lines, and windows."""
 
 import re
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ _WINDOW = re.compile(r'<Window id="(?P<id>[^"<>]*)" key="(?P<key>[^"<>]*)"[^<>]*
 
 
 class Element(NamedTuple):
-    """Something of ours: a folded line, an open page, a quoted page, a segment, a window, a count of archived pages."""
+    """An element: a folded line, an open page, a quoted page, a segment, a window, a count of archived pages."""
 
     kind: str
     what: str
 
 
 def elements(form: list[dict[str, Any]], key: str) -> list[Element]:
-    """What is ours in a view in OpenAI's form, in order."""
+    """Return quire's elements of a view in OpenAI's form, in order."""
     found: list[Element] = []
     for message in form:
         if message["role"] == "user" and isinstance(message.get("content"), str):
@@ -29,7 +29,7 @@ def elements(form: list[dict[str, Any]], key: str) -> list[Element]:
 
 
 def _in_message(text: str, key: str) -> list[Element]:
-    """A message is ours if it begins with a head or a window that carries the key; then every line is judged."""
+    """Parse a message that begins with a head or a window with the key. Every line of it is then checked."""
     window = _WINDOW.match(text)
     if window and window["key"] == key:
         assert text.rstrip().endswith("</Window>"), "a window ends where its message does"

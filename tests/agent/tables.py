@@ -1,4 +1,4 @@
-"""The tables of docs/agent.md, made from the data. `python -m tests.agent.tables` writes them anew."""
+"""The tables of docs/agent.md, made from the data. `python -m tests.agent.tables` writes them again."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ _RULES = {
 
 
 def permissions() -> str:
-    """What is allowed under which permission."""
+    """Return the allowed operations by permission."""
     shown = [permission for permission in Permission if permission is not Permission.PRIVATE]
     head = ["operation", *(permission.name for permission in shown), "PRIVATE", ""]
     rows = []
@@ -35,7 +35,7 @@ def permissions() -> str:
 
 
 def tools() -> str:
-    """The tools and their arguments."""
+    """Return the tools and their arguments."""
     return _table(
         ["tool", "arguments", "what the model is told", ""],
         [[f"`{tool.name}`", _arguments(tool), tool.about, _NEEDS[tool.needs]] for tool in TOOLS],
@@ -43,7 +43,7 @@ def tools() -> str:
 
 
 def quotas() -> str:
-    """What an agent may add if nobody says otherwise."""
+    """Return the default quotas."""
     values = Quota()
     return _table(
         ["`Quota`", "default"], [[f"`{name}`", f"{getattr(values, name):,}"] for name in Quota.__struct_fields__]
@@ -54,7 +54,7 @@ TABLES = {"permissions": permissions, "tools": tools, "quotas": quotas}
 
 
 def written(page: str) -> str:
-    """The page with its tables as the data has them; each stands between two comments that name it."""
+    """Return the page with its tables from the data. Each table is between two comments that name it."""
     for name, table in TABLES.items():
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         head, _, rest = page.partition(start)

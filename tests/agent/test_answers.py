@@ -1,4 +1,4 @@
-"""What tools make of a model's call, and what they answer: it must be true, and something to go on with."""
+"""Tool calls and their answers: each answer is true and names a next step."""
 
 import re
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def test_a_page_without_text_and_summary_gets_one_with_its_first_text() -> None:
     assert ctx.pages.get_page("mem-1").description == "Portland"
 
 
-# Finding
+# Search
 
 
 def asked() -> Context:
@@ -278,7 +278,7 @@ def test_a_page_that_waits_for_a_result_is_refused_with_the_call() -> None:
     assert "'c1'" in answer.text
 
 
-# Quotas and rights
+# Quotas and permissions
 
 
 @pytest.mark.parametrize("field", Quota.__struct_fields__)

@@ -1,4 +1,4 @@
-"""Document 002, rule by rule and example by example, in the reading of the contract's section 12."""
+"""Document 002, rule by rule and example by example, as section 12 of the contract reads it."""
 
 from collections.abc import Callable
 
@@ -111,7 +111,7 @@ def test_the_matrix_of_the_document(operation: str, place: int, permission: Perm
 
 
 def test_add_segment_is_for_agents_that_manage_and_its_segment_is_the_agents() -> None:
-    """AddSegment has no segment whose permission could allow it: `manage` does."""
+    """AddSegment has no segment with a permission that could allow it: `manage` does."""
     system, agent = typical_flow()
     with pytest.raises(PermissionDenied, match="manage"):
         agent.add_segment("Mine")
@@ -142,7 +142,7 @@ def test_even_an_empty_system_root_cannot_be_hidden() -> None:
 
 
 def test_pages_of_the_prompt_are_pinned_and_so_protected_too() -> None:
-    """The document protects the root only: its children could be hidden one by one."""
+    """The document protects only the root: its children could be hidden one by one."""
     system, agent = typical_flow()
     system.set_segment_permission("sys", READ_WRITE)
     for attempt in (
@@ -196,7 +196,7 @@ def test_one_entry_checks_and_says_what_is_missing() -> None:
 
 @pytest.mark.parametrize("operation", ["", "updatePage", "getRequiredLevel", "rollback", "purge", "GET_PAGE"])
 def test_an_operation_that_is_not_in_the_table_is_refused(operation: str) -> None:
-    """In the document everything unknown is of system level, which SystemManaged allows."""
+    """In the document every unknown operation has the system level, which SystemManaged allows."""
     system, _ = typical_flow()
     system.set_segment_permission("usr", MANAGED)
     with pytest.raises(PermissionDenied, match="not one that an agent has"):
@@ -204,7 +204,7 @@ def test_an_operation_that_is_not_in_the_table_is_refused(operation: str) -> Non
 
 
 def test_finding_is_reading() -> None:
-    """FindPage is missing from the document's level switch, so it would have been of system level."""
+    """FindPage is missing from the document's level switch, so it would have had the system level."""
     _, agent = typical_flow()
     agent.check_permission("sys-1", "find")
     assert [hit.index for hit in agent.find("careful")] == ["sys-1"]

@@ -1,5 +1,6 @@
-"""Everything an agent can try on everything there is: it goes through exactly where the contract says, else nothing
-changes. The cells are generated; what is right is written down in `oracle.py` from the contract alone."""
+"""Every attempt of an agent on every page: it succeeds exactly where the contract allows it; otherwise nothing changes.
+The cells are generated; `oracle.py` has the expected results, from the contract alone.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,14 +29,14 @@ LEAST = 19_000
 
 @pytest.fixture
 def long(request: pytest.FixtureRequest) -> bool:
-    """Whether every move is tried in both ways, and more of what is allowed is looked at afterwards."""
+    """Whether every move is tried in both ways, and more of the allowed attempts are checked afterwards."""
     return bool(request.config.getoption("--long"))
 
 
 def violations(case: Bookcase, cells: Iterable[Cell], *, always_held: bool = False) -> Iterator[str]:
-    """The cells that go through or are refused against the contract, and those that change something all the same.
+    """Yield the cells with a result against the contract, and refused cells that changed something.
 
-    What an allowed one changes is held back and dropped; a refused one works on the real store.
+    The changes of an allowed cell are dropped; a refused one works on the real store.
     """
     for cell in cells:
         stored = case.version()
@@ -59,7 +60,7 @@ def violations(case: Bookcase, cells: Iterable[Cell], *, always_held: bool = Fal
 
 @contextmanager
 def held(case: Bookcase, wanted: bool) -> Iterator[None]:
-    """Hold back what is written, and drop it."""
+    """Collect all writes in a transaction, and drop them."""
     work = case.ctx.pages._engine.begin_transaction() if wanted else None
     try:
         yield
@@ -69,13 +70,13 @@ def held(case: Bookcase, wanted: bool) -> Iterator[None]:
 
 
 def case_for(share: str) -> Bookcase:
-    """The context that a part of the matrix is about."""
+    """Return the context for a part of the matrix."""
     permission, quiet = TALKS.get(share, ("READ_WRITE", False))
     return Bookcase(permission, quiet=quiet)
 
 
 def cells_of(case: Bookcase, share: str, *, long: bool = False) -> Iterator[Cell]:
-    """All cells of a part of the matrix: every operation on its pages, and moves to and from all others."""
+    """Yield all cells of a part of the matrix: every operation on its pages, and moves to and from all others."""
     talk = share in TALKS
     pages = [page for page in case.pages if page.place.conversation is talk and (talk or page.place.type == share)]
     for page in pages:
@@ -86,7 +87,7 @@ def cells_of(case: Bookcase, share: str, *, long: bool = False) -> Iterator[Cell
 
 
 def sources(pages: Iterable[Leaf]) -> list[Leaf]:
-    """One page of every kind, state and pin in every segment."""
+    """Return one page of every kind, state and pin in every segment."""
     found: dict[object, Leaf] = {}
     for page in pages:
         found.setdefault((page.place, page.kind, page.state, page.pinned, page.above_pinned), page)
@@ -94,7 +95,7 @@ def sources(pages: Iterable[Leaf]) -> list[Leaf]:
 
 
 def targets(pages: Iterable[Leaf]) -> list[Leaf]:
-    """Every kind of folder in every segment, and a leaf of each."""
+    """Return every kind of folder in every segment, and a leaf of each."""
     found: dict[object, Leaf] = {}
     for page in pages:
         state = (page.root, page.state, page.pinned) if page.folder else ()
@@ -137,7 +138,7 @@ def test_what_is_allowed_leaves_a_sound_context(share: str, long: bool) -> None:
             assert case.ctx.check() == [], cell.name
 
 
-# The matrix can fail
+# Proof that the matrix can fail
 
 
 @pytest.mark.slow
@@ -183,7 +184,7 @@ def test_the_matrix_sees_eyes_that_see_marked_pages(monkeypatch: pytest.MonkeyPa
 
 
 def broken(share: str) -> list[str]:
-    """What the matrix finds in one part of it, moves by and large; nothing that goes through wrongly stays."""
+    """Return the violations in one part of the matrix, with a sample of the moves. No change is kept."""
     case = case_for(share)
     cells = [cell for n, cell in enumerate(cells_of(case, share)) if "moving" not in cell.name or n % 50 == 0]
     return list(violations(case, cells, always_held=True))

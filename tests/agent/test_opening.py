@@ -1,4 +1,4 @@
-"""Opening pages: when a model is told that a page is open, the next view shows it."""
+"""Opening pages: if a tool answers that a page is open, the next view shows it."""
 
 import pytest
 
@@ -10,7 +10,7 @@ OPEN = "{} is open in your window."
 
 
 def folded() -> Context:
-    """A context with a chapter of two exchanges that is shown as one line."""
+    """Return a context with a chapter of two exchanges that is shown as one line."""
     ctx = new_talk()
     for day in ("Monday", "Tuesday"):
         ctx.user(f"On {day} we fly.")
@@ -22,10 +22,10 @@ def folded() -> Context:
 
 
 def quotations(ctx: Context) -> list[str]:
-    """The pages that are quoted, each as text without its head."""
+    """Return the quoted pages, each as text without its head."""
     again = new_talk(ctx.pages.storage, ctx.name).render()
     view = ctx.render()
-    assert again.openai() == view.openai()  # whoever draws it
+    assert again.openai() == view.openai()  # the same on another handle
     blocks = (str(message["content"]) for message in view.openai())
     return [block.partition("\n")[2] for block in blocks if "Opened [" in block.partition("\n")[0]]
 
@@ -117,7 +117,7 @@ def test_a_folder_too_large_for_the_window_is_refused() -> None:
         ctx.agent.expand_details("mem-1")
     ctx.pages.expand("mem-1")
     for number in range(10):
-        ctx.pages.hide(f"mem-{number + 2}")  # as lines they have room
+        ctx.pages.hide(f"mem-{number + 2}")  # as lines they fit
     ctx.pages.hide("mem-1")
     ctx.agent.expand_details("mem-1")
 

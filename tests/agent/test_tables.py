@@ -1,4 +1,4 @@
-"""The tables of docs/agent.md say what the data says."""
+"""The tables of docs/agent.md agree with the data."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tools: what a model is given, and what happens when it calls them, whatever it sends."""
+"""Tools: their schemas, and their answers to any input of a model."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from tests.books import everything
 from tests.talks import new_talk
 
 LONGEST = 600
-"""Characters of an error: a model pays for them."""
+"""The limit of characters of an error: a model pays for them."""
 MOST_TOKENS = 1_000
 
 
@@ -38,7 +38,7 @@ def tools_of(ctx: Context, *, manage: bool = False, **quota: int) -> Tools:
     return ctx.tools_of(ctx.as_agent(manage=manage, quota=Quota(**quota)))
 
 
-# What a model is given
+# Schemas
 
 
 def test_there_are_at_most_twelve_and_all_together_they_are_short() -> None:
@@ -96,7 +96,7 @@ def test_tools_can_be_narrowed_and_prefixed() -> None:
     with pytest.raises(InvalidValue, match="up to 32 letters"):
         tools.prefixed("no spaces")
     longest = tools_of(ctx, manage=True).prefixed("x" * 32)
-    assert all(len(name) <= 64 for name in longest)  # what providers take
+    assert all(len(name) <= 64 for name in longest)  # the limit of the providers
 
 
 def test_those_that_only_read_change_nothing() -> None:
@@ -160,7 +160,7 @@ def test_all_pages_are_listed_so_many_at_a_time() -> None:
     while some := ctx.agent.list_pages(listed[-1] if listed else None, 3):
         listed += [page.index for page in some]
     assert listed == everything
-    assert ctx.agent.list_pages(notes[4], 1)[0].index == "usr-0"  # it is gone, and its place is still known
+    assert ctx.agent.list_pages(notes[4], 1)[0].index == "usr-0"  # the page is removed, and its position is still known
     for wrong in ("vault-0", "nowhere-1", "mem-01", ""):
         with pytest.raises(quire.NoSuchPage):
             ctx.agent.list_pages(wrong)
@@ -191,7 +191,7 @@ def test_errors_call_the_tools_by_the_names_that_the_model_has() -> None:
     assert "'usr-2'" in said
 
 
-# What a model sends
+# Input of a model
 
 _FUNCTION = {"name": "find", "arguments": '{"query": "Seattle"}'}
 CALLS: dict[str, Any] = {
@@ -228,7 +228,7 @@ def test_a_call_is_understood_in_every_shape(how: str) -> None:
 
 
 class Hostile:
-    """An object that answers to nothing without raising."""
+    """An object that raises for every operation."""
 
     def __getattr__(self, name: str) -> object:
         raise RuntimeError("no")

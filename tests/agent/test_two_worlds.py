@@ -1,4 +1,4 @@
-"""Two contexts that differ only in PRIVATE pages: an agent gets the same bytes from both, whatever it asks."""
+"""Two contexts that differ only in PRIVATE pages: an agent gets the same bytes from both, for every request."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -46,13 +46,13 @@ class World(NamedTuple):
 
 
 def letters(texts: list[str]) -> list[list[int]]:
-    """Vectors that are near each other for words with the same letters."""
+    """Vectors that are similar for words with the same letters."""
     return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz座位"] for text in texts]
 
 
 def new_world(secret: bool, embedder: Embedder | None = None) -> World:
     segments = [*DEFAULT_SEGMENTS]
-    if secret:  # also among the first, where numbers of segments shift
+    if secret:  # also among the first segments, where it shifts the positions
         segments.insert(1, Segment(id="vault", name="Vault", permission=Permission.PRIVATE))
 
     def create(plan: Plan) -> None:
@@ -68,13 +68,13 @@ def new_world(secret: bool, embedder: Embedder | None = None) -> World:
     return World(ctx, agent, ctx.tools_of(agent), secret)
 
 
-# What happens in both
+# Steps in both
 
 Step = Callable[[World], object]
 
 
 def tried(step: Step) -> Step:
-    """A step that may be refused. Errors of the developer's name entries, which count all that happened."""
+    """Run a step that may be refused. Errors for developers name entries, and entry numbers differ."""
 
     def run(world: World) -> object:
         return _ENTRY.sub("", answer(lambda: step(world)))
@@ -108,11 +108,11 @@ shared: st.SearchStrategy[Step] = st.one_of(
 )
 
 
-# What happens in one only
+# Steps in one only
 
 
 def away(page: str) -> Step:
-    """A page leaves: in one world into the vault, in the other for good."""
+    """Move a page out: in one world into the vault, in the other remove it."""
 
     def run(world: World) -> None:
         gone = (
@@ -120,14 +120,14 @@ def away(page: str) -> Step:
             if world.secret
             else (lambda: world.pages.remove_page(page))
         )
-        with suppress(QuireError):  # for the same reason in both: a root, a pin, a page that is cold
+        with suppress(QuireError):  # for the same reason in both: a root, a pin, a cold page
             gone()
 
     return run
 
 
 def hidden(step: Step) -> Step:
-    """A step of the world with secrets alone; it must not answer."""
+    """Return a step for the world with secrets alone, without an answer."""
     return lambda world: answer(lambda: step(world)) and None if world.secret else None
 
 
@@ -153,11 +153,11 @@ secret: st.SearchStrategy[Step] = st.one_of(
 steps = st.lists(shared.map(tried) | secret | mem.map(away), max_size=25)
 
 
-# What the agent asks
+# Requests of the agent
 
 
 def answer(call: Callable[[], object]) -> str:
-    """What a call gives or how it is refused, to the byte."""
+    """Return the exact result or refusal of a call."""
     try:
         return repr(call())
     except QuireError as error:
@@ -165,7 +165,7 @@ def answer(call: Callable[[], object]) -> str:
 
 
 def questions(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Everything an agent can ask without changing anything."""
+    """Yield every request of an agent that changes nothing."""
     agent, tools = world.agent, world.tools
     yield "segments", agent.list_segments
     yield "contents", agent.view
@@ -189,7 +189,7 @@ def questions(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def changes(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Everything an agent can change; both worlds go on together."""
+    """Yield every change that an agent can make, in both worlds."""
     agent, tools = world.agent, world.tools
     for index in INDICES:
         yield f"hide {index}", _bound(agent.hide_details, index)
@@ -215,7 +215,7 @@ def _bound(call: Callable[..., object], *arguments: Any, **named: Any) -> Callab
 
 
 def differences(one: World, other: World) -> Iterator[str]:
-    """What the agent can tell the worlds apart by."""
+    """Yield the differences that the agent can see."""
     for ask in (questions, changes, questions):
         for (name, here), (_, there) in zip(ask(one), ask(other), strict=True):
             mine, theirs = answer(here), answer(there)
@@ -247,7 +247,7 @@ def test_vectors_of_private_pages_show_nowhere(script: list[Step]) -> None:
 
 
 def searches(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What an agent can look for by words and by meaning."""
+    """Yield an agent's searches by words and by meaning."""
     for word in (*WORDS, "taes", "tighfl", "wodwin 座", '"seat"'):
         for limit in (1, 100):
             yield f"find {word} {limit}", _bound(world.agent.find, word, limit)
@@ -270,10 +270,10 @@ def test_a_full_vault_beside_a_full_context_shows_nowhere() -> None:
     pytest.importorskip("numpy")
     worlds = pair_after([fill, away("mem-2"), away("mem-3")], letters)
     assert [answer(ask) for _, ask in searches(worlds[0])] == [answer(ask) for _, ask in searches(worlds[1])]
-    assert worlds[0].agent.find("taes")  # found by meaning alone
+    assert worlds[0].agent.find("taes")  # found only by meaning
 
 
-# The test can fail
+# Proof that the test can fail
 
 
 def test_eyes_that_see_private_pages_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

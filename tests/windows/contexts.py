@@ -1,4 +1,4 @@
-"""Contexts with windows, and what their views show of them."""
+"""Contexts with windows, and their windows in views."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ def opened(where: Any = "memory:", **options: Any) -> Context:
 
 
 def frames(ctx: Context, **options: Any) -> list[str]:
-    """The windows a view shows, as they stand in it."""
+    """Return the windows of a view."""
     return [message.text for message in ctx.render(**options).messages if message.text.startswith("<Window ")]
 
 
 def numbers(ctx: Context, **options: Any) -> list[str]:
-    """What the counters of a view show."""
+    """Return the numbers of the counters in a view."""
     return [text.partition("#")[2].partition("#")[0] for text in frames(ctx, **options)]

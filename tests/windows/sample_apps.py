@@ -1,4 +1,4 @@
-"""Apps that the tests open."""
+"""Apps for the tests."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class Aufgaben(Todo):
 
 
 class Counter(App):
-    """Counts; shows its number in an unmistakable form."""
+    """Counts; shows its number in a unique form."""
 
     name = "counter"
     description = "A counter"

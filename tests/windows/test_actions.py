@@ -59,7 +59,7 @@ def test_a_window_shows_what_is_said_of_an_argument() -> None:
     assert "strength:float? (from 0 to 1), wet:bool?" in paint.usage
     assert 'params="colour:red|blue, ' in frame_text(Frame(id="desk", actions=(paint,)), "amber-417")
     assert "strength:float? (from 0 to 1)" in frame_text(Frame(id="desk", actions=(paint,)), "amber-417")
-    with pytest.raises(InvalidValue, match=r"strength:float\?, wet"):  # an error says it in short
+    with pytest.raises(InvalidValue, match=r"strength:float\?, wet"):  # an error shortens the value
         paint.check({"size": 1})
 
 

@@ -1,4 +1,4 @@
-"""Windows while other things happen: async apps, events, the launcher, threads."""
+"""Windows with concurrency: async apps, events, the launcher, threads."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ def ctx() -> Iterator[Context]:
 
 
 class Slow(App):
-    """Everything async."""
+    """An app with only async methods."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -59,7 +59,7 @@ class Slow(App):
 
 
 def test_an_app_may_be_async_in_everything(tmp_path: Path) -> None:
-    async def inside() -> None:  # and so may whoever uses it
+    async def inside() -> None:  # the caller may be async too
         with opened(tmp_path / "a.db") as ctx:
             ctx.windows.register(Slow)
             assert ctx.windows.open("slow").content == "begun"

@@ -1,4 +1,4 @@
-"""What a model does with windows: its tool, behind the gate, with answers it can act on."""
+"""The window tool of a model: it checks permissions, and its answers name the next step."""
 
 from collections.abc import Iterator
 

@@ -164,7 +164,7 @@ def test_8_2_of_a_long_text_fifty_characters_are_printed(ctx: Context) -> None:
 
 
 def crowded(budget: int) -> Context:
-    """Old exchanges, an obsolete window, an unimportant, an important and a pinned one, and three last turns."""
+    """Return old exchanges, an obsolete window, an unimportant, an important and a pinned one, and three last turns."""
     ctx = quire.open("memory:", budget=budget, key="kestrel")
     ctx.windows.register(Counter)
     ctx.system(PROMPT)

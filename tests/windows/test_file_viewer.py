@@ -1,4 +1,4 @@
-"""The viewer of files: pages, search, and no way out of its folder."""
+"""The file viewer: pages, search, and no way out of its folder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Frames: the XML of windows. Nothing in one can close it or forge another."""
+"""The XML of windows. No content can close its window or forge another."""
 
 from xml.etree import ElementTree
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_seen_stands_as_a_mark() -> None:
 
 
 def test_every_code_point_can_be_parsed() -> None:
-    """All 1,114,112 of them, in content and in an attribute, in a few pieces."""
+    """All 1,114,112 code points, in content and in an attribute, in a few pieces."""
     for start in range(0, 0x110000, 0x1000):
         piece = "".join(map(chr, range(start, start + 0x1000)))
         window = parsed(frame_text(Frame(id="w", contents=((piece, piece),)), "kestrel", most=1 << 30))

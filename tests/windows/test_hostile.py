@@ -1,4 +1,4 @@
-"""Windows that mean harm, and windows that break: the view is legal, within its budget, and comes in time."""
+"""Hostile and broken windows: the view is legal, within its budget, and drawn in time."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ def ctx() -> Iterator[Context]:
 
 
 def drawn(ctx: Context, **options: Any) -> dict[str, ElementTree.Element]:
-    """The windows of a view, checked: legal everywhere, within the budget, each once, each with the key."""
+    """Return the windows of a view. Check legality, budget, and that each window occurs once and has the key."""
     view = ctx.render(**options)
     assert view.tokens <= ctx.budget
     forms = {"openai": view.openai(), "anthropic": list(view.anthropic()), "responses": view.responses()}
@@ -42,7 +42,7 @@ def drawn(ctx: Context, **options: Any) -> dict[str, ElementTree.Element]:
 
 
 class Says(App):
-    """Shows, describes and names whatever it is told to."""
+    """Shows, describes and names the given values."""
 
     def __init__(self, text: Any) -> None:
         self.text = text
@@ -173,7 +173,7 @@ def test_an_app_that_cannot_be_restored_says_so_and_can_be_closed(ctx: Context) 
 
 
 class Hanging(App):
-    """Never comes back until it is let go."""
+    """Does not return until it is released."""
 
     def __init__(self, gate: threading.Event) -> None:
         self.gate = gate
@@ -197,7 +197,7 @@ def test_an_app_that_never_returns_costs_its_limit_once(ctx: Context) -> None:
     try:
         ctx.windows.open("hanging")
         ctx.windows.open("counter")
-        for _ in range(20):  # were every one of them to wait, this would take minutes
+        for _ in range(20):  # if every one of them waited, this would take minutes
             windows = drawn(ctx)
             assert "TimeLimit" in str(windows["hanging_2"].findtext("Content/error"))
             assert "#counter_3=0#" in str(windows["counter_3"].findtext("Content"))
@@ -303,4 +303,4 @@ def test_a_capacity_bounds_what_windows_take(ctx: Context) -> None:
     ctx.pages.update_segment("win", max_capacity=1_000)
     view = ctx.render()
     assert view.by_kind()["window"] <= 1_000 < whole
-    assert view.tail[-1].pages[0].granularity == "whole"  # the oldest give way first
+    assert view.tail[-1].pages[0].granularity == "whole"  # the oldest are left out first

@@ -1,8 +1,8 @@
-"""Any order of opens, actions, refreshes, closes, undos, restarts and folds: what is shown is what is open, now.
+"""Any order of opens, actions, refreshes, closes, undos, restarts and folds: views show the open windows, up to date.
 
-A model beside the context knows which windows are open and what each must show. After every step the view is legal
-for every provider and within its budget; it shows no window that is not open, none twice, none as it was earlier; and
-where there is room, all of them, in the order of their places.
+A plain model of the context knows the open windows and the content of each. After every step the view is legal for
+every provider and within its budget. It shows only open windows, each once and with its current content. If there is
+room, it shows all of them, in the order of their places.
 """
 
 import tempfile
@@ -26,13 +26,13 @@ KEY = "kestrel"
 
 
 class Interleaving(RuleBasedStateMachine):
-    """A context with counters, beside a plain dict of what they count."""
+    """A context with counters, and a plain dict of their numbers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.ctx = self.open()
-        self.model: dict[str, tuple[int, int]] = {}  # the number that each open window shows, and its place
+        self.model: dict[str, tuple[int, int]] = {}  # by open window: its number and its place
         self.before: list[tuple[int, dict[str, tuple[int, int]]]] = []
         self.closed: set[str] = set()
 
@@ -51,7 +51,7 @@ class Interleaving(RuleBasedStateMachine):
         self.ctx.user("begin")
 
     def noted(self) -> None:
-        """Remember the model as it was before the entry that is made next."""
+        """Store the model before the next entry."""
         self.before.append((self.ctx.seq, dict(self.model)))
 
     def pick(self, number: int) -> str:
@@ -100,7 +100,7 @@ class Interleaving(RuleBasedStateMachine):
         window = self.pick(number)
         if by_action:
             self.ctx.windows.act(window, "finish")
-            self.before.clear()  # two entries: an undo of the last one is another story
+            self.before.clear()  # two entries: undoing only the last one is not tested here
         else:
             self.ctx.windows.close(window, summary)
         del self.model[window]
@@ -129,7 +129,7 @@ class Interleaving(RuleBasedStateMachine):
     @rule()
     def undo(self) -> None:
         seq, model = self.before.pop()
-        if seq != self.ctx.seq - 1:  # a fold came between
+        if seq != self.ctx.seq - 1:  # a fold happened in between
             self.before.clear()
             return
         self.ctx.undo(self.ctx.seq)
@@ -162,7 +162,7 @@ class Interleaving(RuleBasedStateMachine):
         assert self.ctx.stats().window_items == len(windows)
 
     def check(self, view: View, room: int) -> None:
-        """The laws of one view: size, legality, and no window but those that are open, each once, each as it is."""
+        """Check the laws of one view: size, legality, and only open windows, each once and current."""
         forms = Forms(view)
         check_size(view, forms, room)
         check_legality(forms)
@@ -190,7 +190,7 @@ TestInterleaving.settings = settings(
 
 
 def test_a_view_that_misses_a_window_or_shows_an_old_one_is_found() -> None:
-    """The machine can fail."""
+    """Proof that the machine can fail."""
     machine = Interleaving()
     try:
         machine.start()

@@ -1,4 +1,4 @@
-"""Running apps: errors and hangs stay theirs, and async is welcome anywhere."""
+"""Running apps: errors and hangs stay inside an app, and async works everywhere."""
 
 import asyncio
 import threading
@@ -55,7 +55,7 @@ def test_a_second_call_for_one_that_hangs_does_not_wait() -> None:
         assert begun == []
     finally:
         stop.set()
-    assert lock.acquire(timeout=5)  # it came back and made way
+    assert lock.acquire(timeout=5)  # it returned and released the lock
     lock.release()
     runner.run([Job(lambda: begun.append(2), lock, patience=1)])
     assert begun == [2]

@@ -1,4 +1,4 @@
-"""The viewer of tables: pages, order, filters, and no writing."""
+"""The table viewer: pages, order, filters, and no writes."""
 
 import json
 from pathlib import Path

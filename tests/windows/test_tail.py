@@ -1,4 +1,4 @@
-"""The tail of a view: after the conversation, in no shared prefix, in no cache mark, and first to be short."""
+"""The tail of a view: after the conversation, in no shared prefix, under no cache mark, and the first to be cut."""
 
 from typing import Any
 
@@ -108,7 +108,7 @@ def test_anthropics_cache_marks_stand_before_the_tail(ctx: Context, last: str) -
     assert [message["role"] for message in request][:-1] == [message["role"] for message in without][: len(request) - 1]
 
 
-# The tail by itself
+# The tail alone
 
 
 def piece(key: int, priority: Priority, *, entry: int = 0, size: int = 400) -> TailPiece:
@@ -153,8 +153,8 @@ def test_the_unimportant_give_way_first_the_oldest_of_them_before_the_rest() -> 
     for step in steps:
         assert step[4] == "whole"
         left = [rank.get(step.get(key, ""), 0) for key in order]
-        assert left[0] == 0 or left[1:] == [3, 3, 3]  # the obsolete first
-        assert left[3] == 3 or left[1:3] == [0, 0]  # the important last
+        assert left[0] == 0 or left[1:] == [3, 3, 3]  # the obsolete one first
+        assert left[3] == 3 or left[1:3] == [0, 0]  # the important one last
     assert steps[-1] == {4: "whole"}
 
 
@@ -196,7 +196,7 @@ def test_a_piece_that_no_longer_holds_is_not_drawn(ctx: Context) -> None:
 
 
 class CountingStorage(quire.MemoryStorage):
-    """Counts the records it hands out."""
+    """Counts the records that it returns."""
 
     records = 0
 

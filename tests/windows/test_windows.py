@@ -185,7 +185,7 @@ def test_a_window_that_appends_takes_a_new_place_and_is_shown_once(ctx: Context)
     first = ctx.windows.get("counter_1").seq
     assert numbers(ctx) == ["counter_1=0", "counter_2=0"]
     ctx.windows.act("counter_1", "count")
-    assert numbers(ctx) == ["counter_1=1", "counter_2=0"]  # it was not asked to be refreshed
+    assert numbers(ctx) == ["counter_1=1", "counter_2=0"]  # no refresh was requested
     ctx.windows.act("counter_1", "renew")
     assert numbers(ctx) == ["counter_2=0", "counter_1=2"]
     assert ctx.windows.get("counter_1").seq == ctx.seq > first
@@ -201,7 +201,7 @@ def test_refreshing_in_place_keeps_what_the_app_would_save_now(ctx: Context) -> 
     ctx.windows.open("counter")
     before = ctx.seq
     ctx.windows.refresh("counter_1")
-    assert ctx.seq == before  # nothing was new
+    assert ctx.seq == before  # nothing changed
     assert ctx.windows.get("counter_1").seq == before
 
 
@@ -376,7 +376,7 @@ def test_windows_come_back_when_their_apps_are_registered_again(tmp_path: Path) 
         ctx.windows.open("todo", pinned=True)
         before = frames(ctx)
     with quire.open(path, budget=8_000) as ctx:
-        assert frames(ctx) == []  # their apps are not there
+        assert frames(ctx) == []  # their apps are not registered
         assert ctx.windows.get("counter_1").error == "App 'counter' is not registered."
         with pytest.raises(NoSuchApp):
             ctx.windows.act("counter_1", "count")
