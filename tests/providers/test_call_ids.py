@@ -1,7 +1,7 @@
 """Repeated call ids get new ids; earlier messages stay unchanged."""
 
 from quire import Message, ToolCall
-from quire.providers.common import make_call_ids_distinct
+from quire.providers.rewrites import make_call_ids_distinct
 
 
 def exchange(*ids: str) -> list[Message]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire import QuireError
 from quire.model.messages import Message, Provider
 from quire.providers import format_messages, parse, parse_each
-from quire.providers.parts import keep_original, restore_original
+from quire.providers.originals import keep_original, restore_original
 from tests.providers.histories import ALL
 from tests.providers.pairs import check_pairs
 

@@ -8,7 +8,7 @@ import quire
 from quire import InvalidValue
 from quire.model.messages import Message
 from quire.providers import parse
-from quire.providers.parts import drop_foreign_thinking
+from quire.providers.rewrites import drop_foreign_thinking
 from tests.providers.histories import REASONING
 from tests.providers.test_sdk import BLOCKS, OUTPUT, SENT_BACK, check_types, reply, response
 

@@ -6,21 +6,23 @@ as it was read, and for another one as faithfully as the shape of that provider 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from msgspec import structs
 
 from quire.model.messages import Message, Provider
-from quire.providers import anthropic, openai, parts, responses
-from quire.providers.common import Entry, detect_provider, invalid_value, to_plain_json, unwrap_response
-from quire.providers.responses import group_items
+from quire.providers import anthropic, openai, responses
+from quire.providers.detection import Entry, detect_provider, unwrap_response
+from quire.providers.originals import read_message
+from quire.providers.plain_json import invalid_value, to_plain_json
 
 __all__ = ["format_messages", "parse", "parse_each"]
 
 _ACCEPTED = "give a message as a dict or an SDK object, a list of them, or a whole response"
-_PARSERS: Mapping[str, Callable[[dict[str, Any], str], list[Message]]] = {
+Parser = Callable[[Iterable[Entry]], Iterator[Message]]
+_PARSERS: Mapping[Provider, Parser] = {
     "openai": openai.parse,
+    "responses": responses.parse,
     "anthropic": anthropic.parse,
 }
 _FORMATS: Mapping[str, Callable[[Sequence[Message]], list[dict[str, Any]]]] = {
@@ -64,7 +66,7 @@ def format_messages(messages: Sequence[Message], provider: Provider) -> list[dic
 
 def _entries(value: object, place: str) -> list[Entry]:
     if isinstance(value, Message):
-        return [Entry(place, parts.read_message(value, place), {}, value.origin)]
+        return [Entry(place, read_message(value, place), {}, value.origin)]
     copy = to_plain_json(value, place)
     if not isinstance(copy, dict):
         raise invalid_value(place, value, _ACCEPTED)
@@ -80,22 +82,16 @@ def _provider(entry: Entry) -> Provider | None:
 
 
 def _messages(detected: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[Message]:
-    for known, group in groupby(_assign_parsers(detected, provider), key=itemgetter(0)):
-        found = (entry for _, entry in group)
-        if known == "quire":
-            yield from (structs.replace(entry.value, index=-1) for entry in found)
-        elif known == "responses":
-            yield from map(responses.parse_run, group_items(found))
-        else:
-            for place, value, meta, _ in found:
-                messages = _PARSERS[known](value, place)
-                yield from (structs.replace(message, meta=meta) for message in messages) if meta else messages
+    """Yield the messages of the entries. An entry without a provider is read like the one before it."""
+
+    def parser_of(pair: tuple[Provider | None, Entry]) -> Parser:
+        nonlocal provider
+        provider = pair[0] or provider
+        return _parse_own if isinstance(pair[1].value, Message) else _PARSERS[provider]
+
+    for parse_entries, pairs in groupby(detected, key=parser_of):
+        yield from parse_entries(entry for _, entry in pairs)
 
 
-def _assign_parsers(
-    detected: Iterable[tuple[Provider | None, Entry]], provider: Provider
-) -> Iterator[tuple[str, Entry]]:
-    """Yield the entries with the name of their parser. An entry without a provider gets that of the one before."""
-    for own_provider, entry in detected:
-        provider = own_provider or provider
-        yield "quire" if isinstance(entry.value, Message) else provider, entry
+def _parse_own(entries: Iterable[Entry]) -> Iterator[Message]:
+    return (structs.replace(entry.value, index=-1) for entry in entries)

@@ -5,35 +5,35 @@ message that is `joined` to it, so that they are written as one message again. A
 written.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 from zlib import crc32
 
+from msgspec import structs
+
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.common import invalid_value
+from quire.providers.detection import Entry
+from quire.providers.originals import find_original, keep_original
 from quire.providers.parts import (
     Reader,
     arguments_field,
     arguments_object,
     get_data,
-    id_field,
     is_pdf,
-    keep_original,
     name_field,
-    part_to_text,
+    optional_text,
     pick_text_fields,
     prefix_name,
     read_content,
     read_part,
-    restore_original,
+    role_field,
     text_field,
     web_url,
+    write_part,
 )
-
-Values = dict[str, Any]
+from quire.providers.plain_json import Values
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _FILES = frozenset({"application/pdf"})
@@ -77,7 +77,7 @@ def _redacted(block: Values) -> Part | None:
     return {"type": "thinking", **found} if found else None
 
 
-READERS: Mapping[str, Reader] = {
+_READERS: Mapping[str, Reader] = {
     "image": _image,
     "document": _document,
     "search_result": _search_result,
@@ -86,21 +86,18 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-def write_block(part: Part, role: Role, origin: Provider) -> Values | None:
-    """Write the part as a block that a message of this role accepts; None if nothing remains."""
-    if origin == "anthropic":
-        if "part" in part:
-            value: Values = json.loads(part["part"])
-            return value
-        if "signature" in part:
-            return {"type": "thinking", "thinking": part["text"], "signature": part["signature"]}
-        if part["type"] == "thinking" and "data" in part:
-            return {"type": "redacted_thinking", "data": part["data"]}
-    write = _WRITERS.get(part["type"]) if role in ("user", "tool") else None
-    if write and (block := write(part, origin)):
-        return block
-    text = part_to_text(part)
-    return {"type": "text", "text": text} if text.strip() else None
+def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
+    writers = _WRITERS if role in ("user", "tool") else {"thinking": _written_thinking}
+    block = write_part(part, origin, "anthropic", writers)
+    return None if block and block["type"] == "text" and not block["text"].strip() else block
+
+
+def _written_thinking(part: Part, origin: Provider) -> Values | None:
+    if origin != "anthropic":
+        return None
+    if "signature" in part:
+        return {"type": "thinking", "thinking": part["text"], "signature": part["signature"]}
+    return {"type": "redacted_thinking", "data": part["data"]} if "data" in part else None
 
 
 def _written_image(part: Part, origin: Provider) -> Values | None:
@@ -118,7 +115,7 @@ def _written_file(part: Part, origin: Provider) -> Values | None:
     return {"type": "document", "source": source, **pick_text_fields(part, title="name")} if source else None
 
 
-_WRITERS = {"image": _written_image, "file": _written_file}
+_WRITERS = {"image": _written_image, "file": _written_file, "thinking": _written_thinking}
 
 
 def _source(part: Part, origin: Provider, accepted: frozenset[str]) -> Values | None:
@@ -137,20 +134,21 @@ _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system"
 _NOT_IN_AN_ID = re.compile("[^a-zA-Z0-9_-]")
 
 
-def parse(value: Values, place: str = "message") -> list[Message]:
-    """Read one Anthropic message as one or more messages. Raise `InvalidValue`, which names the wrong field."""
-    said = value.get("role")
-    role = _ROLES.get(said) if isinstance(said, str) else None
-    if role is None:
-        raise invalid_value(
-            f"{place}.role", said, f"roles are {', '.join(_ROLES)}; a tool's result is a block of the user's"
-        )
+def parse(entries: Iterable[Entry]) -> Iterator[Message]:
+    """Read Anthropic messages, each as one or more messages. Raise `InvalidValue`, which names the wrong field."""
+    for entry in entries:
+        messages = _parse(entry.value, entry.place)
+        yield from (structs.replace(message, meta=entry.meta) for message in messages) if entry.meta else messages
+
+
+def _parse(value: Values, place: str) -> Iterable[Message]:
+    role = role_field(value, place, _ROLES)
     content = value.get("content")
     if role == "assistant" and isinstance(content, list):
         return [_exact(_turn(content, f"{place}.content"), value)]
     if role == "user" and isinstance(content, list) and any(map(_is_result, content)):
-        return list(_taken_apart(value, f"{place}.content"))
-    content = read_content(content, f"{place}.content", READERS)
+        return _taken_apart(value, f"{place}.content")
+    content = read_content(content, f"{place}.content", _READERS)
     return [_exact(Message(role=role, content=content, origin="anthropic"), value)]
 
 
@@ -159,8 +157,8 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     own = {call_id for message in messages if message.origin == "anthropic" for call_id in _ids(message)}
     written: list[Values] = []
     for message in messages[len(_prompt(messages)) :]:
-        native = message.raw and message.origin == "anthropic"
-        value = restore_original(message) if native else _formatted(message, lambda i: i if i in own else _legal_id(i))
+        original = find_original(message, "anthropic")
+        value = original or _formatted(message, lambda i: i if i in own else _legal_id(i))
         if value is None:
             continue
         if written and written[-1]["role"] == value["role"] and _joins(message, written[-1]):
@@ -172,10 +170,10 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 
 def system(messages: Sequence[Message]) -> str | list[Values]:
     """Return the system prompt: a single text as a string, otherwise a list of blocks; "" if there is none."""
-    contents = [
-        restore_original(message)["content"] if message.raw and message.origin == "anthropic" else _written(message)
-        for message in _prompt(messages)
-    ]
+    contents: list[Any] = []
+    for message in _prompt(messages):
+        original = find_original(message, "anthropic")
+        contents.append(original["content"] if original else _written(message))
     if len(contents) == 1:
         return contents[0] or ""
     return [block for content in contents for block in _blocks(content)] or ""
@@ -227,13 +225,13 @@ def _taken_apart(value: Values, place: str) -> Iterator[Message]:
 def _piece(blocks: list[Any], group: list[int], place: str) -> Message:
     first = group[0]
     if not _is_result(blocks[first]):
-        parts = [read_part(blocks[n], f"{place}[{n}]", READERS) for n in group]
+        parts = [read_part(blocks[n], f"{place}[{n}]", _READERS) for n in group]
         return Message(role="user", content=parts, origin="anthropic", joined=first > 0)
     block, place = blocks[first], f"{place}[{first}]"
     content = block.get("content")
     return Message(
         role="tool",
-        content=None if content is None else read_content(content, f"{place}.content", READERS),
+        content=None if content is None else read_content(content, f"{place}.content", _READERS),
         tool_call_id=text_field(block, "tool_use_id", place),
         origin="anthropic",
         joined=first > 0,
@@ -247,9 +245,9 @@ def _turn(blocks: list[Any], place: str) -> Message:
         where = f"{place}[{n}]"
         if isinstance(block, dict) and block.get("type") == "tool_use":
             arguments = arguments_field(block, "input", where)
-            calls.append(ToolCall(id_field(block, "id", where), name_field(block, where), arguments))
+            calls.append(ToolCall(optional_text(block, "id", where) or "", name_field(block, where), arguments))
         else:
-            content.append(read_part(block, where, READERS))
+            content.append(read_part(block, where, _READERS))
     return Message(role="assistant", content=content or None, tool_calls=tuple(calls), origin="anthropic")
 
 
@@ -277,7 +275,7 @@ def _written(message: Message) -> str | list[Values]:
     content = prefix_name(message)
     if isinstance(content, str):
         return content if content.strip() else ""
-    return [block for part in content or () if (block := write_block(part, message.role, message.origin))]
+    return [block for part in content or () if (block := _written_part(part, message.role, message.origin))]
 
 
 def _written_call(call: ToolCall, rename: Rename) -> Values:

@@ -3,27 +3,26 @@
 A legacy `function_call` has no id: the call and its `function` result are paired by the name of the function.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.common import invalid_value
+from quire.providers.detection import Entry
+from quire.providers.originals import find_original, keep_original
 from quire.providers.parts import (
     Reader,
     arguments_field,
     data_url,
-    id_field,
-    keep_original,
     name_field,
-    part_to_text,
+    optional_text,
     pick_text_fields,
     read_content,
-    restore_original,
+    read_file,
+    read_refusal,
+    role_field,
     text_field,
+    write_part,
 )
-
-Values = dict[str, Any]
+from quire.providers.plain_json import Values, invalid_value
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -35,31 +34,26 @@ _ROLES: Mapping[str, Role] = {
 }
 
 
-def parse(value: Values, place: str = "message") -> list[Message]:
-    """Read one message. Raise `InvalidValue`, which names the wrong field."""
-    said = value.get("role")
-    role = _ROLES.get(said) if isinstance(said, str) else None
-    if role is None:
-        raise invalid_value(f"{place}.role", said, f"roles are {', '.join(_ROLES)}")
-    message = Message(
-        role=role,
-        content=_content(value, role, place),
-        tool_calls=tuple(_calls(value, place)) if role == "assistant" else (),
-        tool_call_id=_answered(value, place) if role == "tool" else None,
-        name=_name(value, place),
-        developer=said == "developer",
-    )
-    original = _as_input(value)
-    return [keep_original(message, original, _formatted(message))]
+def parse(entries: Iterable[Entry]) -> Iterator[Message]:
+    """Read messages. Raise `InvalidValue`, which names the wrong field."""
+    for place, value, meta, _ in entries:
+        role = role_field(value, place, _ROLES)
+        message = Message(
+            role=role,
+            content=_content(value, role, place),
+            tool_calls=tuple(_calls(value, place)) if role == "assistant" else (),
+            tool_call_id=_answered(value, place) if role == "tool" else None,
+            name=optional_text(value, "name", place),
+            developer=value["role"] == "developer",
+            meta=meta,
+        )
+        yield keep_original(message, _as_input(value), _formatted(message))
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
     """Return the messages in the shape of chat completions."""
-    return [
-        value
-        for message in messages
-        if (value := restore_original(message) if message.raw and message.origin == "openai" else _formatted(message))
-    ]
+    values = (find_original(message, "openai") or _formatted(message) for message in messages)
+    return [value for value in values if value]
 
 
 def _as_input(value: Values) -> Values:
@@ -85,13 +79,6 @@ def _content(value: Values, role: Role, place: str) -> str | list[Part] | None:
     if isinstance(audio, dict):
         parts.append({"type": "audio", **pick_text_fields(audio, id="id", transcript="transcript")})
     return parts or None
-
-
-def _name(value: Values, place: str) -> str | None:
-    name = value.get("name")
-    if name is not None and not isinstance(name, str):
-        raise invalid_value(f"{place}.name", name, "a name is text")
-    return name
 
 
 def _answered(value: Values, place: str) -> str:
@@ -122,7 +109,7 @@ def _call(call: object, place: str) -> ToolCall:
     for kind, arguments in (("function", "arguments"), ("custom", "input")):
         if isinstance(call, dict) and isinstance(called := call.get(kind), dict):
             return ToolCall(
-                id_field(call, "id", place),
+                optional_text(call, "id", place) or "",
                 name_field(called, f"{place}.{kind}"),
                 arguments_field(called, arguments, f"{place}.{kind}"),
                 kind == "custom",
@@ -141,18 +128,10 @@ def _audio(block: Values) -> Part | None:
 
 
 def _file(block: Values) -> Part | None:
-    found = pick_text_fields(block.get("file"), data="file_data", file_id="file_id", name="filename")
-    if found.get("data", "").startswith("data:"):
-        found["url"] = found.pop("data")
-    return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
+    return read_file(block.get("file"))
 
 
-def _refusal(block: Values) -> Part | None:
-    found = pick_text_fields(block, text="refusal")
-    return {"type": "text", **found, "refusal": True} if found else None
-
-
-_READERS: Mapping[str, Reader] = {"image_url": _image, "input_audio": _audio, "file": _file, "refusal": _refusal}
+_READERS: Mapping[str, Reader] = {"image_url": _image, "input_audio": _audio, "file": _file, "refusal": read_refusal}
 
 
 def _formatted(message: Message) -> Values | None:
@@ -174,7 +153,8 @@ def _formatted(message: Message) -> Values | None:
 def _written(message: Message) -> str | list[Values] | None:
     if isinstance(message.content, str):
         return message.content
-    blocks = [block for part in message.content or () if (block := _written_part(part, message.role, message.origin))]
+    written = (_written_part(part, message.role, message.origin) for part in message.content or ())
+    blocks = [block for block in written if block]
     if not blocks:
         thought_only = message.role == "assistant" and bool(message.content)
         return None if message.tool_calls or thought_only else ""
@@ -184,16 +164,9 @@ def _written(message: Message) -> str | list[Values] | None:
 
 
 def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
-    if origin == "openai" and "part" in part:
-        value: Values = json.loads(part["part"])
-        return value
     if part.get("refusal") and role == "assistant":
         return {"type": "refusal", "refusal": part["text"]}
-    write = _WRITERS.get(part["type"]) if role == "user" else None
-    if write and (block := write(part, origin)):
-        return block
-    text = part_to_text(part)
-    return {"type": "text", "text": text} if text or part["type"] == "text" else None
+    return write_part(part, origin, "openai", _WRITERS if role == "user" else {})
 
 
 def _written_image(part: Part, _origin: Provider) -> Values | None:

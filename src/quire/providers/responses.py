@@ -6,29 +6,29 @@ stay together. An item that needs no answer is stored unchanged as a part of typ
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import structs
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
-from quire.providers.common import Entry, invalid_value
+from quire.providers.detection import Entry
+from quire.providers.originals import find_original, keep_original
 from quire.providers.parts import (
     Reader,
     arguments_field,
     data_url,
-    dumps,
-    id_field,
-    keep_original,
     name_field,
+    optional_text,
     part_to_text,
     pick_text_fields,
     prefix_name,
     read_content,
-    restore_original,
+    read_file,
+    read_refusal,
+    role_field,
     web_url,
+    write_part,
 )
-
-Values = dict[str, Any]
+from quire.providers.plain_json import Values, dumps, invalid_value
 
 _CALLS = frozenset(
     {
@@ -44,62 +44,12 @@ _CALLS = frozenset(
 _OUTPUTS = frozenset({f"{call}_output" for call in _CALLS} | {"tool_search_output"})
 
 
-def group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Group the items that form one message."""
-    run: list[Entry] = []
-    spoke = called = False
-    for item in items:
-        apart = not is_by_assistant(item.value) or (spoke and not called and _speaks(item.value))
-        if run and (apart or not is_by_assistant(run[-1].value) or item.meta.get("id") != run[-1].meta.get("id")):
-            yield run
-            run, spoke, called = [], False, False
-        run.append(item)
-        spoke, called = spoke or is_message(item.value), called or is_call(item.value)
-    if run:
-        yield run
-
-
-def kind_of(value: Values) -> str:
-    """Return the type of the item; "" if it has none."""
-    kind = value.get("type")
-    return kind if isinstance(kind, str) else ""
-
-
-def is_message(value: Values) -> bool:
-    """Return whether the item is a message with a role."""
-    return "role" in value and value.get("type") in (None, "message")
-
-
-def is_call(value: Values) -> bool:
-    """Return whether the item is a call that needs an output."""
-    return kind_of(value) in _CALLS and not _is_hosted(value)
-
-
-def is_call_output(value: Values) -> bool:
-    """Return whether the item is the output of a call."""
-    return kind_of(value) in _OUTPUTS and not _is_hosted(value)
-
-
-def _is_hosted(value: Values) -> bool:
-    """Return whether the item is of a tool search that OpenAI ran: its call and output have no id."""
-    return kind_of(value).startswith("tool_search_") and value.get("call_id") is None
-
-
-def is_by_assistant(value: Values) -> bool:
-    """Return whether the model produced the item."""
-    return value["role"] == "assistant" if is_message(value) else not is_call_output(value)
-
-
-def _speaks(value: Values) -> bool:
-    return is_message(value) or kind_of(value) == "reasoning"
-
-
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
-def parse(value: Values, place: str = "message") -> list[Message]:
-    """Read the message of one item. Raise `InvalidValue`, which names the wrong field."""
-    return [parse_run([Entry(place, value, {})])]
+def parse(entries: Iterable[Entry]) -> Iterator[Message]:
+    """Read the messages that items form. Raise `InvalidValue`, which names the wrong field."""
+    return map(_message, _group_items(entries))
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
@@ -107,17 +57,63 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     custom = {call.id for message in messages for call in message.tool_calls if call.custom}
     items: list[Values] = []
     for message in messages:
-        native = message.raw and message.origin == "responses"
-        items.extend(restore_original(message) if native else _formatted(message, custom))
+        items.extend(find_original(message, "responses") or _formatted(message, custom))
     return items
 
 
-def parse_run(run: Sequence[Entry]) -> Message:
+def _group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Group the items that form one message."""
+    run: list[Entry] = []
+    spoke = called = False
+    for item in items:
+        apart = not _is_by_assistant(item.value) or (spoke and not called and _speaks(item.value))
+        if run and (apart or not _is_by_assistant(run[-1].value) or item.meta.get("id") != run[-1].meta.get("id")):
+            yield run
+            run, spoke, called = [], False, False
+        run.append(item)
+        spoke, called = spoke or _is_message(item.value), called or _is_call(item.value)
+    if run:
+        yield run
+
+
+def _kind_of(value: Values) -> str:
+    """Return the type of the item; "" if it has none."""
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _is_message(value: Values) -> bool:
+    return "role" in value and value.get("type") in (None, "message")
+
+
+def _is_call(value: Values) -> bool:
+    """Return whether the item is a call that needs an output."""
+    return _kind_of(value) in _CALLS and not _is_hosted(value)
+
+
+def _is_call_output(value: Values) -> bool:
+    return _kind_of(value) in _OUTPUTS and not _is_hosted(value)
+
+
+def _is_hosted(value: Values) -> bool:
+    """Return whether the item is of a tool search that OpenAI ran: its call and output have no id."""
+    return _kind_of(value).startswith("tool_search_") and value.get("call_id") is None
+
+
+def _is_by_assistant(value: Values) -> bool:
+    return value["role"] == "assistant" if _is_message(value) else not _is_call_output(value)
+
+
+def _speaks(value: Values) -> bool:
+    return _is_message(value) or _kind_of(value) == "reasoning"
+
+
+def _message(run: Sequence[Entry]) -> Message:
     """Read the message that a group of items forms."""
     first = run[0]
-    if is_call_output(first.value):
+    if _is_call_output(first.value):
         message = _output(first)
-    elif not is_by_assistant(first.value):
+    elif not _is_by_assistant(first.value):
         message = _input(first)
     else:
         message = _turn(run)
@@ -129,12 +125,9 @@ def parse_run(run: Sequence[Entry]) -> Message:
 
 def _input(item: Entry) -> Message:
     place, value = item[:2]
-    said = value["role"]
-    role = _ROLES.get(said) if isinstance(said, str) else None
-    if role is None:
-        raise invalid_value(f"{place}.role", said, f"roles of message items are {', '.join(_ROLES)}")
+    role = role_field(value, place, _ROLES)
     content = read_content(value.get("content"), f"{place}.content", _READERS)
-    return Message(role=role, content=content, origin="responses", developer=said == "developer")
+    return Message(role=role, content=content, origin="responses", developer=value["role"] == "developer")
 
 
 def _output(item: Entry) -> Message:
@@ -143,7 +136,7 @@ def _output(item: Entry) -> Message:
     return Message(
         role="tool",
         content=_result(value.get("tools") if value["type"] == "tool_search_output" else value.get("output"), place),
-        tool_call_id=id_field(value, key, place),
+        tool_call_id=optional_text(value, key, place) or "",
         origin="responses",
     )
 
@@ -151,7 +144,7 @@ def _output(item: Entry) -> Message:
 def _result(output: object, place: str) -> str | list[Part]:
     """Read the output of a tool: text and parts, or the records of a hosted tool as JSON text."""
     blocks = [output] if isinstance(output, dict) else output
-    if isinstance(blocks, list) and all(isinstance(block, dict) and kind_of(block) in _RESULTS for block in blocks):
+    if isinstance(blocks, list) and all(isinstance(block, dict) and _kind_of(block) in _RESULTS for block in blocks):
         return read_content(blocks, f"{place}.output", _READERS)
     return output if isinstance(output, str) else dumps(output) if output else ""
 
@@ -161,10 +154,10 @@ def _turn(run: Sequence[Entry]) -> Message:
     called: list[ToolCall] = []
     said: str | list[Part] = []
     for item in run:
-        if is_message(item.value):
+        if _is_message(item.value):
             said = read_content(item.value.get("content"), f"{item.place}.content", _READERS)
             content.extend([{"type": "text", "text": said}] if isinstance(said, str) else said)
-        elif is_call(item.value):
+        elif _is_call(item.value):
             called.append(_call(item))
         else:
             content.append(_kept(item))
@@ -187,12 +180,12 @@ def _call(item: Entry) -> ToolCall:
         case _:
             name = kind.removesuffix("_call")
             arguments = dumps({key: value[key] for key in value if key not in ("type", "id", "call_id", "status")})
-    return ToolCall(id_field(value, "call_id", place), name, arguments, kind == "custom_tool_call")
+    return ToolCall(optional_text(value, "call_id", place) or "", name, arguments, kind == "custom_tool_call")
 
 
 def _kept(item: Entry) -> Part:
     place, value = item[:2]
-    kind = "item_reference" if value.get("type") is None else kind_of(value)
+    kind = "item_reference" if value.get("type") is None else _kind_of(value)
     if not kind:
         raise invalid_value(f"{place}.type", value["type"], "the type of an item is text")
     if kind != "reasoning":
@@ -210,22 +203,14 @@ def _image(block: Values) -> Part | None:
 
 
 def _file(block: Values) -> Part | None:
-    found = pick_text_fields(block, url="file_url", data="file_data", file_id="file_id", name="filename")
-    if found.get("data", "").startswith("data:") and "url" not in found:
-        found["url"] = found.pop("data")
-    return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
-
-
-def _refusal(block: Values) -> Part | None:
-    found = pick_text_fields(block, text="refusal")
-    return {"type": "text", **found, "refusal": True} if found else None
+    return read_file(block, url="file_url")
 
 
 _READERS: Mapping[str, Reader] = {
     "input_image": _image,
     "computer_screenshot": _image,
     "input_file": _file,
-    "refusal": _refusal,
+    "refusal": read_refusal,
 }
 _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", "computer_screenshot"})
 
@@ -268,18 +253,9 @@ def _written(message: Message) -> str | list[Values]:
     content = prefix_name(message)
     if isinstance(content, str):
         return content
-    return [block for part in content or () if (block := _written_part(part, message.role, message.origin))]
-
-
-def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
-    if origin == "responses" and "part" in part:
-        value: Values = json.loads(part["part"])
-        return value
-    write = _WRITERS.get(part["type"]) if role != "system" else None
-    if write and (block := write(part, origin)):
-        return block
-    text = part_to_text(part)
-    return {"type": "input_text", "text": text} if text or part["type"] == "text" else None
+    writers = _WRITERS if message.role != "system" else {}
+    blocks = (write_part(part, message.origin, "responses", writers, "input_text") for part in content or ())
+    return [block for block in blocks if block]
 
 
 def _written_image(part: Part, origin: Provider) -> Values | None:

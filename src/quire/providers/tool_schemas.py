@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from quire.errors import InvalidValue, short_repr
 from quire.model.tokens import TokenCounter, VocabularyCounter
-from quire.providers.common import invalid_value, to_plain_json
-from quire.providers.parts import dumps
+from quire.providers.plain_json import dumps, invalid_value, to_plain_json
 
 _PER_TOOL = 8
 _PER_LIST = 12

@@ -42,7 +42,7 @@ from quire.model.text import (
     encode_meta,
     format_json,
 )
-from quire.providers import parts
+from quire.providers.originals import read_message
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
 from quire.system.to_public import to_text
@@ -116,7 +116,7 @@ def _listed_messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Messa
             _refuse(place, f"is {short_repr(listed)}; a leaf has a list of messages")
         for n, value in enumerate(listed):
             try:
-                yield page, n, parts.read_message(value, f"{place}[{n}]")
+                yield page, n, read_message(value, f"{place}[{n}]")
             except InvalidValue as error:
                 fact = error.fact if error.argument is None else f"{error.argument} {error.fact}"
                 raise InvalidValue(f"The document cannot be read: {fact}", *error.hints) from None

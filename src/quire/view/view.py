@@ -9,8 +9,7 @@ from quire.model.messages import Message, Provider
 from quire.model.pages import PageIndex
 from quire.providers import format_messages
 from quire.providers.anthropic import system
-from quire.providers.common import make_call_ids_distinct
-from quire.providers.parts import drop_foreign_thinking
+from quire.providers.rewrites import drop_foreign_thinking, make_call_ids_distinct
 from quire.view.cost import Bill, Price, why_not_cached
 from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind, total_tokens
 from quire.view.view_cache import shared_tokens

@@ -12,9 +12,9 @@ from quire.core.plan import Plan
 from quire.errors import InvalidOperation
 from quire.model.messages import Message
 from quire.model.pages import SegmentType
-from quire.providers import format_messages
-from quire.providers.common import Entry, invalid_value, to_plain_json
-from quire.providers.responses import group_items, parse_run
+from quire.providers import format_messages, responses
+from quire.providers.detection import Entry
+from quire.providers.plain_json import invalid_value, to_plain_json
 from quire.system import lifecycle, tree
 from quire.view.options import RenderOptions
 from quire.view.view import View
@@ -27,7 +27,7 @@ _PASSING = frozenset({"id", "status", "created_by", "provider_data"})  # fields 
 
 def messages_of(items: Sequence[Any]) -> list[Message]:
     """Return the messages of items; they convert back to the same items. Raise `InvalidValue` for a wrong item."""
-    return [parse_run(run) for run in group_items(_entry(item, f"items[{n}]") for n, item in enumerate(items))]
+    return list(responses.parse(_entry(item, f"items[{n}]") for n, item in enumerate(items)))
 
 
 def fingerprints(items: Sequence[Any]) -> list[str]:

@@ -13,7 +13,7 @@ from quire import Message
 from quire.cli.command import open_context
 from quire.cli.log_formats import LogFile, LoggedConversation, is_store, read_log
 from quire.errors import InvalidValue
-from quire.providers.common import make_call_ids_distinct
+from quire.providers.rewrites import make_call_ids_distinct
 from quire.storage.urls import mask_address
 
 

@@ -1,0 +1,135 @@
+"""Detection: the messages in a whole response, and the provider of a message.
+
+The shapes overlap: role and text look the same everywhere, and lists of text parts look the same for OpenAI and
+Anthropic. So the provider is detected by the fields and parts that only one of them has.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from quire.model.messages import Provider
+from quire.providers.plain_json import Values, drop_output_fields, invalid_value
+
+_CHAT_FIELDS = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "audio", "annotations", "name"})
+_ANTHROPIC_FIELDS = frozenset({"cache_control", "citations"})
+_PROVIDERS: Mapping[str, Provider] = {
+    "image_url": "openai",
+    "input_audio": "openai",
+    "file": "openai",
+    "input_text": "responses",
+    "input_image": "responses",
+    "input_file": "responses",
+    "output_text": "responses",
+    "container_upload": "anthropic",
+    "document": "anthropic",
+    "image": "anthropic",
+    "redacted_thinking": "anthropic",
+    "search_result": "anthropic",
+    "server_tool_use": "anthropic",
+    "thinking": "anthropic",
+    "tool_result": "anthropic",
+    "tool_use": "anthropic",
+}
+"""The types of parts that only one provider has."""
+_PARTS = _PROVIDERS.keys() | {"text", "refusal", "function", "custom"}
+_ACCEPTED = "a message has a role and content, an item of the Responses API a type"
+
+
+class Entry(NamedTuple):
+    """A value that should be a message, its place in the input, and the `meta` and provider of its response."""
+
+    place: str
+    value: Any
+    meta: Values
+    provider: Provider | None = None
+
+
+def unwrap_response(value: Values, place: str) -> list[Entry] | None:
+    """Return the messages in a whole response of any provider; None if the value is not a response."""
+    if "role" not in value and "type" not in value:
+        if isinstance(value.get("choices"), list):
+            choice = next(iter(value["choices"]), None)
+            place = f"{place}.choices[0]"
+            return [_choice(value, choice, place) if isinstance(choice, dict) else Entry(place, choice, {})]
+        if "message" in value and "finish_reason" in value:
+            return [_choice(value, value, place)]
+        if isinstance(value.get("output"), list):
+            return _response(value, place)
+    if value.get("type") == "message" and not value.keys().isdisjoint({"stop_reason", "usage", "model"}):
+        reply = {"role": value.get("role"), "content": drop_output_fields(value.get("content"))}
+        return [Entry(place, reply, _meta(value, value.get("stop_reason")), "anthropic")]
+    return None
+
+
+def _choice(response: Values, choice: Values, place: str) -> Entry:
+    """Return the message of a choice of an OpenAI chat response."""
+    meta = _meta(response, choice.get("finish_reason"))
+    return Entry(f"{place}.message", drop_output_fields(choice.get("message")), meta, "openai")
+
+
+def _response(value: Values, place: str) -> list[Entry]:
+    """Return the output items of an OpenAI Responses response. The last one gets the usage and the stop reason."""
+    details = value.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else value.get("status")
+    meta = _meta(value, reason)
+    part = {key: meta[key] for key in meta if key in ("id", "model")}
+    items = [
+        Entry(f"{place}.output[{n}]", drop_output_fields(item), part, "responses")
+        for n, item in enumerate(value["output"])
+    ]
+    return [*items[:-1], *(item._replace(meta=meta) for item in items[-1:])]
+
+
+def _meta(value: Values, reason: object) -> Values:
+    named = {"id": value.get("id"), "model": value.get("model"), "stop_reason": reason}
+    meta: Values = {key: text for key, text in named.items() if isinstance(text, str)}
+    usage = value.get("usage")
+    if isinstance(usage, dict) and (numbers := _numbers(usage)):
+        meta["usage"] = numbers
+    return meta
+
+
+def _numbers(usage: Values) -> dict[str, int]:
+    """Return the numbers of a usage report; those of a nested breakdown get a dotted name."""
+    found: dict[str, int] = {}
+    for key, value in usage.items():
+        if isinstance(value, dict):
+            found |= {f"{key}.{inner}": count for inner, count in _numbers(value).items()}
+        elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
+            found[key] = value
+    return found
+
+
+def detect_provider(value: Values, place: str) -> Provider | None:
+    """Return the provider of a message; None if several fit. Raise `InvalidValue` if it is not a message."""
+    kind = value.get("type")
+    if kind is not None and not isinstance(kind, str):
+        raise invalid_value(f"{place}.type", kind, "a type is text")
+    if "role" not in value:
+        return _item(value, kind, place)
+    content = value.get("content", "")
+    if value["role"] in ("tool", "function") or content is None or value.get("tool_calls"):
+        return "openai"
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and (found := _provider_of_part(block)):
+            return found
+    if kind is not None or "phase" in value:
+        return "responses"
+    return None if _CHAT_FIELDS.isdisjoint(value) and value["role"] != "developer" else "openai"
+
+
+def _item(value: Values, kind: str | None, place: str) -> Provider:
+    if kind in _PARTS:
+        raise invalid_value(place, value, 'that is a part of a message: give {"role": …, "content": [it]}')
+    if not kind and (kind is not None or not isinstance(value.get("id"), str)):
+        raise invalid_value(place, value, _ACCEPTED)
+    return "responses"
+
+
+def _provider_of_part(block: Values) -> Provider | None:
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return None
+    if kind.endswith("_tool_result") or not _ANTHROPIC_FIELDS.isdisjoint(block):
+        return "anthropic"
+    return _PROVIDERS.get(kind)
