@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quire import ContextSystem, InvalidOperation, Permission, QuireError, Segment, SegmentType
-from quire.model.clock import SteppingClock
+from tests.clocks import SteppingClock
 
 LONGEST_ERROR = 600
 """Characters: a model reads errors too, and pays for their length."""

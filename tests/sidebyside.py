@@ -24,8 +24,8 @@ from quire import (
     Storage,
     Visibility,
 )
-from quire.model.clock import SteppingClock
 from tests.books import WordCounter
+from tests.clocks import SteppingClock
 from tests.model_state import Orders, Refused, Saved
 from tests.oracle import Model
 from tests.servers.postgres import postgres_url

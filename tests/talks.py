@@ -7,9 +7,9 @@ import quire
 from quire import Context, ContextSystem, MemoryStorage, Storage
 from quire.context import DEFAULT_SEGMENTS
 from quire.core.plan import Plan
-from quire.model.clock import SteppingClock
 from quire.system.segments import add_segment
 from tests.books import WordCounter
+from tests.clocks import SteppingClock
 
 
 def new_talk(storage: Storage | None = None, name: str = "talk", **options: Any) -> Context:

@@ -138,18 +138,13 @@ def messages_to_text(messages: Iterable[Message]) -> str:
 def label_lines(messages: Iterable[Message]) -> Iterator[tuple[str, str]]:
     """Yield the lines of `messages_to_text`, each as the label that quire adds and the text of the message."""
     for message in messages:
-        yield from _label_message(message)
-
-
-def _label_message(message: Message) -> Iterator[tuple[str, str]]:
-    text = "\n".join(_iterate_content(message))
-    if message.role == "tool":
-        yield "Result of ", f"{message.tool_call_id}: {text}"
-        return
-    if text or not message.tool_calls:
-        yield f"{message.role.capitalize()}: ", text
-    for call in message.tool_calls:
-        yield "Call ", f"{call.id}: {call.name}({call.arguments})"
+        text = "\n".join(_iterate_content(message))
+        if message.role == "tool":
+            yield "Result of ", f"{message.tool_call_id}: {text}"
+        elif text or not message.tool_calls:
+            yield f"{message.role.capitalize()}: ", text
+        for call in message.tool_calls if message.role != "tool" else ():
+            yield "Call ", f"{call.id}: {call.name}({call.arguments})"
 
 
 def _iterate_content(message: Message) -> Iterator[str]:

@@ -90,15 +90,10 @@ class EstimateCounter:
 
     def count(self, text: str) -> int:
         """Return an estimate of the number of tokens."""
-        return estimate_tokens(text)
-
-
-def estimate_tokens(text: str) -> int:
-    """Return a token for four ASCII characters and for every other character."""
-    if text.isascii():
-        return (len(text) + 3) // 4
-    other = sum(1 for character in text if character > "\x7f")
-    return other + (len(text) - other + 3) // 4
+        if text.isascii():
+            return (len(text) + 3) // 4
+        other = sum(1 for character in text if character > "\x7f")
+        return other + (len(text) - other + 3) // 4
 
 
 @cache
@@ -108,7 +103,7 @@ def _load(vocabulary: str) -> tuple[str, Callable[[str], int]]:
             return engine, load(vocabulary)
         except ImportError:
             continue
-    return "estimate", estimate_tokens
+    return "estimate", EstimateCounter().count
 
 
 def _load_splintr(vocabulary: str) -> Callable[[str], int]:

@@ -14,25 +14,9 @@ from zlib import crc32
 from msgspec import structs
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.providers import parts
 from quire.providers.detection import Entry
 from quire.providers.originals import find_original, keep_original
-from quire.providers.parts import (
-    Reader,
-    arguments_field,
-    arguments_object,
-    get_data,
-    is_pdf,
-    name_field,
-    optional_text,
-    pick_text_fields,
-    prefix_name,
-    read_content,
-    read_part,
-    role_field,
-    text_field,
-    web_url,
-    write_part,
-)
 from quire.providers.plain_json import Values
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -40,13 +24,13 @@ _FILES = frozenset({"application/pdf"})
 
 
 def _image(block: Values) -> Part | None:
-    found = pick_text_fields(block.get("source"), url="url", data="data", media_type="media_type", file_id="file_id")
+    found = parts.pick_texts(block.get("source"), url="url", data="data", media_type="media_type", file_id="file_id")
     return {"type": "image", **found} if found.keys() & {"url", "data", "file_id"} else None
 
 
 def _document(block: Values) -> Part | None:
     source = block.get("source")
-    name = pick_text_fields(block, name="title")
+    name = parts.pick_texts(block, name="title")
     if isinstance(source, dict) and source.get("type") in ("text", "content"):
         text = _all_text(source.get("data" if source["type"] == "text" else "content"))
         return {"type": "file", "text": text, **name} if text else None
@@ -56,28 +40,28 @@ def _document(block: Values) -> Part | None:
 
 def _search_result(block: Values) -> Part | None:
     text = _all_text(block.get("content"))
-    return {"type": "file", "text": text, **pick_text_fields(block, name="title")} if text else None
+    return {"type": "file", "text": text, **parts.pick_texts(block, name="title")} if text else None
 
 
 def _all_text(content: object) -> str:
     """Return the text of a string or of text blocks; "" if there are other blocks."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
-    texts = [pick_text_fields(block, text="text").get("text") for block in content]
+    texts = [parts.pick_texts(block, text="text").get("text") for block in content]
     return "" if None in texts else "\n".join(text for text in texts if text)
 
 
 def _thinking(block: Values) -> Part | None:
-    found = pick_text_fields(block, text="thinking", signature="signature")
+    found = parts.pick_texts(block, text="thinking", signature="signature")
     return {"type": "thinking", **found} if len(found) == 2 else None
 
 
 def _redacted(block: Values) -> Part | None:
-    found = pick_text_fields(block, data="data")
+    found = parts.pick_texts(block, data="data")
     return {"type": "thinking", **found} if found else None
 
 
-_READERS: Mapping[str, Reader] = {
+_READERS: Mapping[str, parts.Reader] = {
     "image": _image,
     "document": _document,
     "search_result": _search_result,
@@ -88,7 +72,7 @@ _READERS: Mapping[str, Reader] = {
 
 def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
     writers = _WRITERS if role in ("user", "tool") else {"thinking": _written_thinking}
-    block = write_part(part, origin, "anthropic", writers)
+    block = parts.write_part(part, origin, "anthropic", writers)
     return None if block and block["type"] == "text" and not block["text"].strip() else block
 
 
@@ -108,20 +92,20 @@ def _written_image(part: Part, origin: Provider) -> Values | None:
 def _written_file(part: Part, origin: Provider) -> Values | None:
     if "text" in part:
         source: Values | None = {"type": "text", "media_type": "text/plain", "data": part["text"]}
-    elif origin != "anthropic" and web_url(part) and not is_pdf(part["url"]):
+    elif origin != "anthropic" and parts.web_url(part) and not parts.is_pdf(part["url"]):
         source = None  # only PDFs are fetched
     else:
         source = _source(part, origin, _FILES)
-    return {"type": "document", "source": source, **pick_text_fields(part, title="name")} if source else None
+    return {"type": "document", "source": source, **parts.pick_texts(part, title="name")} if source else None
 
 
 _WRITERS = {"image": _written_image, "file": _written_file, "thinking": _written_thinking}
 
 
 def _source(part: Part, origin: Provider, accepted: frozenset[str]) -> Values | None:
-    if (data := get_data(part)) and data[0] in accepted:
+    if (data := parts.get_data(part)) and data[0] in accepted:
         return {"type": "base64", "media_type": data[0], "data": data[1]}
-    if url := web_url(part):
+    if url := parts.web_url(part):
         return {"type": "url", "url": url}
     if origin == "anthropic" and "file_id" in part:
         return {"type": "file", "file_id": part["file_id"]}
@@ -142,13 +126,13 @@ def parse(entries: Iterable[Entry]) -> Iterator[Message]:
 
 
 def _parse(value: Values, place: str) -> Iterable[Message]:
-    role = role_field(value, place, _ROLES)
+    role = parts.role_field(value, place, _ROLES)
     content = value.get("content")
     if role == "assistant" and isinstance(content, list):
         return [_exact(_turn(content, f"{place}.content"), value)]
     if role == "user" and isinstance(content, list) and any(map(_is_result, content)):
         return _taken_apart(value, f"{place}.content")
-    content = read_content(content, f"{place}.content", _READERS)
+    content = parts.read_content(content, f"{place}.content", _READERS)
     return [_exact(Message(role=role, content=content, origin="anthropic"), value)]
 
 
@@ -225,14 +209,14 @@ def _taken_apart(value: Values, place: str) -> Iterator[Message]:
 def _piece(blocks: list[Any], group: list[int], place: str) -> Message:
     first = group[0]
     if not _is_result(blocks[first]):
-        parts = [read_part(blocks[n], f"{place}[{n}]", _READERS) for n in group]
-        return Message(role="user", content=parts, origin="anthropic", joined=first > 0)
+        read = [parts.read_part(blocks[n], f"{place}[{n}]", _READERS) for n in group]
+        return Message(role="user", content=read, origin="anthropic", joined=first > 0)
     block, place = blocks[first], f"{place}[{first}]"
     content = block.get("content")
     return Message(
         role="tool",
-        content=None if content is None else read_content(content, f"{place}.content", _READERS),
-        tool_call_id=text_field(block, "tool_use_id", place),
+        content=None if content is None else parts.read_content(content, f"{place}.content", _READERS),
+        tool_call_id=parts.text_field(block, "tool_use_id", place),
         origin="anthropic",
         joined=first > 0,
     )
@@ -244,10 +228,10 @@ def _turn(blocks: list[Any], place: str) -> Message:
     for n, block in enumerate(blocks):
         where = f"{place}[{n}]"
         if isinstance(block, dict) and block.get("type") == "tool_use":
-            arguments = arguments_field(block, "input", where)
-            calls.append(ToolCall(optional_text(block, "id", where) or "", name_field(block, where), arguments))
+            name, arguments = parts.name_field(block, where), parts.arguments_field(block, "input", where)
+            calls.append(ToolCall(parts.optional_text(block, "id", where) or "", name, arguments))
         else:
-            content.append(read_part(block, where, _READERS))
+            content.append(parts.read_part(block, where, _READERS))
     return Message(role="assistant", content=content or None, tool_calls=tuple(calls), origin="anthropic")
 
 
@@ -272,14 +256,14 @@ def _formatted(message: Message, rename: Rename) -> Values | None:
 
 
 def _written(message: Message) -> str | list[Values]:
-    content = prefix_name(message)
+    content = parts.prefix_name(message)
     if isinstance(content, str):
         return content if content.strip() else ""
     return [block for part in content or () if (block := _written_part(part, message.role, message.origin))]
 
 
 def _written_call(call: ToolCall, rename: Rename) -> Values:
-    arguments = {"input": call.arguments} if call.custom else arguments_object(call.arguments)
+    arguments = {"input": call.arguments} if call.custom else parts.arguments_object(call.arguments)
     return {"type": "tool_use", "id": rename(call.id), "name": call.name, "input": arguments}
 
 

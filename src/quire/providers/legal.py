@@ -4,7 +4,7 @@ A rule is checked if the provider refuses a request that breaks it, or if the mo
 result, a result without its call, an empty message, a wrong first role.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,9 +13,11 @@ from msgspec import Struct
 from quire.errors import InvalidValue, short_repr
 
 Values = Mapping[str, Any]
+Broken = tuple[int, str, str]
+"""The fields of an `IllegalMessage`."""
 
 
-class IllegalMessage(Struct, frozen=True, kw_only=True):
+class IllegalMessage(Struct, frozen=True):
     """One broken rule: the position of the message, the rule, and a description."""
 
     position: int
@@ -31,75 +33,79 @@ def check_legal(messages: Sequence[Values], provider: str) -> list[IllegalMessag
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidValue(f"is {short_repr(messages)}; a list of dicts is needed.", argument="messages")
     if not messages:
-        return [IllegalMessage(position=0, rule="empty list", text="The list has no messages.")]
+        return [IllegalMessage(0, "empty list", "The list has no messages.")]
     broken = [
-        IllegalMessage(position=position, rule="not a message", text=f"It is {short_repr(message)}; a dict is needed.")
+        IllegalMessage(position, "not a message", f"It is {short_repr(message)}; a dict is needed.")
         for position, message in enumerate(messages)
         if not isinstance(message, Mapping)
     ]
-    return broken or list(check(messages))
-
-
-def _illegal(position: int, rule: str, text: str) -> IllegalMessage:
-    return IllegalMessage(position=position, rule=rule, text=text)
+    return broken or [IllegalMessage(*found) for found in check(messages)]
 
 
 # OpenAI chat
 
 
-def _check_openai(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
+def _check_openai(messages: Sequence[Values]) -> Iterator[Broken]:
     waiting: dict[str, int] = {}
     for position, message in enumerate(messages):
         role = message.get("role")
         if role not in ("system", "developer", "user", "assistant", "tool", "function"):
-            yield _illegal(position, "unknown role", f"Its role is {short_repr(role)}.")
+            yield position, "unknown role", f"Its role is {short_repr(role)}."
             continue
         if role == "tool":
             yield from _take_result(position, message.get("tool_call_id"), waiting)
             continue
-        if waiting and role != "function":
+        if role != "function":
             yield from _unanswered(position, waiting)
-            waiting = {}
         calls = message.get("tool_calls") or []
         if role == "assistant":
             yield from _openai_calls(position, calls, waiting)
         says_more = calls or any(message.get(field) for field in ("function_call", "refusal", "audio"))
         if _is_empty(message.get("content")) and not says_more and role != "function":
-            yield _illegal(position, "empty content", f"A {role} message without content.")
-    if waiting:
-        yield from _unanswered(len(messages) - 1, waiting)
+            yield position, "empty content", f"A {role} message without content."
+    yield from _unanswered(len(messages) - 1, waiting)
     other = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
     if other is None:
-        yield _illegal(len(messages) - 1, "only system messages", "All messages are system messages.")
+        yield len(messages) - 1, "only system messages", "All messages are system messages."
 
 
-def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iterator[Broken]:
     for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
         called = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         if not isinstance(called, Mapping) or not called.get("name") or not call.get("id"):
-            yield _illegal(position, "malformed call", f"A call without id or name: {short_repr(call)}.")
+            yield position, "malformed call", f"A call without id or name: {short_repr(call)}."
         elif call["id"] in waiting:
-            yield _illegal(position, "duplicate call id", f"Two calls have the id {call['id']!r}.")
+            yield position, "duplicate call id", f"Two calls have the id {call['id']!r}."
         else:
             waiting[call["id"]] = position
 
 
-def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Iterator[Broken]:
     if call_id in waiting:
         del waiting[str(call_id)]
     else:
-        yield _illegal(position, "orphaned result", f"No open call has the id {short_repr(call_id)}.")
+        yield position, "orphaned result", f"No open call has the id {short_repr(call_id)}."
 
 
-def _unanswered(position: int, waiting: Mapping[str, int]) -> Iterator[IllegalMessage]:
+def _unanswered(position: int, waiting: dict[str, int]) -> Iterator[Broken]:
+    """Yield the calls that wait for a result, and stop waiting."""
     for call_id in waiting:
-        yield _illegal(position, "unanswered call", f"The call {call_id!r} has no result before this point.")
+        yield position, "unanswered call", f"The call {call_id!r} has no result before this point."
+    waiting.clear()
+
+
+def _check_message(position: int, message: Values, roles: Container[object]) -> Iterator[Broken]:
+    role = message.get("role")
+    if role not in roles:
+        yield position, "unknown role", f"Its role is {short_repr(role)}."
+    elif _is_empty(message.get("content")):
+        yield position, "empty content", f"A {role} message without content."
 
 
 # OpenAI Responses
 
 
-def _check_responses(items: Sequence[Values]) -> Iterator[IllegalMessage]:
+def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
     waiting: dict[str, int] = {}
     answered: set[str] = set()
     for position, item in enumerate(items):
@@ -107,104 +113,84 @@ def _check_responses(items: Sequence[Values]) -> Iterator[IllegalMessage]:
             case "function_call" | "custom_tool_call":
                 call_id = str(item.get("call_id"))
                 if call_id in waiting:
-                    yield _illegal(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
+                    yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
                 waiting[call_id] = position
             case "function_call_output" | "custom_tool_call_output":
                 yield from _take_output(position, str(item.get("call_id")), waiting, answered)
             case "reasoning":
                 yield from _reasoning(position, items)
             case "message":
-                yield from _message_item(position, item)
+                yield from _check_message(position, item, ("system", "developer", "user", "assistant"))
     yield from _unanswered(len(items) - 1, waiting)
 
 
-def _take_output(position: int, call_id: str, waiting: dict[str, int], answered: set[str]) -> Iterator[IllegalMessage]:
+def _take_output(position: int, call_id: str, waiting: dict[str, int], answered: set[str]) -> Iterator[Broken]:
     if call_id in answered and call_id not in waiting:
-        yield _illegal(position, "duplicate result", f"The call {call_id!r} has a result already.")
+        yield position, "duplicate result", f"The call {call_id!r} has a result already."
         return
     yield from _take_result(position, call_id, waiting)
     answered.add(call_id)
 
 
-def _reasoning(position: int, items: Sequence[Values]) -> Iterator[IllegalMessage]:
+def _reasoning(position: int, items: Sequence[Values]) -> Iterator[Broken]:
     following = items[position + 1] if position + 1 < len(items) else {"type": "function_call_output"}
     theirs = following.get("type", "message") == "message" and following.get("role") != "assistant"
     if theirs or following.get("type") in ("function_call_output", "custom_tool_call_output"):
-        yield _illegal(position, "lonely reasoning", "A reasoning item without the item it belongs to.")
-
-
-def _message_item(position: int, item: Values) -> Iterator[IllegalMessage]:
-    if item.get("role") not in ("system", "developer", "user", "assistant"):
-        yield _illegal(position, "unknown role", f"Its role is {short_repr(item.get('role'))}.")
-    elif _is_empty(item.get("content")):
-        yield _illegal(position, "empty content", f"A {item.get('role')} message without content.")
+        yield position, "lonely reasoning", "A reasoning item without the item it belongs to."
 
 
 # Anthropic
 
 
-def _check_anthropic(messages: Sequence[Values]) -> Iterator[IllegalMessage]:
+def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
     if messages[0].get("role") != "user":
-        yield _illegal(
-            0, "first role", f"The first message is the {short_repr(messages[0].get('role'))}'s, not the user's."
-        )
+        yield 0, "first role", f"The first message is the {short_repr(messages[0].get('role'))}'s, not the user's."
     waiting: dict[str, int] = {}
     called: set[str] = set()
-    for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
+    for _, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
         turn = list(group)  # consecutive messages of one role are one turn
         blocks: list[Any] = []
         for position, message in turn:
-            yield from _one_message(position, role, message)
+            yield from _check_message(position, message, ("user", "assistant", "system"))
             content = message.get("content")
-            blocks += content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+            if isinstance(content, list):
+                yield from _check_blocks(position, content)
+                blocks += content
+            elif content:
+                blocks.append({"type": "text", "text": content})
         first = turn[0][0]
         yield from _take_results(first, blocks, waiting)
-        if waiting:
-            yield from _unanswered(first, waiting)
-            waiting = {}
+        yield from _unanswered(first, waiting)
         yield from _make_calls(first, blocks, waiting, called)
-    if waiting:
-        yield from _unanswered(len(messages) - 1, waiting)
+    yield from _unanswered(len(messages) - 1, waiting)
 
 
-def _one_message(position: int, role: object, message: Values) -> Iterator[IllegalMessage]:
-    content = message.get("content")
-    if role not in ("user", "assistant", "system"):
-        yield _illegal(position, "unknown role", f"Its role is {short_repr(role)}.")
-    elif _is_empty(content):
-        yield _illegal(position, "empty content", f"A {role} message without content.")
-    if isinstance(content, list):
-        yield from _blank_texts(position, content)
-
-
-def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[IllegalMessage]:
+def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[Broken]:
     results = [block for block in blocks if _kind(block) == "tool_result"]
     if any(_kind(block) != "tool_result" for block in blocks[: len(results)]):
-        yield _illegal(position, "results first", "Results of tools come before everything else in a message.")
+        yield position, "results first", "Results of tools come before everything else in a message."
     for block in results:
         yield from _take_result(position, block.get("tool_use_id"), waiting)
 
 
-def _make_calls(
-    position: int, blocks: Sequence[Any], waiting: dict[str, int], called: set[str]
-) -> Iterator[IllegalMessage]:
+def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int], called: set[str]) -> Iterator[Broken]:
     for block in blocks:
         if _kind(block) == "tool_use":
             call_id = str(block.get("id"))
             if call_id in called:  # ids must be unique in the whole request
-                yield _illegal(position, "duplicate call id", f"Two calls have the id {call_id!r}.")
+                yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
             called.add(call_id)
             waiting[call_id] = position
         elif _kind(block) == "thinking" and not block.get("signature"):
-            yield _illegal(position, "unsigned thinking", "A thinking block without its signature.")
+            yield position, "unsigned thinking", "A thinking block without its signature."
 
 
-def _blank_texts(position: int, blocks: Sequence[Any]) -> Iterator[IllegalMessage]:
+def _check_blocks(position: int, blocks: Sequence[Any]) -> Iterator[Broken]:
     for block in blocks:
         if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-            yield _illegal(position, "malformed block", f"A block without a type: {short_repr(block)}.")
+            yield position, "malformed block", f"A block without a type: {short_repr(block)}."
         elif block["type"] == "text" and not str(block.get("text") or "").strip():
-            yield _illegal(position, "empty content", "A text block without text.")
+            yield position, "empty content", "A text block without text."
 
 
 def _kind(block: object) -> object:
@@ -215,7 +201,7 @@ def _is_empty(content: object) -> bool:
     return not content.strip() if isinstance(content, str) else not content
 
 
-_CHECKS: Mapping[str, Callable[[Sequence[Values]], Iterator[IllegalMessage]]] = {
+_CHECKS: Mapping[str, Callable[[Sequence[Values]], Iterator[Broken]]] = {
     "openai": _check_openai,
     "responses": _check_responses,
     "anthropic": _check_anthropic,

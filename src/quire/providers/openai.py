@@ -6,22 +6,9 @@ A legacy `function_call` has no id: the call and its `function` result are paire
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.providers import parts
 from quire.providers.detection import Entry
 from quire.providers.originals import find_original, keep_original
-from quire.providers.parts import (
-    Reader,
-    arguments_field,
-    data_url,
-    name_field,
-    optional_text,
-    pick_text_fields,
-    read_content,
-    read_file,
-    read_refusal,
-    role_field,
-    text_field,
-    write_part,
-)
 from quire.providers.plain_json import Values, invalid_value
 
 _ROLES: Mapping[str, Role] = {
@@ -37,13 +24,13 @@ _ROLES: Mapping[str, Role] = {
 def parse(entries: Iterable[Entry]) -> Iterator[Message]:
     """Read messages. Raise `InvalidValue`, which names the wrong field."""
     for place, value, meta, _ in entries:
-        role = role_field(value, place, _ROLES)
+        role = parts.role_field(value, place, _ROLES)
         message = Message(
             role=role,
             content=_content(value, role, place),
             tool_calls=tuple(_calls(value, place)) if role == "assistant" else (),
             tool_call_id=_answered(value, place) if role == "tool" else None,
-            name=optional_text(value, "name", place),
+            name=parts.optional_text(value, "name", place),
             developer=value["role"] == "developer",
             meta=meta,
         )
@@ -69,22 +56,22 @@ def _content(value: Values, role: Role, place: str) -> str | list[Part] | None:
     if content is None and role in ("assistant", "tool"):
         read: str | list[Part] | None = None
     else:
-        read = read_content(content, f"{place}.content", _READERS)
+        read = parts.read_content(content, f"{place}.content", _READERS)
     refusal, audio = value.get("refusal"), value.get("audio")
     if role != "assistant" or not (refusal or audio):
         return read
-    parts: list[Part] = [{"type": "text", "text": read}] if isinstance(read, str) and read else list(read or [])
+    content = [{"type": "text", "text": read}] if isinstance(read, str) and read else list(read or [])
     if isinstance(refusal, str) and refusal:
-        parts.append({"type": "text", "text": refusal, "refusal": True})
+        content.append({"type": "text", "text": refusal, "refusal": True})
     if isinstance(audio, dict):
-        parts.append({"type": "audio", **pick_text_fields(audio, id="id", transcript="transcript")})
-    return parts or None
+        content.append({"type": "audio", **parts.pick_texts(audio, id="id", transcript="transcript")})
+    return content or None
 
 
 def _answered(value: Values, place: str) -> str:
     if value["role"] == "function":
-        return _legacy_id(name_field(value, place))
-    return text_field(value, "tool_call_id", place)
+        return _legacy_id(parts.name_field(value, place))
+    return parts.text_field(value, "tool_call_id", place)
 
 
 def _legacy_id(name: str) -> str:
@@ -101,37 +88,42 @@ def _calls(value: Values, place: str) -> Iterable[ToolCall]:
     if legacy is not None:
         if not isinstance(legacy, dict):
             raise invalid_value(f"{place}.function_call", legacy, "a call is a dict with name and arguments")
-        name = name_field(legacy, f"{place}.function_call")
-        yield ToolCall(_legacy_id(name), name, arguments_field(legacy, "arguments", f"{place}.function_call"))
+        name = parts.name_field(legacy, f"{place}.function_call")
+        yield ToolCall(_legacy_id(name), name, parts.arguments_field(legacy, "arguments", f"{place}.function_call"))
 
 
 def _call(call: object, place: str) -> ToolCall:
     for kind, arguments in (("function", "arguments"), ("custom", "input")):
         if isinstance(call, dict) and isinstance(called := call.get(kind), dict):
             return ToolCall(
-                optional_text(call, "id", place) or "",
-                name_field(called, f"{place}.{kind}"),
-                arguments_field(called, arguments, f"{place}.{kind}"),
+                parts.optional_text(call, "id", place) or "",
+                parts.name_field(called, f"{place}.{kind}"),
+                parts.arguments_field(called, arguments, f"{place}.{kind}"),
                 kind == "custom",
             )
     raise invalid_value(place, call, 'a call is {"id": …, "type": "function", "function": {"name": …, "arguments": …}}')
 
 
 def _image(block: Values) -> Part | None:
-    found = pick_text_fields(block.get("image_url"), url="url", detail="detail")
+    found = parts.pick_texts(block.get("image_url"), url="url", detail="detail")
     return {"type": "image", **found} if "url" in found else None
 
 
 def _audio(block: Values) -> Part | None:
-    found = pick_text_fields(block.get("input_audio"), data="data", format="format")
+    found = parts.pick_texts(block.get("input_audio"), data="data", format="format")
     return {"type": "audio", **found} if len(found) == 2 else None
 
 
 def _file(block: Values) -> Part | None:
-    return read_file(block.get("file"))
+    return parts.read_file(block.get("file"))
 
 
-_READERS: Mapping[str, Reader] = {"image_url": _image, "input_audio": _audio, "file": _file, "refusal": read_refusal}
+_READERS: Mapping[str, parts.Reader] = {
+    "image_url": _image,
+    "input_audio": _audio,
+    "file": _file,
+    "refusal": parts.read_refusal,
+}
 
 
 def _formatted(message: Message) -> Values | None:
@@ -166,24 +158,25 @@ def _written(message: Message) -> str | list[Values] | None:
 def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
     if part.get("refusal") and role == "assistant":
         return {"type": "refusal", "refusal": part["text"]}
-    return write_part(part, origin, "openai", _WRITERS if role == "user" else {})
+    return parts.write_part(part, origin, "openai", _WRITERS if role == "user" else {})
 
 
 def _written_image(part: Part, _origin: Provider) -> Values | None:
-    url = part.get("url") or data_url(part)
-    return {"type": "image_url", "image_url": {"url": url} | pick_text_fields(part, detail="detail")} if url else None
+    url = part.get("url") or parts.data_url(part)
+    image = {"url": url} | parts.pick_texts(part, detail="detail")
+    return {"type": "image_url", "image_url": image} if url else None
 
 
 def _written_audio(part: Part, _origin: Provider) -> Values | None:
-    sound = pick_text_fields(part, data="data", format="format")
+    sound = parts.pick_texts(part, data="data", format="format")
     return {"type": "input_audio", "input_audio": sound} if "data" in sound else None
 
 
 def _written_file(part: Part, origin: Provider) -> Values | None:
-    file = pick_text_fields(part, filename="name")
+    file = parts.pick_texts(part, filename="name")
     if origin != "anthropic":  # file ids are valid within one account
-        file |= pick_text_fields(part, file_id="file_id")
-    if data := (part.get("data") if origin != "anthropic" else None) or data_url(part):
+        file |= parts.pick_texts(part, file_id="file_id")
+    if data := (part.get("data") if origin != "anthropic" else None) or parts.data_url(part):
         file["file_data"] = data
         if origin == "anthropic":
             file.setdefault("filename", "document.pdf")

@@ -94,8 +94,8 @@ def arguments_object(text: str) -> Values:
     return value if isinstance(value, dict) else {"_raw": text}
 
 
-def pick_text_fields(value: object, **names: str) -> Part:
-    """Return the text fields of a block under new names: `pick_text_fields(block, url="image_url")`."""
+def pick_texts(value: object, **names: str) -> Part:
+    """Return the text fields of a block under new names: `pick_texts(block, url="image_url")`."""
     if not isinstance(value, dict):
         return {}
     return {ours: value[theirs] for ours, theirs in names.items() if isinstance(value.get(theirs), str)}
@@ -103,7 +103,7 @@ def pick_text_fields(value: object, **names: str) -> Part:
 
 def read_file(fields: object, **names: str) -> Part | None:
     """Read a file of OpenAI. `names` are fields in addition to those of a chat message."""
-    found = pick_text_fields(fields, **names, data="file_data", file_id="file_id", name="filename")
+    found = pick_texts(fields, **names, data="file_data", file_id="file_id", name="filename")
     if found.get("data", "").startswith("data:") and "url" not in found:
         found["url"] = found.pop("data")
     return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
@@ -111,7 +111,7 @@ def read_file(fields: object, **names: str) -> Part | None:
 
 def read_refusal(block: Values) -> Part | None:
     """Read a refusal of an OpenAI model."""
-    found = pick_text_fields(block, text="refusal")
+    found = pick_texts(block, text="refusal")
     return {"type": "text", **found, "refusal": True} if found else None
 
 

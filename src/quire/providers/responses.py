@@ -10,24 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from msgspec import structs
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.providers import parts
 from quire.providers.detection import Entry
 from quire.providers.originals import find_original, keep_original
-from quire.providers.parts import (
-    Reader,
-    arguments_field,
-    data_url,
-    name_field,
-    optional_text,
-    part_to_text,
-    pick_text_fields,
-    prefix_name,
-    read_content,
-    read_file,
-    read_refusal,
-    role_field,
-    web_url,
-    write_part,
-)
 from quire.providers.plain_json import Values, dumps, invalid_value
 
 _CALLS = frozenset(
@@ -125,8 +110,8 @@ def _message(run: Sequence[Entry]) -> Message:
 
 def _input(item: Entry) -> Message:
     place, value = item[:2]
-    role = role_field(value, place, _ROLES)
-    content = read_content(value.get("content"), f"{place}.content", _READERS)
+    role = parts.role_field(value, place, _ROLES)
+    content = parts.read_content(value.get("content"), f"{place}.content", _READERS)
     return Message(role=role, content=content, origin="responses", developer=value["role"] == "developer")
 
 
@@ -136,7 +121,7 @@ def _output(item: Entry) -> Message:
     return Message(
         role="tool",
         content=_result(value.get("tools") if value["type"] == "tool_search_output" else value.get("output"), place),
-        tool_call_id=optional_text(value, key, place) or "",
+        tool_call_id=parts.optional_text(value, key, place) or "",
         origin="responses",
     )
 
@@ -145,7 +130,7 @@ def _result(output: object, place: str) -> str | list[Part]:
     """Read the output of a tool: text and parts, or the records of a hosted tool as JSON text."""
     blocks = [output] if isinstance(output, dict) else output
     if isinstance(blocks, list) and all(isinstance(block, dict) and _kind_of(block) in _RESULTS for block in blocks):
-        return read_content(blocks, f"{place}.output", _READERS)
+        return parts.read_content(blocks, f"{place}.output", _READERS)
     return output if isinstance(output, str) else dumps(output) if output else ""
 
 
@@ -155,7 +140,7 @@ def _turn(run: Sequence[Entry]) -> Message:
     said: str | list[Part] = []
     for item in run:
         if _is_message(item.value):
-            said = read_content(item.value.get("content"), f"{item.place}.content", _READERS)
+            said = parts.read_content(item.value.get("content"), f"{item.place}.content", _READERS)
             content.extend([{"type": "text", "text": said}] if isinstance(said, str) else said)
         elif _is_call(item.value):
             called.append(_call(item))
@@ -174,13 +159,13 @@ def _call(item: Entry) -> ToolCall:
     place, value = item[:2]
     match kind := value["type"]:
         case "function_call":
-            name, arguments = name_field(value, place), arguments_field(value, "arguments", place)
+            name, arguments = parts.name_field(value, place), parts.arguments_field(value, "arguments", place)
         case "custom_tool_call":
-            name, arguments = name_field(value, place), arguments_field(value, "input", place)
+            name, arguments = parts.name_field(value, place), parts.arguments_field(value, "input", place)
         case _:
             name = kind.removesuffix("_call")
             arguments = dumps({key: value[key] for key in value if key not in ("type", "id", "call_id", "status")})
-    return ToolCall(optional_text(value, "call_id", place) or "", name, arguments, kind == "custom_tool_call")
+    return ToolCall(parts.optional_text(value, "call_id", place) or "", name, arguments, kind == "custom_tool_call")
 
 
 def _kept(item: Entry) -> Part:
@@ -191,26 +176,25 @@ def _kept(item: Entry) -> Part:
     if kind != "reasoning":
         return {"type": "other", "kind": kind, "item": dumps(value)}
     summary = value.get("summary")
-    texts = (
-        [pick_text_fields(entry, text="text").get("text", "") for entry in summary] if isinstance(summary, list) else []
-    )
+    entries = summary if isinstance(summary, list) else []
+    texts = [parts.pick_texts(entry, text="text").get("text", "") for entry in entries]
     return {"type": "thinking", "text": "\n".join(texts), "item": dumps(value)}
 
 
 def _image(block: Values) -> Part | None:
-    found = pick_text_fields(block, url="image_url", file_id="file_id", detail="detail")
+    found = parts.pick_texts(block, url="image_url", file_id="file_id", detail="detail")
     return {"type": "image", **found} if found.keys() & {"url", "file_id"} else None
 
 
 def _file(block: Values) -> Part | None:
-    return read_file(block, url="file_url")
+    return parts.read_file(block, url="file_url")
 
 
-_READERS: Mapping[str, Reader] = {
+_READERS: Mapping[str, parts.Reader] = {
     "input_image": _image,
     "computer_screenshot": _image,
     "input_file": _file,
-    "refusal": read_refusal,
+    "refusal": parts.read_refusal,
 }
 _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", "computer_screenshot"})
 
@@ -238,7 +222,7 @@ def _written_turn(message: Message) -> Iterator[Values]:
         if message.origin == "responses" and "item" in part:
             yield from _written_words(words)
             yield json.loads(part["item"])
-        elif text := part_to_text(part):
+        elif text := parts.part_to_text(part):
             words.append(text)
     yield from _written_words(words)
 
@@ -250,26 +234,26 @@ def _written_words(words: list[str]) -> Iterator[Values]:
 
 
 def _written(message: Message) -> str | list[Values]:
-    content = prefix_name(message)
+    content = parts.prefix_name(message)
     if isinstance(content, str):
         return content
     writers = _WRITERS if message.role != "system" else {}
-    blocks = (write_part(part, message.origin, "responses", writers, "input_text") for part in content or ())
+    blocks = (parts.write_part(part, message.origin, "responses", writers, "input_text") for part in content or ())
     return [block for block in blocks if block]
 
 
 def _written_image(part: Part, origin: Provider) -> Values | None:
-    source = pick_text_fields(part, file_id="file_id") if origin == "responses" else {}
-    if url := part.get("url") or data_url(part):
+    source = parts.pick_texts(part, file_id="file_id") if origin == "responses" else {}
+    if url := part.get("url") or parts.data_url(part):
         source["image_url"] = url
     return {"type": "input_image", "detail": part.get("detail", "auto"), **source} if source else None
 
 
 def _written_file(part: Part, origin: Provider) -> Values | None:
-    source = pick_text_fields(part, file_id="file_id") if origin != "anthropic" else {}
-    if data := (part.get("data") if origin != "anthropic" else None) or data_url(part):
+    source = parts.pick_texts(part, file_id="file_id") if origin != "anthropic" else {}
+    if data := (part.get("data") if origin != "anthropic" else None) or parts.data_url(part):
         source["file_data"] = data
-    elif url := web_url(part):
+    elif url := parts.web_url(part):
         source["file_url"] = url
     if not source:
         return None

@@ -44,7 +44,7 @@ def read_usage(value: object) -> BilledTokens:
     usage, model = _field(value, "usage"), _field(value, "model")
     if usage is None:
         usage = value
-    billed, cached = _openai(usage) or _input(usage) or (None, 0)
+    billed, cached = _read_tokens(usage)
     if billed is None:
         raise InvalidValue(f"is {short_repr(value)}; {_ACCEPTED}.", argument="usage")
     if billed == 0 or cached > billed:
@@ -52,23 +52,17 @@ def read_usage(value: object) -> BilledTokens:
     return BilledTokens(billed, cached, model if isinstance(model, str) and model else None)
 
 
-def _openai(usage: object) -> tuple[int, int] | None:
-    """Read the usage of OpenAI chat and compatible servers: the prompt tokens include the cached ones."""
+def _read_tokens(usage: object) -> tuple[int | None, int]:
     billed = _number(usage, "prompt_tokens")
-    if billed is None:
-        return None
-    return billed, _number(_field(usage, "prompt_tokens_details"), "cached_tokens") or 0
-
-
-def _input(usage: object) -> tuple[int, int] | None:
-    """Read the usage of Responses (input tokens include the cached ones) or Anthropic (they do not)."""
+    if billed is not None:  # OpenAI chat and compatible servers: the cached tokens are included
+        return billed, _number(_field(usage, "prompt_tokens_details"), "cached_tokens") or 0
     billed = _number(usage, "input_tokens")
     if billed is None:
-        return None
-    read = _number(usage, "cache_read_input_tokens") or 0
+        return None, 0
+    read = _number(usage, "cache_read_input_tokens") or 0  # Anthropic: the cached tokens are not included
     written = _number(usage, "cache_creation_input_tokens") or 0
-    among = _number(_field(usage, "input_tokens_details"), "cached_tokens") or 0
-    return billed + read + written, read or among
+    included = _number(_field(usage, "input_tokens_details"), "cached_tokens") or 0  # Responses
+    return billed + read + written, read or included
 
 
 def _field(value: object, name: str) -> object:
