@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -277,12 +277,13 @@ def test_an_exported_file_is_read_only(exported: Path) -> None:
         assert list(file.contexts()) == ["谈话 1"]
         assert list(file.contexts("谈话 1")) == []
         assert file.get("", "note", 1 << 30) is None
-        for write in (
+        writes: list[Callable[[], object]] = [
             lambda: file.commit("c", Commit(1, 2, b"", [Put("page", 1, b"")])),
             lambda: file.drop("c"),
             lambda: file.fork("c", "d", Commit(1, 2, b"", ()), {}),
             lambda: file.members("c", "page", 1),
             lambda: list(file.scan("c", "page", reverse=True)),
-        ):
+        ]
+        for write in writes:
             with pytest.raises(InvalidOperation, match="Import it first"):
                 write()

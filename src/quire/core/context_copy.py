@@ -16,7 +16,7 @@ from msgspec import Struct
 from quire.core.integrity import RecordCheck, check_records
 from quire.core.records import decode_entry
 from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, QuireError, short_repr
-from quire.storage.base import FAMILIES, JOURNAL, Commit, Family, Head, Put, Record, Storage, check_storage
+from quire.storage.base import FAMILIES, JOURNAL, Commit, Head, Put, Record, Storage, check_storage
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20
@@ -214,7 +214,10 @@ class _Copy:
         cursor = start
         version = 0
         if existing is not None:
-            cursor, version = _require_cursor(existing.value), existing.version
+            found, version = _decode_cursor(existing.value), existing.version
+            if found is None:
+                raise Corrupt("The unfinished copy in the target is damaged. Delete it there and retry.")
+            cursor = found
         if (cursor.version, cursor.checksum) != (start.version, start.checksum):
             self.target.drop(self.context)  # a copy of another state: start again
             cursor, version = start, 0
@@ -242,9 +245,13 @@ class _Copy:
             for record, copy in pairs:
                 if check is not None and record is not None:
                     check.add(family, record)
-                if record != copy:
-                    return self._difference(family, record, copy)
-                self._count([record] if record else [])
+                if record is None or record != copy:
+                    key = record.key if record else copy.key if copy else 0
+                    return (
+                        f"{family} record {key} of {self.context!r} reads back differently from the target."
+                        " Delete the context there and retry."
+                    )
+                self._count([record])
                 if self.records % _CHUNK_RECORDS == 0:
                     self._report("verify")
         if check is not None:
@@ -257,13 +264,6 @@ class _Copy:
                 f"Context {short_repr(self.context)} changed while it was copied.", Hint("migrate", purpose="again")
             )
 
-    def _difference(self, family: Family, record: Record | None, copy: Record | None) -> str:
-        key = record.key if record else copy.key if copy else 0
-        return (
-            f"{family} record {key} of {self.context!r} reads back differently from the target."
-            " Delete the context there and retry."
-        )
-
     def _count(self, records: list[Record]) -> None:
         self.records += len(records)
         self.size += sum(len(record.value) for record in records)
@@ -272,13 +272,6 @@ class _Copy:
         progress = Progress(context=self.context, phase=phase, records=self.records, bytes=self.size)
         self.report(progress)
         return progress
-
-
-def _require_cursor(value: bytes) -> _Cursor:
-    cursor = _decode_cursor(value)
-    if cursor is None:
-        raise Corrupt("The unfinished copy in the target is damaged. Delete it there and retry.")
-    return cursor
 
 
 def _decode_cursor(value: bytes) -> _Cursor | None:

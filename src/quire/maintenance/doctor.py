@@ -53,7 +53,6 @@ from quire.storage.search_protocol import (
     Document,
     IndexReadOnly,
     IndexState,
-    SearchIndex,
     SupportsSearch,
     SupportsSearchCheck,
     search_symptom,
@@ -284,19 +283,15 @@ class _IndexExamination:
 
     def symptoms(self, context: str, head: Head) -> Iterator[Symptom]:
         """Compare the index of a context with its pages."""
-        if not isinstance(self._storage, SupportsSearch):
+        if self._check is None or not isinstance(self._storage, SupportsSearch):
             return
         state = IndexState(head.version, index_identity(head))
-        index, documents = self._storage.search(context), self._documents(context, head)
         try:
-            if self._check is None:
-                is_same = _has_pages(index, state, documents)
-            else:
-                is_same = self._check.matches(context, state, documents)
+            is_same = self._check.matches(context, state, self._documents(context, head))
         except (_Moved, Corrupt, IndexReadOnly):  # damaged records are reported by the check of records
             return
         if not is_same:
-            damage, repaired = "it does not match the pages", self._reset(index.clear)
+            damage, repaired = "it does not match the pages", self._reset(self._storage.search(context).clear)
             yield search_symptom("search_outdated", damage, context, repaired=repaired)
 
     def shared_symptoms(self) -> Iterator[Symptom]:
@@ -320,16 +315,6 @@ class _IndexExamination:
             yield from (build_document(ahead, context, page) for page in batch)
         if self._storage.head(context) != head:
             raise _Moved
-
-
-def _has_pages(index: SearchIndex, state: IndexState, documents: Iterator[Document]) -> bool:
-    """Return whether an index of a storage without a check holds exactly these pages."""
-    if index.state() != state:
-        return True
-    expected = {document.key for document in documents}
-    blocks = index.sizes().items()
-    keys = {number << 9 | place for number, block in blocks for place, size in enumerate(block) if size}
-    return keys == expected or index.state() != state
 
 
 def _derive_again(state: State) -> tuple[list[Write], bytes]:

@@ -27,6 +27,7 @@ from quire.storage.search_protocol import (
     ScoredKey,
     Sizes,
     Span,
+    has_document,
 )
 
 T = TypeVar("T")
@@ -62,7 +63,8 @@ class LayeredIndex:
     def __init__(self, below: Index, above: Index, touched: Collection[int]) -> None:
         self._below = below
         self._above = above
-        self._cut = sorted(key for key in touched if below.holds(key))
+        blocks = below.sizes() if touched else {}
+        self._cut = sorted(key for key in touched if has_document(blocks, key))
 
     def sizes(self) -> Blocks:
         blocks = dict(self._below.sizes())
@@ -70,9 +72,6 @@ class LayeredIndex:
             under = blocks.get(number, block)
             blocks[number] = [size or other for size, other in zip(block, under, strict=True)]
         return blocks
-
-    def holds(self, key: int) -> bool:
-        return self._above.holds(key) or (self._below.holds(key) and key not in self._cut)
 
     def amount(self, spans: Sequence[Span]) -> Amount:
         one, two = self._below.amount(self._left(spans)), self._above.amount(spans)
@@ -121,9 +120,6 @@ class MemoryIndex:
 
     def sizes(self) -> Blocks:
         return self._sizes.blocks
-
-    def holds(self, key: int) -> bool:
-        return key in self._documents
 
     def amount(self, spans: Sequence[Span]) -> Amount:
         with self._lock:

@@ -108,6 +108,12 @@ Blocks = Mapping[int, Sequence[int]]
 """For 512 consecutive keys each, by `key >> 9`: the number of terms in the body plus one; 0 means no document."""
 
 
+def has_document(blocks: Blocks, key: int) -> bool:
+    """Return whether a document has this key."""
+    block = blocks.get(key >> 9)
+    return bool(block and block[key & 511])
+
+
 class Index(Protocol):
     """The questions that an index answers."""
 
@@ -116,9 +122,6 @@ class Index(Protocol):
 
     def amount(self, spans: Sequence[Span]) -> Amount:
         """Count the documents and terms in these ranges."""
-
-    def holds(self, key: int) -> bool:
-        """Return whether a document has this key."""
 
     def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
         """Count the documents that contain the phrase; stop at `most`."""

@@ -1,6 +1,7 @@
 """Opening a storage by URL or path."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from quire.errors import Hint, InvalidValue, StorageFailure, short_repr
@@ -74,20 +75,14 @@ def _scheme(where: object) -> str:
 
 
 def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
-    try:
-        return _parse_forms(where)
-    except InvalidValue:
-        quoted = mask_address(where) if isinstance(where, str | os.PathLike) else where
-        raise InvalidValue(f"Cannot open {short_repr(quoted)}; give {_FORMS}.") from None
-
-
-def _parse_forms(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
     scheme = _scheme(where)
-    if not scheme:
-        return SQLiteStorage, check_path(where)
-    rest = str(where)[len(scheme) + 1 :]
-    if scheme == "memory" and not rest:
-        return None, Path()
-    if scheme in _OPENERS:  # scheme:path, scheme://path and scheme:///path
-        return _OPENERS[scheme], check_path(rest.removeprefix("//"))
-    raise InvalidValue(f"Unknown scheme {scheme!r}.")
+    rest = str(where)[len(scheme) + 1 :] if scheme else ""
+    with suppress(InvalidValue):
+        if not scheme:
+            return SQLiteStorage, check_path(where)
+        if scheme == "memory" and not rest:
+            return None, Path()
+        if scheme in _OPENERS:  # scheme:path, scheme://path and scheme:///path
+            return _OPENERS[scheme], check_path(rest.removeprefix("//"))
+    quoted = mask_address(where) if isinstance(where, str | os.PathLike) else where
+    raise InvalidValue(f"Cannot open {short_repr(quoted)}; give {_FORMS}.")

@@ -1,5 +1,6 @@
 """The contract of records and their order: put, patch, delete, atomic commits, scans and groups."""
 
+from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 from typing import Any, cast
@@ -333,25 +334,22 @@ class OrderRules(StorageCase):
 
     def test_writing_does_not_disturb_a_scan_that_is_running(self) -> None:
         storage = self.open()
-        write(storage, "c", *pages(range(0, 2_000, 2)))
-        for reverse in (False, True):
-            seen = []
-            for record in storage.scan("c", PAGE, reverse=reverse):
-                seen.append(record.key)
-                if record.key % 100 == 0:
-                    _disturb(storage, record.key)
-            assert seen == sorted(set(seen), reverse=reverse)
-            assert set(seen) >= {key for key in range(0, 2_000, 2) if key % 100 not in (0, 2)}
+        self._read_while_writing(storage, None, lambda reverse: storage.scan("c", PAGE, reverse=reverse))
 
     def test_writing_does_not_disturb_a_listing_that_is_running(self) -> None:
         storage = self.open()
-        write(storage, "c", *pages(range(0, 2_000, 2), group=1))
+        self._read_while_writing(storage, 1, lambda reverse: storage.members("c", PAGE, 1, reverse=reverse))
+
+    def _read_while_writing(
+        self, storage: Storage, group: int | None, read: Callable[[bool], Iterator[Record]]
+    ) -> None:
+        write(storage, "c", *pages(range(0, 2_000, 2), group))
         for reverse in (False, True):
             seen = []
-            for record in storage.members("c", PAGE, 1, reverse=reverse):
+            for record in read(reverse):
                 seen.append(record.key)
                 if record.key % 100 == 0:
-                    _disturb(storage, record.key, group=1)
+                    _disturb(storage, record.key, group)
             assert seen == sorted(set(seen), reverse=reverse)
             assert set(seen) >= {key for key in range(0, 2_000, 2) if key % 100 not in (0, 2)}
 
@@ -380,7 +378,7 @@ class OrderRules(StorageCase):
         assert {record.value for record in rest} <= {b"old", b"new"}
 
 
-def _disturb(storage: Storage, key: int, group: int | None = None) -> None:
+def _disturb(storage: Storage, key: int, group: int | None) -> None:
     """Remove the current record and its neighbour, change the next one, and add one on either side."""
     write(storage, "c", Delete(PAGE, key), Delete(PAGE, key + 2), Patch(PAGE, key + 4, b"changed"))
     write(storage, "c", *pages([key + 1, max(key - 1, 1)], group))

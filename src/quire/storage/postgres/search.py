@@ -114,9 +114,6 @@ class PostgresIndex:
     def sizes(self) -> Blocks:
         return self._current()[0].blocks
 
-    def holds(self, key: int) -> bool:
-        return self._current()[0].get(key) >= 0
-
     def amount(self, spans: Sequence[Span]) -> Amount:
         return self._current()[0].amount(spans)
 

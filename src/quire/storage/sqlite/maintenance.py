@@ -12,7 +12,7 @@ from quire.errors import Busy, Corrupt, Hint
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY, Symptom
 from quire.storage.search_protocol import search_symptom
 from quire.storage.sqlite.forks import ForkSharing
-from quire.storage.sqlite.schema import context_numbers, roll_back
+from quire.storage.sqlite.schema import context_numbers, transaction
 from quire.storage.sqlite.search import FtsIndexes
 
 _STEP = 2_000
@@ -97,13 +97,8 @@ def examine_file(db: apsw.Connection, indexes: FtsIndexes, *, repair: bool) -> l
 
 def scrub_file(db: apsw.Connection, sharing: ForkSharing, indexes: FtsIndexes) -> None:
     """Delete shared rows that no context reads, then rewrite the whole file: free space still holds old bytes."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         sharing.sweep_unread()
-        db.execute("COMMIT")
-    except BaseException:
-        roll_back(db)
-        raise
     try:
         db.execute("INSERT INTO search (search) VALUES ('optimize')")  # merging removes the terms of deleted documents
     except (apsw.SQLError, apsw.CorruptError):

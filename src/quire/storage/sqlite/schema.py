@@ -240,6 +240,18 @@ def context_numbers(db: apsw.Connection, table: str) -> Iterator[int]:
         yield number
 
 
+@contextmanager
+def transaction(db: apsw.Connection) -> Iterator[None]:
+    """Run a block in a transaction that may write, and roll it back if the block raises."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        roll_back(db)
+        raise
+
+
 def roll_back(db: apsw.Connection) -> None:
     """End the open transaction, if any, without hiding the error that is being handled."""
     try:

@@ -36,7 +36,7 @@ from quire.storage.search_protocol import (
     Sizes,
     Span,
 )
-from quire.storage.sqlite.schema import SEARCH, context_numbers, roll_back
+from quire.storage.sqlite.schema import SEARCH, context_numbers, roll_back, transaction
 
 _MAX_COUNTS = 1_024
 _STATE = "SELECT version, identity, reached, serial FROM search_state WHERE id = ?"
@@ -206,10 +206,6 @@ class FtsIndex:
         with self._all.lock, self._all.repairing():
             return self._all.current(self._number())[0].blocks
 
-    def holds(self, key: int) -> bool:
-        with self._all.lock, self._all.repairing():
-            return self._all.current(self._number())[0].get(key) >= 0
-
     def amount(self, spans: Sequence[Span]) -> Amount:
         with self._all.lock, self._all.repairing():
             return self._all.current(self._number())[0].amount(spans)
@@ -247,33 +243,20 @@ class FtsIndex:
     ) -> bool:
         new = list(documents)
         with self._all.lock, self._all.repairing():
-            self._db.execute("BEGIN IMMEDIATE")
-            number = 0
-            try:
+            with transaction(self._db):
                 number = self._number()
                 if not number or self.state() != seen:
-                    self._db.execute("ROLLBACK")
                     return False
                 sizes = self._all.current(number)[0]
+                self._all.cache.pop(number, None)  # its sizes change before the commit, which can fail
                 self._write(number, sizes, new, gone)
                 serial: Any = self._db.execute(_MOVE, (number, then.version, then.identity, then.reached)).get
-                self._db.execute("COMMIT")
-                self._all.cache[number] = (serial, sizes, {})
-                return True
-            except BaseException:
-                self._all.cache.pop(number, None)
-                roll_back(self._db)
-                raise
+            self._all.cache[number] = (serial, sizes, {})
+            return True
 
     def clear(self) -> None:
-        with self._all.lock, self._all.repairing():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._all.clear(self._number())
-                self._db.execute("COMMIT")
-            except BaseException:
-                roll_back(self._db)
-                raise
+        with self._all.lock, self._all.repairing(), transaction(self._db):
+            self._all.clear(self._number())
 
     def reset(self) -> None:
         """Empty the indexes of all contexts: they share one FTS5 table, so damage concerns all of them."""

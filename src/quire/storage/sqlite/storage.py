@@ -56,6 +56,7 @@ from quire.storage.sqlite.schema import (
     record_of,
     roll_back,
     size_of,
+    transaction,
 )
 
 if TYPE_CHECKING:
@@ -195,23 +196,17 @@ class SQLiteStorage:
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         check_context_name(context)
         check_context_name(target)
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
-                if row is None or not commit.follows(head_of(context, row[1], row[2])):
-                    raise self._conflict(context, commit.expect)
-                source, number = row[0], self._new_head(target, commit)
-                for family, sql in COPY.items():
-                    last = min(below.get(family, MAX_KEY + 1) - 1, MAX_KEY)
-                    self._db.execute(sql, {"source": source, "target": number, "last": last})
-                ends = {family: self._sharing.end_of(source, family) for family in IMMUTABLE}
-                self._sharing.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
-                self._apply(number, commit)
-                self._db.execute("COMMIT")
-            except BaseException:
-                roll_back(self._db)
-                raise
+        with self._lock, transaction(self._db):
+            row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
+            if row is None or not commit.follows(head_of(context, row[1], row[2])):
+                raise self._conflict(context, commit.expect)
+            source, number = row[0], self._new_head(target, commit)
+            for family, sql in COPY.items():
+                last = min(below.get(family, MAX_KEY + 1) - 1, MAX_KEY)
+                self._db.execute(sql, {"source": source, "target": number, "last": last})
+            ends = {family: self._sharing.end_of(source, family) for family in IMMUTABLE}
+            self._sharing.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
+            self._apply(number, commit)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         while True:
@@ -292,18 +287,11 @@ class SQLiteStorage:
             self._db.close()
 
     def _drop(self, context: str) -> None:
-        execute = self._db.execute
-        execute("BEGIN IMMEDIATE")
-        try:
-            number = execute("SELECT id FROM context WHERE name = ?", (context,)).get
+        with transaction(self._db):
+            number = self._db.execute("DELETE FROM context WHERE name = ? RETURNING id", (context,)).get
             if number:
-                execute("DELETE FROM context WHERE id = ?", (number,))
                 self._sharing.clear(number)
                 self._indexes.clear(number)
-            execute("COMMIT")
-        except BaseException:
-            roll_back(self._db)
-            raise
 
     def _move_head(self, context: str, commit: Commit) -> int:
         """Set the version of a context if it is the expected one; return the number of the context."""
@@ -415,16 +403,11 @@ class SQLiteStorage:
 
     def _migrate(self) -> None:
         """Upgrade the file to the current schema in one transaction."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._db):
             for step in MIGRATIONS[self._schema() :]:
                 self._db.execute(step)
             self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-            self._db.execute("COMMIT")
-        except BaseException:
-            roll_back(self._db)
-            raise
 
 
 def read_only_connection(path: Path, busy_milliseconds: int) -> apsw.Connection:
