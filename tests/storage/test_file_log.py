@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quire import Corrupt
 from quire.storage.base import FAMILIES, MAX_GROUP, MAX_KEY, PAGE, Commit, Delete, Patch, Put, Write
-from quire.storage.file.log import Frame, encode_frame, read_frames
+from quire.storage.file.log import DELETE, PUT, Frame, encode_frame, read_frames
 
 BASE = 31
 KEYS = st.integers(0, MAX_KEY)
@@ -35,9 +35,9 @@ def as_writes(frame: Frame, data: bytes) -> list[Write]:
     writes: list[Write] = []
     for entry in frame.entries:
         value = data[entry.offset - BASE : entry.offset - BASE + entry.size]
-        if entry.is_delete:
+        if entry.kind == DELETE:
             writes.append(Delete(entry.family, entry.key))
-        elif entry.is_put:
+        elif entry.kind == PUT:
             writes.append(Put(entry.family, entry.key, value, entry.group, entry.order))
         else:
             writes.append(Patch(entry.family, entry.key, value))

@@ -1,6 +1,6 @@
 """The overlay: its commits are visible through it, invisible below until `flush`, and then one commit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +27,7 @@ from quire.storage.base import (
     Write,
     check_storage,
 )
-from quire.storage.memory import Row, row_record
+from quire.storage.memory import Row, stream_records
 from quire.storage.overlay import OverlayStorage
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import HEAD, contents, grouped, keys_of, pages, version_of, write
@@ -125,11 +125,12 @@ def test_a_neighbour_is_found_without_reading_the_others(monkeypatch: pytest.Mon
     overlay = over(filled(), *pages(range(100, 5_000), group=1))
     read: list[int] = []
 
-    def noted(key: int, row: Row[bytes]) -> Record:
-        read.append(key)
-        return row_record(key, row)
+    def noted(rows: Iterator[tuple[int, Row[bytes]]], lock: Any) -> Iterator[Record]:
+        for record in stream_records(rows, lock):
+            read.append(record.key)
+            yield record
 
-    monkeypatch.setattr(overlays, "row_record", noted)
+    monkeypatch.setattr(overlays, "stream_records", noted)
     assert next(overlay.members("c", PAGE, 1, reverse=True)).key == 4_999
     assert next(overlay.scan("c", PAGE, 101)).key == 101
     assert read == [4_999, 101]

@@ -231,7 +231,7 @@ def test_an_older_schema_is_brought_forward_and_a_newer_one_refused(
     steps = (*schema.MIGRATIONS, "ALTER TABLE {q}.meta ADD COLUMN later text")
     with monkeypatch.context() as newer:
         newer.setattr(schema, "MIGRATIONS", steps)
-        newer.setattr(schema, "_quire_version", lambda: "7.1")
+        newer.setattr(schema, "quire_version", lambda: "7.1")
         again = PostgresStorage(url)
         assert again.head("c") == Head(1, HEAD)
         again.close()

@@ -105,7 +105,7 @@ def test_a_newer_format_is_refused_with_the_version_to_install(
 ) -> None:
     with monkeypatch.context() as newer:
         newer.setattr(heads, "FORMAT", 7)
-        newer.setattr(heads, "_version", "9.8.7")
+        newer.setattr(heads, "quire_version", lambda: "9.8.7")
         write(open_engine(objects), "c", Put(BODY, 1, b"x"))
     storage = open_engine(objects.in_another_process())
     with pytest.raises(NewerFormat, match=r"format 7; .* 9\.8\.7"):

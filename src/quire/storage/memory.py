@@ -56,7 +56,6 @@ class Table(Generic[V]):
         self._groups: dict[tuple[Family, int], list[Slot]] = {}
 
     def copy(self) -> "Table[V]":
-        """Return a table with the same rows."""
         other: Table[V] = Table()
         other._rows = {family: dict(rows) for family, rows in self._rows.items()}
         other._keys = {family: list(keys) for family, keys in self._keys.items()}
@@ -64,7 +63,6 @@ class Table(Generic[V]):
         return other
 
     def get(self, family: Family, key: int) -> Row[V] | None:
-        """Return one row, or None."""
         return self._rows[family].get(key)
 
     def keys(self) -> Iterator[tuple[Family, int]]:
@@ -82,6 +80,12 @@ class Table(Generic[V]):
             if group is not None:
                 _insert(self._groups.setdefault((family, group), []), (order, key))
         rows[key] = Row(value, group, order)
+
+    def patch(self, family: Family, key: int, value: V) -> None:
+        """Give an existing row a new value. A missing row is ignored."""
+        old = self._rows[family].get(key)
+        if old is not None:
+            self._rows[family][key] = old._replace(value=value)
 
     def delete(self, family: Family, key: int) -> None:
         """Remove a row. A missing row is ignored."""
@@ -174,7 +178,13 @@ class MemoryStorage:
             check_families(commit.writes)
             table = self._tables.setdefault(context, Table())
             for write in commit.writes:
-                _apply(table, write)
+                match write:
+                    case Put():
+                        table.put(write.family, write.key, write.value, write.group, write.order)
+                    case Patch():
+                        table.patch(write.family, write.key, write.value)
+                    case Delete():
+                        table.delete(write.family, write.key)
             self._heads[context] = Head(commit.version, commit.head)
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
@@ -206,18 +216,6 @@ class MemoryStorage:
 
     def close(self) -> None:
         """Do nothing: the records stay available through this object."""
-
-
-def _apply(table: Table[bytes], write: Put | Patch | Delete) -> None:
-    match write:
-        case Put():
-            table.put(write.family, write.key, write.value, write.group, write.order)
-        case Patch():
-            old = table.get(write.family, write.key)
-            if old is not None:
-                table.put(write.family, write.key, write.value, old.group, old.order)
-        case Delete():
-            table.delete(write.family, write.key)
 
 
 def stream_records(rows: Iterator[tuple[int, Row[bytes]]], lock: RLock) -> Iterator[Record]:

@@ -24,7 +24,7 @@ from quire.storage.paths import decode_file_name, file_name
 
 _MAGIC = b"\xffQL1"
 _LAYOUT = Layout(">4sIII")  # magic, size of the description, size of the values, checksum of both
-_PUT, _PATCH, _DELETE = 0, 1, 2
+PUT, PATCH, DELETE = 0, 1, 2
 _NUMBERS = {family: number for number, family in enumerate(FAMILIES)}
 
 
@@ -38,14 +38,6 @@ class Entry(NamedTuple):
     order: bytes
     offset: int
     size: int
-
-    @property
-    def is_put(self) -> bool:
-        return self.kind == _PUT
-
-    @property
-    def is_delete(self) -> bool:
-        return self.kind == _DELETE
 
 
 class Frame(NamedTuple):
@@ -66,13 +58,13 @@ def encode_frame(commit: Commit) -> bytes:
         number = _NUMBERS[write.family]
         match write:
             case Put():
-                rows.append((_PUT, number, write.key, write.group, write.order, len(write.value)))
+                rows.append((PUT, number, write.key, write.group, write.order, len(write.value)))
                 values.append(write.value)
             case Patch():
-                rows.append((_PATCH, number, write.key, None, b"", len(write.value)))
+                rows.append((PATCH, number, write.key, None, b"", len(write.value)))
                 values.append(write.value)
             case Delete():
-                rows.append((_DELETE, number, write.key, None, b"", 0))
+                rows.append((DELETE, number, write.key, None, b"", 0))
     description = msgspec.msgpack.encode((commit.version, commit.head, rows))
     data = b"".join(values)
     checksum = crc32(data, crc32(description))
@@ -318,13 +310,12 @@ class ContextLog:
     def _apply(self, frame: Frame) -> None:
         for entry in frame.entries:
             family, key = entry.family, entry.key
-            if entry.is_delete:
+            if entry.kind == DELETE:
                 self.table.delete(family, key)
+            elif entry.kind == PATCH:
+                self.table.patch(family, key, (entry.offset, entry.size))
             else:
-                old = self.table.get(family, key)
-                group, order = (old.group, old.order) if old and not entry.is_put else (entry.group, entry.order)
-                if entry.is_put or old:
-                    self.table.put(family, key, (entry.offset, entry.size), group, order)
+                self.table.put(family, key, (entry.offset, entry.size), entry.group, entry.order)
             if frame.start >= self._stamped:
                 self._unmirrored.add((family, key))
         self.head = Head(frame.version, frame.head)

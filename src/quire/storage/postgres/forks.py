@@ -37,7 +37,10 @@ _LINE: Final = """WITH RECURSIVE line AS (
         UNION ALL SELECT shared.id, shared.origin, shared.body, shared.message, step + 1
         FROM line JOIN {q}.shared ON shared.id = line.origin)
     SELECT origin, body, message FROM line ORDER BY step"""
-_END_OF: Final = "SELECT coalesce(max(key) + 1, 0) FROM {q}.record WHERE context = %s AND family = %s"
+_END_OF: Final = """SELECT greatest(
+        (SELECT max(key) + 1 FROM {q}.record WHERE context = %s AND family = %s),
+        (SELECT {family} FROM {q}.shared WHERE id = %s), 0)"""
+"""The largest key of a context in an immutable family plus one, its own or shared."""
 _BOUNDS: Final = """SELECT greatest(
         (SELECT max({family}) FROM {q}.shared WHERE origin = %s),
         (SELECT {family} FROM {q}.shared WHERE id = %s), 0)"""
@@ -106,7 +109,7 @@ class ForkSharing(ForkLineage):
             db.execute(self._sql(sql), (number,))
         while True:
             db.execute(self._sql(_LOCK_LINE), (number,))
-            body, message, readers = _values(db.execute(self._sql(_LENT), (number,)).fetchone())
+            body, message, readers = db.execute(self._sql(_LENT), (number,)).fetchall()[0]
             db.execute(self._sql(_CLEAR), (number, CODES[BODY], body, CODES[MESSAGE], message))
             db.execute(self._sql(CLEAR_GONE), (number,))
             if readers:
@@ -142,18 +145,9 @@ class ForkSharing(ForkLineage):
             db.execute(self._sql(_SWEEP), (number, code, bound, number, code))
 
     def _end_of(self, db: "Db", number: int, family: Family) -> int:
-        """Return the largest key of a context in an immutable family plus one, its own or shared."""
-        own = _values(db.execute(self._sql(_END_OF), (number, CODES[family])).fetchone())[0]
-        shared = [row[0] for row in db.execute(self._sql(_SHARED_END[family]), (number,)).fetchall()]
-        return int(max([own, *shared]))
+        sql = self._sql(_END_OF).replace("{family}", family)
+        return int(db.execute(sql, (number, CODES[family], number)).fetchall()[0][0])
 
     def _bound(self, db: "Db", number: int, family: Family) -> int:
         sql = self._sql(_BOUNDS).replace("{family}", family)
-        return int(_values(db.execute(sql, (number, number)).fetchone())[0])
-
-
-_SHARED_END = {family: f"SELECT {family} FROM {{q}}.shared WHERE id = %s" for family in IMMUTABLE}
-
-
-def _values(row: tuple[int, ...] | None) -> tuple[int, ...]:
-    return row or (0, 0, 0)
+        return int(db.execute(sql, (number, number)).fetchall()[0][0])

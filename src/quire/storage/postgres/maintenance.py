@@ -5,7 +5,7 @@ from typing import Final
 
 from quire.errors import QuireError
 from quire.storage.base import JOURNAL, Symptom
-from quire.storage.postgres.connection import Db, Row, Session
+from quire.storage.postgres.connection import Db, Session
 from quire.storage.postgres.schema import (
     CLEAR_GONE,
     CLEAR_SEARCH,
@@ -78,6 +78,7 @@ _COUNT_DIFFERENT: Final = f"""SELECT count(*)
     LEFT JOIN {{q}}.search AS old ON old.context = %s AND old.key = new.key
     WHERE old.key IS NULL OR old.body <> new.body OR old.name <> new.name OR old.description <> new.description
         OR old.parts <> new.parts OR old.terms <> {VECTOR}"""
+"""The number of documents that are missing in the index or differ there."""
 
 
 def examine_search(session: Session, *, repair: bool) -> list[Symptom]:
@@ -119,8 +120,10 @@ class PostgresCheck:
                 sizes.put(document.key, len(document.body))
                 yield document
 
+        term = context_term(number)
         for rows in batch_rows(measured()):
-            different += self._count_different(number, rows)
+            fields = map(list, zip(*rows, strict=True))
+            different += self._session.read(_COUNT_DIFFERENT, (*fields, number, term, WIDE, term))[0][0]
         return self._is_same(number, serial, dict(sizes.items()), different)
 
     def find_damage(self) -> str:
@@ -129,11 +132,6 @@ class PostgresCheck:
     def reset(self) -> None:
         with checking_access():
             create_search_tables(self._session, empty=True)
-
-    def _count_different(self, number: int, rows: list[Row]) -> int:
-        """Return how many of these documents are missing in the index or differ there."""
-        fields, term = map(list, zip(*rows, strict=True)), context_term(number)
-        return int(self._session.read(_COUNT_DIFFERENT, (*fields, number, term, WIDE, term))[0][0])
 
     def _is_same(self, number: int, serial: int, sizes: dict[int, int], different: int) -> bool:
         """Return whether the index holds these documents; True also if it changed meanwhile."""

@@ -27,10 +27,9 @@ from msgspec import Struct, field
 
 from quire.model.sized_cache import SizedCache
 from quire.storage.base import CALL, FAMILIES, PAGE, Delete, Family, Patch, Put, Record, Write
-from quire.storage.file.log import Frame
+from quire.storage.file.log import DELETE, PATCH, PUT, Frame
 from quire.storage.s3.client import Objects, damaged
 
-PUT, PATCH, DELETE = 0, 1, 2
 SortKey = tuple[int | bytes, ...]
 """(rank, key) of a record, or (SLOTS, group, order, key) of its position in a group."""
 
@@ -60,9 +59,6 @@ class Entry(NamedTuple):
     group: int | None
     order: bytes
     value: bytes
-
-
-_DELETED: Final = Entry(DELETE, None, b"", b"")
 
 
 def combine(newer: Entry, older: Entry) -> Entry:
@@ -130,7 +126,6 @@ class LogEntries:
         return sorted(slot for slot in slots if slot is not None)
 
     def get(self, sort_key: SortKey) -> Entry | None:
-        """Return the entry of a record, or None."""
         return self.entries.get(sort_key)
 
     def between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[tuple[SortKey, Entry]]:
@@ -157,18 +152,14 @@ def changes_of(writes: Iterable[Write]) -> Iterator[tuple[SortKey, Entry]]:
             case Patch():
                 yield sort_key, Entry(PATCH, None, b"", write.value)
             case Delete():
-                yield sort_key, _DELETED
+                yield sort_key, Entry(DELETE, None, b"", b"")
 
 
 def decode_changes(frame: Frame, data: bytes) -> Iterator[tuple[SortKey, Entry]]:
     """Yield the entries of the writes of a frame in the log, in their order."""
     for write in frame.entries:
-        sort_key = (RANKS[write.family], write.key)
-        if write.is_delete:
-            yield sort_key, _DELETED
-        else:
-            value = data[write.offset : write.offset + write.size]
-            yield sort_key, Entry(PUT if write.is_put else PATCH, write.group, write.order, value)
+        value = data[write.offset : write.offset + write.size]
+        yield (RANKS[write.family], write.key), Entry(write.kind, write.group, write.order, value)
 
 
 BLOCK_BYTES: Final = 64 << 10
@@ -230,7 +221,6 @@ class BlockRows:
         return Entry(*self._rows[position][2:])
 
     def get(self, sort_key: SortKey) -> Entry | None:
-        """Return the entry of a record, or None."""
         position = bisect_left(self.sort_keys, sort_key)
         found = position < len(self.sort_keys) and self.sort_keys[position] == sort_key
         return self.entry(position) if found else None
@@ -465,7 +455,6 @@ class RunReader:
         self._lasts: list[SortKey] = [chunk.last for chunk in run.chunks]
 
     def get(self, sort_key: SortKey) -> Entry | None:
-        """Return the entry of a record, or None."""
         if not self._counts(sort_key):
             return None
         at = bisect_left(self._lasts, sort_key)

@@ -10,9 +10,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from quire.storage.base import MAX_GROUP, MAX_KEY, PAGE, Family, Record
-from quire.storage.file.log import read_frames
+from quire.storage.file.log import PATCH, read_frames
 from quire.storage.s3.chunks import (
-    PATCH,
     RANKS,
     SLOTS,
     ChunkReader,
@@ -44,7 +43,6 @@ class Snapshot:
         self._layers: tuple[Layer, ...] = (log, *self.runs)
 
     def get(self, family: Family, key: int) -> Record | None:
-        """Return one record, or None."""
         sort_key = (RANKS[family], key)
         entry: Entry | None = None
         for layer in self._layers:
@@ -56,7 +54,6 @@ class Snapshot:
         return record_of(key, entry)
 
     def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[Record]:
-        """Yield the records with start ≤ key ≤ stop, by key."""
         rank, start, stop = RANKS[family], max(start, 0), min(stop, MAX_KEY)
         if start > stop:
             return
