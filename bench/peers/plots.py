@@ -2,7 +2,7 @@
 
 from bench.peers.registry import OURS, Entry
 from bench.peers.results import Cell, Measured
-from quire.cli.charts import Axis, Bar, Line, bar_chart, line_chart
+from quire.cli.charts import Axis, Bar, Line, draw_bars, draw_lines, stack_panels
 
 BUDGETS = "bench-budgets.svg"
 LIFE = "bench-life.svg"
@@ -23,7 +23,7 @@ def _turn(measured: Measured) -> str:
         if entry.durable and (points := _points(measured, "turn", entry, "ratio", by_budget=False))
     ]
     x, y = Axis("messages in the conversation", log=True), Axis("a durable turn at 8k, × raw floor", "×", log=True)
-    return line_chart("Append one message and make the list", lines, x, y)
+    return stack_panels(draw_lines("Append one message and make the list", lines, x, y))
 
 
 def _resume(measured: Measured) -> str:
@@ -33,8 +33,8 @@ def _resume(measured: Measured) -> str:
     ]
     least = min(cell["milliseconds"] for _, cell in found)
     bars = [Bar(entry.name, cell["milliseconds"] / least, strong=entry.name == OURS) for entry, cell in found]
-    return bar_chart(
-        f"Go on with {int(case):,} messages in a fresh process", bars, Axis("× the quickest", "×", log=True)
+    return stack_panels(
+        draw_bars(f"Go on with {int(case):,} messages in a fresh process", bars, Axis("× the quickest", "×", log=True))
     )
 
 
@@ -43,7 +43,7 @@ def _life(measured: Measured) -> str:
     found = [(entry, cell) for entry in measured.entries("life") if (cell := measured.get("life", entry.name, case))]
     bars = [Bar(entry.name, cell["billed"] / cell["calls"], _note(cell), entry.name == OURS) for entry, cell in found]
     title = f"What a call costs in long conversations at {int(case.split('/')[1]) // 1_000}k"
-    return bar_chart(title, bars, Axis("billed tokens a call; a cached one counts a tenth"))
+    return stack_panels(draw_bars(title, bars, Axis("billed tokens a call; a cached one counts a tenth")))
 
 
 def _note(cell: Cell) -> str:
@@ -62,7 +62,7 @@ def _budgets(measured: Measured) -> str:
         if (points := _points(measured, "life", entry, "billed", by_budget=True))
     ]
     x, y = Axis("budget", "tokens", log=True), Axis("billed tokens a call; a cached one counts a tenth", log=True)
-    return line_chart("What a call costs in long conversations, budget by budget", lines, x, y)
+    return stack_panels(draw_lines("What a call costs in long conversations, budget by budget", lines, x, y))
 
 
 def _middle(measured: Measured) -> str:

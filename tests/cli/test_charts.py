@@ -1,6 +1,7 @@
 """Charts are well-formed, label every line and bar, and have round ticks."""
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from math import inf, nan
 from xml.etree import ElementTree
@@ -11,10 +12,8 @@ from quire.cli.charts import (
     Axis,
     Bar,
     Line,
-    bar_chart,
     draw_bars,
     draw_lines,
-    line_chart,
     make_scale,
     make_scale_at,
     short_number,
@@ -26,6 +25,14 @@ from quire.errors import InvalidValue
 SVG = "{http://www.w3.org/2000/svg}"
 BUDGET = Axis("budget", "tokens", log=True)
 COST = Axis("billed cost", "plain tokens")
+
+
+def bar_chart(title: str, bars: Sequence[Bar], axis: Axis) -> str:
+    return stack_panels(draw_bars(title, bars, axis))
+
+
+def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis) -> str:
+    return stack_panels(draw_lines(title, lines, x, y))
 
 
 def words(chart: str) -> list[str]:
@@ -191,7 +198,7 @@ def test_panels_are_stacked_in_one_document() -> None:
         draw_lines("One", [Line("a", [(1, 1)])], Axis("x"), Axis("y")),
         draw_bars("Two", [Bar("b", 1)], Axis("v")),
     ]
-    chart = stack_panels(panels)
+    chart = stack_panels(*panels)
     root = ElementTree.fromstring(chart)
     assert float(root.attrib["height"]) == panels[0].height + panels[1].height
     assert re.findall(r"translate\(0 ([\d.]+)\)", chart) == ["0", f"{panels[0].height:g}"]

@@ -18,6 +18,9 @@ _TOP = 74.0
 _FONT_SIZE = 12.0
 _COLUMN = 0.545
 """The width of a column of text as a share of the font size."""
+_PALETTE = ("paper", "edge", "grid", "ink", "dim", "bar")
+_LIGHT_PALETTE = ("ffffff", "d8dee4", "e7ebef", "1f2328", "59636e", "aab4c0")
+_DARK_PALETTE = ("0d1117", "30363d", "21262d", "e6edf3", "9aa4ae", "4d5866")
 _LIGHT = ("0b62d0", "c2410c", "0f766e", "9a6700", "8b3fa0", "5b6b2b", "b0305c", "59636e")
 _DARK = ("6cb6ff", "ff9e64", "4fd1c5", "e3b341", "d2a8ff", "b5cc6a", "ff8fab", "a8b3be")
 _COLOURS = len(_LIGHT)
@@ -201,7 +204,7 @@ class Panel(NamedTuple):
         return Panel(self.title, f"{self.description} {words}", self.height + 26, f"{self.body}\n{note}")
 
 
-def stack_panels(panels: Sequence[Panel]) -> str:
+def stack_panels(*panels: Panel) -> str:
     """Return an SVG document of panels, one below the other."""
     title = _escape("; ".join(panel.title for panel in panels))
     description = _escape(" ".join(panel.description for panel in panels))
@@ -268,16 +271,13 @@ def _style(name: str) -> str:
         ".quiet{fill:var(--bar)}",
         *(f".c{n}{{stroke:var(--c{n})}}.f{n}{{fill:var(--c{n})}}" for n in range(_COLOURS)),
     )
-    light = _variables("ffffff", "d8dee4", "e7ebef", "1f2328", "59636e", "aab4c0", _LIGHT)
-    dark = _variables("0d1117", "30363d", "21262d", "e6edf3", "9aa4ae", "4d5866", _DARK)
+    names = (*_PALETTE, *(f"c{n}" for n in range(_COLOURS)))
+    light, dark = (
+        ";".join(f"--{key}:#{value}" for key, value in zip(names, colours, strict=True))
+        for colours in ((*_LIGHT_PALETTE, *_LIGHT), (*_DARK_PALETTE, *_DARK))
+    )
     inside = "".join(f".{name} {rule}}}" for rule in "".join(rules).split("}") if rule)
     return f".{name}{{{light}}}@media(prefers-color-scheme:dark){{.{name}{{{dark}}}}}{inside}"
-
-
-def _variables(paper: str, edge: str, grid: str, ink: str, dim: str, bar: str, colours: Sequence[str]) -> str:
-    values = {"paper": paper, "edge": edge, "grid": grid, "ink": ink, "dim": dim, "bar": bar}
-    values |= {f"c{n}": colour for n, colour in enumerate(colours)}
-    return ";".join(f"--{key}:#{value}" for key, value in values.items())
 
 
 # Bars
@@ -290,11 +290,6 @@ class Bar(NamedTuple):
     value: float
     note: str = ""
     strong: bool = False
-
-
-def bar_chart(title: str, bars: Sequence[Bar], axis: Axis) -> str:
-    """Return a bar chart as an SVG document, in the given order. Raises `InvalidValue` without bars."""
-    return stack_panels([draw_bars(title, bars, axis)])
 
 
 def draw_bars(title: str, bars: Sequence[Bar], axis: Axis) -> Panel:
@@ -370,11 +365,6 @@ class _StyledLine(NamedTuple):
 
     def last_value(self, y: Axis) -> str:
         return y.format(self.points[-1][1])
-
-
-def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis) -> str:
-    """Return a line chart as an SVG document. Raises `InvalidValue` if no line has a point to draw."""
-    return stack_panels([draw_lines(title, lines, x, y)])
 
 
 def draw_lines(title: str, lines: Sequence[Line], x: Axis, y: Axis) -> Panel:

@@ -186,8 +186,7 @@ def _values(data: bytes, name: str) -> Iterator[tuple[int, object]]:
     except RecursionError:
         raise InvalidValue(f"{name!r} is nested too deeply.") from None
     except ValueError as error:
-        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-        values = [_line_value(n, line) for n, line in lines]
+        values = [(n, _line_value(n, line)) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if all(isinstance(value, SkippedRecord) for _, value in values):  # not JSON Lines either
             raise InvalidValue(
                 f"{name!r} is neither JSON nor JSON Lines: {error}; it begins {short_repr(text[:40])}."
@@ -195,11 +194,11 @@ def _values(data: bytes, name: str) -> Iterator[tuple[int, object]]:
         yield from values
 
 
-def _line_value(number: int, line: str) -> tuple[int, object]:
+def _line_value(number: int, line: str) -> object:
     try:
-        return number, json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return number, SkippedRecord(number, "a line that is no JSON")
+        return SkippedRecord(number, "a line that is no JSON")
 
 
 def _unwrap(value: object, line: int) -> Iterator[LoggedConversation | _Piece | SkippedRecord]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import quire
 from quire.cli.command import BUDGET, CONTEXT, argument, command, existing_name, new_name
-from quire.cli.terminal import Output
+from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
-    from quire.mcp_server import ServerAddress, Settings
+    from quire.mcp_server import ServerAddress
 
 _TOKEN = "QUIRE_TOKEN"
 _HOST = "127.0.0.1"
@@ -52,12 +52,8 @@ def run_mcp(options: argparse.Namespace, out: Output) -> None:
     from quire.mcp_server import serve_http, serve_stdio
 
     _check_options(options)
-    settings: Settings = {
-        "actor": options.actor,
-        "tools": [name.strip() for name in options.tools.split(",")] if options.tools is not None else [],
-        "prefix": options.prefix,
-        "read_only": options.read_only,
-    }
+    settings = pick(options, "actor", "prefix", "read_only")
+    settings["tools"] = [] if options.tools is None else [name.strip() for name in options.tools.split(",")]
     with (
         quire.Library(options.where, create=options.create) as library,
         _open_context(library, options) as context,

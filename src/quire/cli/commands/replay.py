@@ -24,7 +24,7 @@ from quire.cli.replay.report import (
     totals_values,
 )
 from quire.cli.replay.simulation import Simulation, play_calls, refusing_providers, simulate
-from quire.cli.replay.strategies import STRATEGIES, StrategyKind, select_strategies
+from quire.cli.replay.strategies import STRATEGIES, select_strategies
 from quire.cli.terminal import Narration, Output, Progress, Values, cut
 from quire.errors import InvalidValue
 
@@ -78,7 +78,10 @@ def run_replay(options: argparse.Namespace, out: Output) -> None:
         recordings = join_recordings(recordings)
     single = recordings.conversations[0] if len(recordings.conversations) == len(budgets) == 1 else None
     sums = None if single is None else _print_calls(single, budgets[0], rates, out)
-    simulation = _simulate(recordings, kinds, budgets, rates)
+    with Progress("Replaying", recordings.calls * len(kinds) * len(budgets)) as progress:
+        simulation = simulate(recordings, kinds, budgets, rates, lambda done: progress.at(done, "model calls"))
+    if not simulation.runs:
+        raise simulation.too_small[budgets[-1]]
     if plot is not None:  # before anything is printed: the reader may close the pipe
         write_plot(plot, draw_plot(simulation, options.title or _title(options.file, recordings)))
     if out.json:
@@ -104,17 +107,6 @@ def _parse_budgets(text: str) -> list[int]:
         fact = f"is {text!r}; tokens above 0 are needed, such as 8000, 8k or {_BUDGETS}."
         raise InvalidValue(fact, argument="budget")
     return sorted(budgets)
-
-
-def _simulate(
-    recordings: RecordingSet, kinds: Sequence[StrategyKind], budgets: Sequence[int], rates: Rates
-) -> Simulation:
-    """Simulate with a line of progress. Raises `IrreducibleFloor` if every budget is too small."""
-    with Progress("Replaying", recordings.calls * len(kinds) * len(budgets)) as progress:
-        simulation = simulate(recordings, kinds, budgets, rates, lambda done: progress.at(done, "model calls"))
-    if not simulation.runs:
-        raise simulation.too_small[budgets[-1]]
-    return simulation
 
 
 def _print_calls(recording: Recording, budget: int, rates: Rates, out: Output) -> Values:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from quire.cli.command import STORE, argument, command, token_count
-from quire.cli.terminal import Output
+from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
     from quire.server.http_server import RunningServer
@@ -82,13 +82,8 @@ def run_serve(options: argparse.Namespace, out: Output) -> None:
     serve_inspector(
         options.where,
         out,
-        context=options.context,
         browse=options.open,
-        host=options.host,
-        port=options.port,
         token=os.environ.get(_TOKEN) or None,
-        token_file=options.token_file,
         hosts=options.allow_host,
-        budget=options.budget,
-        create=options.create,
+        **pick(options, "context", "host", "port", "token_file", "budget", "create"),
     )

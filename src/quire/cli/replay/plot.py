@@ -33,7 +33,7 @@ def draw_plot(simulation: Simulation, title: str) -> str:
         axis = _REACHED._replace(label=f"{_REACHED.label}, of {simulation.facts:,} sampled")
         note = f"{_PLACEHOLDER} {_SEARCH}" if simulation.has_summaries else _SEARCH
         panels.append(_panel(simulation, "Facts still reachable at the end", axis, _reached_share).with_note(note))
-    return stack_panels(panels)
+    return stack_panels(*panels)
 
 
 def check_plot_path(path: Path) -> None:
