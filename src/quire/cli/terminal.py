@@ -219,14 +219,14 @@ class Narration:
         """Print a heading."""
         print(f"\n{self.paint.bold(text)}", file=self._file)
 
-    def line(self, text: str) -> None:
-        """Print one line."""
-        print(f"{_MARGIN}{text}", file=self._file, flush=True)
+    def line(self, *lines: str) -> None:
+        """Print lines."""
+        for text in lines:
+            print(f"{_MARGIN}{text}", file=self._file, flush=True)
 
     def paragraph(self, text: str) -> None:
         """Print a sentence, wrapped if it is too long for one line."""
-        for line in wrap(text, self.columns, subsequent_indent="  "):
-            self.line(line)
+        self.line(*wrap(text, self.columns, subsequent_indent="  "))
 
     def slow_line(self, text: str) -> None:
         """Print one line and pause for the reader."""

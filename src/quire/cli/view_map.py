@@ -7,7 +7,6 @@ small letter is new, a dot is free.
 from collections.abc import Iterator
 from itertools import groupby
 from math import ceil
-from typing import NamedTuple
 
 from quire import View
 from quire.cli.terminal import Paint, count_of, width
@@ -28,12 +27,6 @@ _KINDS = {
 _OTHER = ("t", "cyan", "tail")
 _STEPS = (1, 2, 5)
 _MAX_ROWS = 4
-
-
-class _Span(NamedTuple):
-    kind: str
-    cached: bool
-    tokens: int
 
 
 def draw_bar(view: View, cells: int, paint: Paint) -> str:
@@ -81,27 +74,30 @@ def _cells(view: View, number: int, size: float) -> list[tuple[str, bool]]:
     for cell in range(number):
         start, end, place = cell * size, (cell + 1) * size, 0
         most, content = 0.0, (_FREE, False)
-        for span in spans:
-            overlap = min(end, place + span.tokens) - max(start, place)
-            place += span.tokens
+        for kind, cached, tokens in spans:
+            overlap = min(end, place + tokens) - max(start, place)
+            place += tokens
             if overlap > most:
-                most, content = overlap, (span.kind, span.cached)
+                most, content = overlap, (kind, cached)
         cells.append(content)
     return cells
 
 
-def _spans(view: View) -> Iterator[_Span]:
-    """Yield the content of the window in order, neighbours of one kind together, free space last."""
-    pieces: list[_Span] = []
+def _spans(view: View) -> Iterator[tuple[str, bool, int]]:
+    """Yield the content of the window in order, neighbours of one kind together, free space last.
+
+    Each span is a kind, whether it is cached, and its tokens.
+    """
+    pieces: list[tuple[str, bool, int]] = []
     cached = view.shared_prefix
     for part in view.parts:
         known = min(part.tokens, cached)
         cached -= known
-        pieces += [_Span(part.kind, True, known), _Span(part.kind, False, part.tokens - known)]
-    pieces.append(_Span(_FREE, False, max(0, view.budget - view.tokens)))
-    filled = (piece for piece in pieces if piece.tokens)
+        pieces += [(part.kind, True, known), (part.kind, False, part.tokens - known)]
+    pieces.append((_FREE, False, max(0, view.budget - view.tokens)))
+    filled = (piece for piece in pieces if piece[2])
     for (kind, is_cached), run in groupby(filled, key=lambda piece: piece[:2]):
-        yield _Span(kind, is_cached, sum(piece.tokens for piece in run))
+        yield kind, is_cached, sum(tokens for _, _, tokens in run)
 
 
 def _row(cells: list[tuple[str, bool]], paint: Paint) -> str:

@@ -4,7 +4,7 @@ import argparse
 
 import quire
 from quire.cli.command import CONTEXT, STORE, argument, command, existing_name, new_name
-from quire.cli.terminal import Output, Progress, Values
+from quire.cli.terminal import Output, Progress, Values, pick
 from quire.cli.wording import CommandWording
 from quire.errors import QuireError
 from quire.storage.urls import mask_address
@@ -64,8 +64,7 @@ def _context_values(library: quire.Library, name: str, *, long: bool) -> Values:
     values: Values = {"name": name, "seq": info.seq, "messages": info.messages}
     values |= {"created": info.created_at, "updated": info.updated_at, "finished": info.finished}
     if long and info.finished:
-        usage = library.usage(name)
-        values |= {"pages": usage.pages, "tokens": usage.tokens, "bytes": usage.bytes}
+        values |= pick(library.usage(name), *_USAGE_COLUMNS)
     return values
 
 
@@ -75,12 +74,11 @@ def _print_contexts(contexts: list[Values], out: Output, *, long: bool) -> None:
         return
     numbers = ("messages", "seq", *(_USAGE_COLUMNS if long else ()))
     head = ("context", *("entries" if name == "seq" else name for name in numbers), "last change (UTC)")
-    rows = [(values["name"], *(_number(values.get(name)) for name in numbers), _state(values)) for values in contexts]
+    rows = [
+        (values["name"], *(f"{values[name]:,}" if name in values else "" for name in numbers), _state(values))
+        for values in contexts
+    ]
     out.table(head, rows, right=range(1, len(head) - 1))
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
 
 
 def _state(values: Values) -> str:

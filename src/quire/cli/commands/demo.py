@@ -113,13 +113,11 @@ def play_demo(paint: Paint, *, fast: bool = False, quiet: bool = False) -> tuple
         result = replay(context, talk, narration)
 
         narration.section("The last request, and the pages that it does not show")
-        for line in draw_map(result.view, paint, narration.columns):
-            narration.line(line)
+        narration.line(*draw_map(result.view, paint, narration.columns))
         bill = result.view.bill()
         cost = f"{bill.read:,} from the cache, {bill.plain:,} plain, costs {bill.cost:,.0f}"
         narration.paragraph(f"bill(): {cost}. {bill.why}")
-        for line in draw_tree(context.pages, paint, narration.columns, closed=1, limit=_MAX_CHILDREN):
-            narration.line(line)
+        narration.line(*draw_tree(context.pages, paint, narration.columns, closed=1, limit=_MAX_CHILDREN))
 
         narration.section("Nothing is lost")
         now = context.render(preview=True).tokens
@@ -128,8 +126,7 @@ def play_demo(paint: Paint, *, fast: bool = False, quiet: bool = False) -> tuple
         _undo_fold(context, narration)
 
         narration.section("The same calls with a sliding window: the newest messages that fit")
-        for line in comparison_table(result, paint):
-            narration.line(line)
+        narration.line(*comparison_table(result, paint))
 
         narration.section("A live window: the model's todo list")
         _show_window(context, narration)
