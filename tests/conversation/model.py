@@ -1,8 +1,8 @@
 """A conversation in plain Python, written from the contract: the oracle of `test_machine.py`.
 
-No storage, no ranks, no codec: messages are a list that only grows, the conversation is a list of pages in which what
-was taken out keeps its place, and the whole state of every earlier entry is kept. `Model.do` takes everything back if
-an operation is refused, and makes an entry of what it changed.
+It has no storage, no ranks and no codec. Messages are a list that only grows. The conversation is a list of pages in
+which removed pages keep their place. The whole state of every earlier entry is stored. `Model.do` reverts everything if
+an operation is refused, and makes an entry of the changes otherwise.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,33 +30,33 @@ from tests.conversation.model_state import (
 
 
 class Model(Kept):
-    """The operations of a conversation on what is kept."""
+    """The operations of a conversation on the stored state."""
 
     # Arrivals
 
     def receive(self, said: Said, before: str | None = None) -> int:
-        """A message arrives: a result goes to its call, a system message before all others is the prompt."""
+        """Add a message: a result joins its call, and a system message before all others is the prompt."""
         if said.role == "tool":
             return self._take_result(said)
         if said.role == "system" and self._nothing_but_prompts():
             return self._add(said, "sys", None, name=PROMPT, pinned=True)
         if before is None and said.role != "system":
             waiting = self.open_exchange()
-            if waiting is not None:  # the next message closes it, for good
+            if waiting is not None:  # the next message closes it permanently
                 self._change(waiting, closed=True)
         return self._add(said, "usr", before)
 
     def _nothing_but_prompts(self) -> bool:
-        """Whether no other message ever arrived here; what a cleanup destroyed counts as another."""
+        """Return whether no other message ever arrived here. Messages that a cleanup destroyed count too."""
         return self.counters["usr"] == 1 or not (self.destroyed or any(page.startswith("usr") for page in self.home))
 
     def add(self, *said: Said) -> int:
         return self.indices([self.receive(each) for each in said])[-1]
 
     def _take_result(self, said: Said) -> int:
-        """A result belongs to the newest exchange awaiting it, in the conversation if there is one.
+        """Add a result to the newest exchange that waits for it, in the conversation if there is one.
 
-        The same result again is nothing, another one is refused.
+        An equal result changes nothing; a different one is refused.
         """
         known = [self.state.pages.get(index) for index in reversed(self.callers.get(str(said.answers), ()))]
         pages = sorted((page for page in known if page is not None), key=lambda page: bool(page.mark))
@@ -105,13 +105,13 @@ class Model(Kept):
         return Change(inserted=self.indices([self.receive(each, before) for each in said]))
 
     def _with_their_calls(self, said: Sequence[Said]) -> None:
-        """Refuse results whose calls do not come in before them."""
+        """Refuse results without an earlier call in the same list."""
         for place, each in enumerate(said):
             if each.role == "tool" and not any(each.answers in earlier.calls for earlier in said[:place]):
                 raise Refused("a result stands with its call")
 
     def _place_before(self, number: int) -> str | None:
-        """The page that a new one stands directly before; None is the end. Where a page was removed, the next one's."""
+        """Return the page directly after a new one; None is the end. For a removed page, return the next one."""
         for at in range(number, len(self.messages)):
             page = None if at in self.destroyed else self.page_of(at)
             if page is None:
@@ -150,7 +150,7 @@ class Model(Kept):
         return Change(covered=self._indices_on(pages), inserted=self.indices(fresh_numbers))
 
     def _pairs_alike(self, old: Said, new: Said) -> bool:
-        """Whether a message of a tool exchange can be exchanged for another without touching its other half."""
+        """Return whether a message of a tool exchange can be replaced without changing its other half."""
         pairs = bool(old.calls) or old.role == "tool"
         return pairs and (old.role, old.calls, old.answers) == (new.role, new.calls, new.answers)
 
@@ -170,7 +170,7 @@ class Model(Kept):
         return Change(covered=self._indices_on(pages), summaries=tuple(summaries))
 
     def _runs(self, pages: Sequence[Page]) -> list[list[Page]]:
-        """Neighbours in the conversation together; what is in the archive stands for itself."""
+        """Group neighbours in the conversation; each archived page is a group of its own."""
         groups: dict[str, list[Page]] = {}
         for page in pages:
             groups.setdefault("" if page.attached else page.index, []).append(page)
@@ -190,7 +190,7 @@ class Model(Kept):
         return [page for page in self.state.pages.values() if page.mark and page.standin == summary]
 
     def _write_anew(self, summary: str, *, pinned_too: bool = False) -> None:
-        """Let a summary say what is behind it; without anything there it goes."""
+        """Write a summary again for the messages behind it; remove it if there are none."""
         page, behind = self.state.pages.get(summary), self._behind(summary)
         if page is None:
             return
@@ -203,7 +203,7 @@ class Model(Kept):
             self._drop(page)
 
     def _covered(self, indices: Sequence[int]) -> list[Page]:
-        """The pages of these messages, each once; a protected one refuses."""
+        """Return the pages of these messages, each once. Refuse a protected one."""
         if not indices:
             raise Refused("nothing named")
         found: dict[str, Page] = {}
@@ -233,7 +233,7 @@ class Model(Kept):
         return Change(batch=len(self.state.batches), boundary=alive.index(number))
 
     def _exchange_start(self, number: int) -> int:
-        """The first message of the exchange that this one arrived in one go with."""
+        """Return the first message of the exchange that this one arrived with."""
         page = self.page_of(number) if number < len(self.messages) else None
         if page is None or number not in page.numbers:
             return number
@@ -255,7 +255,7 @@ class Model(Kept):
         return self.take_back(batches[target], batches[:target])
 
     def take_back(self, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Change:
-        """What arrived from the boundary on leaves, and what was marked since the batch was opened is as it was."""
+        """Remove messages from the boundary on, and restore the marks from when the batch was opened."""
         then, boundary = self.states[batch.seq], batch.boundary
         left: set[int] = set()
         restored: set[int] = set()
@@ -290,7 +290,7 @@ class Model(Kept):
         return set(page.numbers)
 
     def _go_again(self, page: Page, *, pinned_too: bool) -> set[int]:
-        """An exchange that was removed then and came back meanwhile."""
+        """Remove an exchange again that was removed then and came back meanwhile."""
         self._may_leave(page, pinned_too=pinned_too)
         self._drop(page)
         return set() if page.mark else set(page.numbers)
@@ -300,7 +300,7 @@ class Model(Kept):
             raise Refused("pinned")
 
     def _stay(self, page: Page, old: Page | None, boundary: int, *, pinned_too: bool) -> set[int]:
-        """An exchange from before the boundary: marked as it was, without what arrived from there on."""
+        """Restore an exchange from before the boundary: with its marks, without later messages."""
         marked_otherwise = old is not None and (page.mark, page.standin) != (old.mark, old.standin)
         if page.mark and not marked_otherwise:
             return set()
@@ -309,7 +309,7 @@ class Model(Kept):
             held = old.numbers if old is not None and old.numbers[0] < boundary else page.numbers
             self._change(page, numbers=tuple(number for number in held if number < boundary))
         if marked_otherwise and old is not None:
-            if not page.mark:  # it came back meanwhile and goes again
+            if not page.mark:  # it came back meanwhile and is removed again
                 self._may_leave(page, pinned_too=pinned_too)
                 late |= set(self.state.pages[page.index].numbers)
             pinned = page.pinned and old.attached
@@ -317,7 +317,7 @@ class Model(Kept):
         return set() if page.mark else late
 
     def _settle_summaries(self, then: State, *, pinned_too: bool) -> None:
-        """A summary says what it said, if the same is behind it as then; else it is written anew or goes."""
+        """Restore a summary's text if the same messages are behind it; otherwise write it again or remove it."""
         old = {index: page for index, page in then.pages.items() if page.form == "summary"}
         fresh = [page.index for page in self.state.pages.values() if page.form == "summary" and page.index not in old]
         for index, page in old.items():
@@ -383,7 +383,7 @@ class Model(Kept):
         return self.seq + 1
 
     def undo(self, seq: int) -> None:
-        """Bring back what an entry touched, if nothing touched it since. Pins stay."""
+        """Restore the pages of an entry, unless a later entry touched them. Pins stay."""
         entry = self.entries.get(seq)
         if entry is None or seq <= self.horizon:
             raise Refused("no such entry")
@@ -407,7 +407,7 @@ class Model(Kept):
         self._keeps_pins(present, pages)
 
     def _keeps_pins(self, present: State, pages: Iterable[str]) -> None:
-        """What is pinned stays, and is shown."""
+        """Keep pinned pages, and show them."""
         for index in pages:
             page = self.state.pages.get(index)
             if page is None and index in present.pages and present.pages[index].pinned:
@@ -429,12 +429,12 @@ class Model(Kept):
         self._put_back(back, then)
 
     def _last_pinned(self, index: str) -> bool:
-        """Whether a page that is gone was pinned when it was last there."""
+        """Return whether a removed page was pinned when it last existed."""
         last = max(seq for seq, state in self.states.items() if index in state.pages)
         return self.states[last].pages[index].pinned
 
     def _put_back(self, pages: Sequence[Page], then: State) -> None:
-        """Put pages back among the siblings they had; where newcomers stand between those, any place will do."""
+        """Put pages back among their old siblings; if new pages are between those, any place is accepted."""
         for segment in {page.segment for page in pages}:
             order = self.state.orders[segment]
             kept = [index for index in order if index not in (page.index for page in pages)]
@@ -447,17 +447,17 @@ class Model(Kept):
                     self._set(back[index])
             earlier = self.unsettled.get(segment)
             self.unsettled[segment] = earlier or Unsettled(kept, stable)
-            if earlier:  # several steps at once: what holds is what was there before all of them
+            if earlier:  # several steps at once: only the pages from before all of them keep their order
                 self.unsettled[segment] = Unsettled([i for i in earlier.kept if i in kept], [])
 
     def _stands_since(self, index: str, then: State) -> bool:
-        """Whether a page never left the conversation's tree since."""
+        """Return whether a page never left the conversation's tree since then."""
         seq = next(seq for seq, state in self.states.items() if state is then)
         later = (entry.touched for number, entry in self.entries.items() if number > seq)
         return all(touched[("page", index)] is not None for touched in later if ("page", index) in touched)
 
     def settle(self, actual: Orders) -> None:
-        """Take over the order the system chose for pages that came back, if it is a right one."""
+        """Accept the order that the system chose for restored pages, if it is correct."""
         for segment, must in self.unsettled.items():
             order = actual[segment]
             assert sorted(order) == sorted(self.state.orders[segment]), segment
@@ -468,7 +468,7 @@ class Model(Kept):
         self.unsettled.clear()
 
     def _standing(self, record: Record, wanted: int) -> int:
-        """The entry whose work on a record stands: an undo and a pin give way to what was before them."""
+        """Return the entry that last changed a record. For undos and pins, return the entry before them."""
         now, found = self.changed[record], self.state.records().get(record)
         while now != wanted and now > self.horizon:
             entry = self.entries[now]
@@ -495,7 +495,7 @@ class Model(Kept):
         return to
 
     def rollback(self, to: "str | int") -> None:
-        """Bring everything back as it was; what is pinned now stays where it is and says what it said then."""
+        """Restore the whole state. Pages that are pinned now keep their place and get their old text."""
         then = self.states[self.moment(to)]
         present = self.state.pages
         kept = {page.index: page for page in present.values() if page.pinned}
@@ -508,7 +508,7 @@ class Model(Kept):
         self.state.batches = then.batches
 
     def fork(self, at: "str | int | None") -> "Model":
-        """Another context as this one is, or would be after a rollback; its journal starts here, no batch is open."""
+        """Return a copy of this context now or after a rollback. Its journal starts here, without open batches."""
         seq = self.seq if at is None else self.moment(at)
         fork = Model()
         fork.take_over(self._saved())
@@ -524,7 +524,7 @@ class Model(Kept):
         return fork
 
     def cleanup(self) -> dict[int, int]:
-        """Destroy what is out of the conversation; the others are numbered anew."""
+        """Destroy messages outside the conversation, and renumber the others."""
         if self.state.batches:
             raise Refused("a batch is open")
         alive = self.alive()
@@ -538,5 +538,5 @@ class Model(Kept):
 
 
 def _differ_in_pin(one: object, other: object) -> bool:
-    """Whether two states of a page have another pin at most."""
+    """Return whether two states of a page differ at most in the pin."""
     return isinstance(one, Page) and isinstance(other, Page) and replace(one, pinned=other.pinned) == other

@@ -1,4 +1,4 @@
-"""What the oracle of conversations keeps: messages, pages, batches, entries; how to look at and change one thing.
+"""The state of the oracle of conversations: messages, pages, batches, entries; how to read and change one of them.
 
 `model.py` has the operations.
 """
@@ -18,7 +18,7 @@ PROMPT = "System prompt"
 
 
 class Refused(Exception):
-    """The contract refuses this; the error must name one of `names`, if there are any."""
+    """The contract refuses this; the error must contain one of `names`, if there are any."""
 
     def __init__(self, why: str, *names: str) -> None:
         super().__init__(why)
@@ -37,7 +37,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """An exchange, a prompt, or a summary, which has no numbers and was written of so many messages."""
+    """An exchange, a prompt, or a summary. A summary has no numbers, but the count of its messages."""
 
     index: str
     form: str
@@ -70,12 +70,12 @@ class Batch(NamedTuple):
 
 Orders = dict[str, list[str]]
 Record = tuple[str, object]
-"""What undo looks at: a page, the list of batches, a checkpoint."""
+"""A record that undo compares: a page, the list of batches, a checkpoint."""
 
 
 @dataclass
 class State:
-    """Everything a commit can change, but for what only grows."""
+    """Everything that a commit can change, except data that only grows."""
 
     pages: dict[str, Page] = field(default_factory=dict)
     orders: Orders = field(default_factory=lambda: {"sys": [], "usr": []})
@@ -94,7 +94,7 @@ class State:
 
 @dataclass(frozen=True)
 class Entry:
-    """One journal entry: what every record it touched was before."""
+    """One journal entry: the earlier value of every record that it touched."""
 
     operation: str
     touched: dict[Record, object]
@@ -108,14 +108,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A segment into which pages came back: what must hold of the order that the system chose."""
+    """A segment with restored pages: the conditions for the order that the system chose."""
 
     kept: list[str]
     before: list[str]
 
 
 class Change(NamedTuple):
-    """What a modification says it did."""
+    """The reported effect of a modification."""
 
     covered: tuple[int, ...] = ()
     inserted: tuple[int, ...] = ()
@@ -147,7 +147,7 @@ class Kept:
     # All or nothing
 
     def do(self, operation: str, action: Callable[[], T], undoes: int | None = None) -> T:
-        """Run one operation: all of it or nothing, and an entry if it changed anything."""
+        """Run one operation completely or not at all, and add an entry if it changed anything."""
         with self.all_or_nothing():
             before, destroyed = self.state.copy(), self.destroyed
             result = action()
@@ -165,7 +165,7 @@ class Kept:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Take everything back if the block is refused."""
+        """Revert everything if the block is refused."""
         saved = self._saved()
         try:
             yield
@@ -181,10 +181,10 @@ class Kept:
     def take_over(self, saved: dict[str, Any]) -> None:
         vars(self).update(saved)
 
-    # Looking
+    # Reading
 
     def alive(self) -> list[int]:
-        """The numbers of all messages that are left: the position of each is its index."""
+        """Return the numbers of all remaining messages: the position of each is its index."""
         return [number for number in range(len(self.messages)) if number not in self.destroyed]
 
     def number(self, index: int) -> int:
@@ -211,11 +211,11 @@ class Kept:
         return [page for page in pages if page.attached]
 
     def in_place(self) -> list[int]:
-        """The numbers of all messages of the conversation in the order they stand."""
+        """Return the numbers of all messages of the conversation in their order."""
         return [number for segment in ("sys", "usr") for page in self.attached(segment) for number in page.numbers]
 
     def pending(self, page: Page) -> list[str]:
-        """The calls of an exchange that have no result."""
+        """Return the calls of an exchange without a result."""
         missing = [call for number in page.numbers for call in self.messages[number].calls]
         for number in page.numbers:
             if self.messages[number].answers in missing:
@@ -235,7 +235,7 @@ class Kept:
         alive = [*self.alive(), len(self.messages)]
         return [0, *(alive.index(batch.boundary) for batch in self.state.batches)]
 
-    # Changing one thing
+    # Single changes
 
     def _set(self, page: Page) -> None:
         self.state.pages[page.index] = page

@@ -1,4 +1,4 @@
-"""Three backends and the model side by side: one conversation and its forks, compared after every step."""
+"""Three backends and the model in parallel: one conversation and its forks, compared after every step."""
 
 import shutil
 import tempfile
@@ -23,11 +23,11 @@ from tests.sidebyside import FAST, all_alike, store_opener
 
 
 class Failure(Exception):
-    """What a temporary block raises on purpose."""
+    """The exception that a temporary block raises on purpose."""
 
 
 class Outcome(NamedTuple):
-    """What an operation gave: a value, or an error's code and text."""
+    """The outcome of an operation: a value, or an error's code and text."""
 
     value: object
     code: str = ""
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
 
 class Backend:
-    """One storage under test with the handles that are open on it."""
+    """One storage under test with its open handles."""
 
     def __init__(self, name: str, opener: Callable[[], Storage]) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Backend:
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The models of all forks, and memory, file and SQLite; or memory and whatever else `kinds` names."""
+    """The models of all forks, and memory, file and SQLite; or memory and the backends of `kinds`."""
 
     kinds: ClassVar[tuple[str, ...]] = ("memory", "file", "sqlite")
 
@@ -74,7 +74,7 @@ class SideBySide(RuleBasedStateMachine):
         return [backend.contexts[self.turn] for backend in self.backends]
 
     def teardown(self) -> None:
-        """At the end of a trace, every fork still says what its model says, on every backend."""
+        """At the end of a trace, check that every fork equals its model on every backend."""
         try:
             for turn in self.models:
                 self.turn = turn
@@ -87,13 +87,13 @@ class SideBySide(RuleBasedStateMachine):
     def step(
         self, operation: str, wanted: Callable[[], object], call: Callable[[Context], object], *what: object
     ) -> None:
-        """One operation on the model and on every backend: all refuse it or none, with the same result."""
+        """Run one operation on the model and on every backend: all refuse it or none, with the same result."""
         self.act(operation, lambda: self.model.do(operation, wanted), call, *what)
 
     def act(
         self, operation: str, wanted: Callable[[], object], call: Callable[[Context], object], *what: object
     ) -> bool:
-        """The same, where the model makes its entries itself; whether it was accepted."""
+        """Do the same where the model makes its entries itself. Return whether it was accepted."""
         note(f"{self.turn}: {operation}{what!r}")
         names: tuple[str, ...] = ()
         try:
@@ -114,7 +114,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @contextmanager
     def temporary(self, *, raising: bool) -> Iterator[None]:
-        """A temporary block on the model and on every backend; no other handle sees anything of it."""
+        """Run a temporary block on the model and on every backend; no other handle sees anything of it."""
         model, contexts = self.model, self.contexts
         outside = self.depth == 0
         shown = [_texts(context) for context in contexts]
@@ -138,7 +138,7 @@ class SideBySide(RuleBasedStateMachine):
         self.compare()
 
     def compare(self, since: int | None = None) -> None:
-        """Every backend says what the model says, and finds nothing wrong with itself."""
+        """Check that every backend equals the model and that its own check finds nothing."""
         model = self.model
         model.settle(_orders(self.contexts[0]))
         numbers, alive = model.in_place(), model.alive()
@@ -186,12 +186,12 @@ class _Block:
 
 
 def change(modification: Modification) -> Change:
-    """What a modification says it did, as far as the model says it too."""
+    """Return the effect of a modification, as far as the model reports it too."""
     return Change(*(getattr(modification, field) for field in Change._fields))
 
 
 def provider_form(said: Said) -> dict[str, Any]:
-    """A message as OpenAI writes it."""
+    """Return a message in OpenAI's form."""
     form: dict[str, Any] = {"role": said.role, "content": said.content}
     if said.calls:
         form["tool_calls"] = [call_form(call) for call in said.calls]
@@ -222,7 +222,7 @@ def _texts(context: Context) -> list[tuple[int, Said]]:
 
 
 def _orders(context: Context) -> Orders:
-    """The pages of both segments in order, those in the archive at the places they would return to."""
+    """Return the pages of both segments in order, with archived pages at the places to which they would return."""
     state = context.pages._engine.state
     found: Orders = {}
     for segment in ("sys", "usr"):
@@ -248,7 +248,7 @@ def _expected_pages(model: Model) -> dict[str, tuple[object, ...]]:
 
 
 def _compare_history(model: Model, context: Context, since: int) -> None:
-    """The entries say what was done, and name every page that was touched and no other."""
+    """Check that the entries have the operations, and name exactly the pages that were touched."""
     expected = {seq: entry for seq, entry in model.entries.items() if seq > since}
     entries = {entry.seq: entry for entry in context.history(since) if entry.seq in model.entries}
     assert entries.keys() == expected.keys()

@@ -1,4 +1,4 @@
-"""Messages coming in: which page each one stands on."""
+"""Added messages and their pages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -254,7 +254,7 @@ def test_calls_can_be_given_up() -> None:
     assert ctx.seq == seq
 
 
-# An open exchange stays where it is
+# An open exchange keeps its place
 
 TOUCHES: dict[str, Callable[[Context, str], Any]] = {
     "hide": lambda ctx, index: ctx.pages.hide(index),

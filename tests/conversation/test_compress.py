@@ -1,4 +1,4 @@
-"""Compressing messages: a summary stands in their place, and they can come back."""
+"""Compressing messages: a summary takes their place, and they can be restored."""
 
 import pytest
 

@@ -15,7 +15,7 @@ HINT = said("system", "临时提示：请专注于当前任务")
 
 
 def marks(boundaries: list[int], messages: int) -> MarkMap:
-    """The mark map with so many messages and a batch opened at each boundary."""
+    """Return the mark map of a conversation with this many messages and a batch opened at each boundary."""
     return MarkMap(
         original_indices=list(range(messages)),
         batch_boundaries=[0, *boundaries],
@@ -28,7 +28,7 @@ def five() -> Context:
     return talk_of("零", "一", "二", "三", "四")
 
 
-# The examples
+# Examples
 
 
 def test_a_temporary_prompt_leaves_when_its_batch_ends() -> None:
@@ -201,7 +201,7 @@ def test_batches_are_there_after_reopening() -> None:
     assert texts(again) == ["a"]
 
 
-# What the contract says otherwise
+# Differences in the contract
 
 
 def test_marks_work_in_batch_0_too_and_are_per_message() -> None:
@@ -282,7 +282,7 @@ def test_a_boundary_inside_an_exchange_moves_to_its_start_and_says_so() -> None:
     assert indices(ctx) == [0]
 
 
-# Errors: named, quoting the value, and nothing is changed
+# Errors: typed, quoting the value, without any change
 
 BAD_INDICES: list[Any] = [-1, 5, 99, True, False, "1", 1.0, None, [-1], [5], [True], ["0"], [0, 7], [0.0], [None], {}]
 

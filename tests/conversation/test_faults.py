@@ -1,7 +1,7 @@
-"""Every conversation operation, failing at every one of its storage calls: it happened whole or not at all.
+"""Every conversation operation with a fault at each of its storage calls: it happens completely or not at all.
 
-The technique is that of `tests/test_faults.py`: an operation that raised left the state before it, one that returned
-the state after it, in memory and in the store alike.
+The technique is that of `tests/test_faults.py`: an operation that raised leaves the state before it, one that returned
+leaves the state after it, both in memory and in the store.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def talk_on(storage: Storage) -> Context:
 
 @cache
 def library() -> MemoryStorage:
-    """A conversation with something of everything; the comments tell the message indices."""
+    """Return a conversation with every kind of page; the comments are the message indices."""
     storage = MemoryStorage()
     talk = Context(system_on(storage, lambda: THEN))
     for id, type in (("sys", SegmentType.SYSTEM), ("mem", SegmentType.CUSTOM), ("usr", SegmentType.USER)):  # noqa: A001
@@ -99,7 +99,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def seen(talk: Context) -> tuple[object, ...]:
-    """All that can be seen of the context, and of its fork if there is one."""
+    """Return all visible data of the context, and of its fork if there is one."""
     storage = talk.pages.storage
     others = [name for name in storage.contexts() if name != CONTEXT]
     return stored(talk), {
@@ -114,7 +114,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def undisturbed(shelf: Shelf, operation: Operation) -> tuple[list[str], object, object, object]:
-    """The storage calls of an operation without faults, what it returns, and all that is seen before and after it."""
+    """Return the storage calls of an operation without faults, its result, and all visible data before and after it."""
     counting = FaultyStorage(shelf.copy())
     talk = talk_on(counting)
     before = seen(talk)

@@ -1,4 +1,4 @@
-"""Hostile input through the message face: a named error, short; nothing changed, in memory or in the store."""
+"""Hostile input for conversations: a short, typed error, and no change in memory or in the store."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -56,7 +56,7 @@ EXEMPT = {
 
 
 def attempt(talk: Context, before: object, what: str, call: Callable[[], object]) -> Iterator[str]:
-    """Make a call that must be refused; yields what was wrong with the refusal."""
+    """Make a call that must be refused. Yield errors of the refusal."""
     try:
         found = call()
         if isinstance(found, Iterator):

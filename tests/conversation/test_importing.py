@@ -1,4 +1,4 @@
-"""Taking in whole histories, broken ones too: nothing is dropped, and all that was wrong is told."""
+"""Importing whole histories, broken ones too: nothing is dropped, and every problem is reported."""
 
 import json
 from collections.abc import Iterator

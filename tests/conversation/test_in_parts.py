@@ -1,4 +1,4 @@
-"""Reading a conversation in parts, from the place where the last one ended, at the cost of the part."""
+"""Reading a conversation in parts, each from the end of the last one, at the cost of the part."""
 
 import pytest
 

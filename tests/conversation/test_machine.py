@@ -1,7 +1,7 @@
-"""Everything that can happen to a conversation in any order, on three backends and on a plain model at once.
+"""All operations on a conversation in any order, on three backends and on a plain model.
 
-Each step is applied to the model and to memory, file and SQLite: all refuse it and nothing changes, or all agree with
-the model on every message, mark, batch and page. Forks go on beside the context they came from.
+Each step is applied to the model and to memory, file and SQLite. Either all refuse it and nothing changes, or all agree
+with the model on every message, mark, batch and page. Forks continue in parallel with their origin.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 Draw = Callable[[SearchStrategy[T]], T]
 
 MAX_MESSAGES = 22
-"""So many show every rule; more only take longer to compare."""
+"""This many messages cover every rule; more only take longer to compare."""
 MAX_FORKS = 3
 
 CALLS = ("c1", "c2", "c3")
@@ -37,7 +37,7 @@ EDIT = ("insert", "delete", "delete", "replace", "replace", "half", "compress", 
 BATCH = ("start", "start", "end", "commit")
 PAGE = ("hide", "pin", "unpin", "cold", "hot", "recall", "recall")
 INSIDE = (*TALK, *EDIT, *EDIT, *BATCH, *PAGE, "undo", "undo", "rollback", "checkpoint", "modify", "temporary")
-"""What can happen in a temporary block."""
+"""The operations in a temporary block."""
 
 
 class Machine(SideBySide):
@@ -57,33 +57,33 @@ class Machine(SideBySide):
     @precondition(has_room)
     @rule(data=st.data(), what=st.sampled_from(TALK))
     def talk(self, data: st.DataObject, what: str) -> None:
-        """New messages; results in any order, late, twice, to calls nobody made."""
+        """Add messages; results in any order, late, twice, and for calls that do not exist."""
         self._do(what, data.draw)
 
     @rule(data=st.data(), what=st.sampled_from(EDIT))
     def change(self, data: st.DataObject, what: str) -> None:
-        """Edits of the record, which are what the machine is about."""
+        """Edit the record, which is the main subject of the machine."""
         self._do(what, data.draw)
 
     @rule(data=st.data(), what=st.sampled_from((*EDIT, "modify", "modify")))
     def edit(self, data: st.DataObject, what: str) -> None:
-        """Edits of the record."""
+        """Edit the record."""
         self._do(what, data.draw)
 
     @rule(data=st.data(), what=st.sampled_from(BATCH))
     def batch(self, data: st.DataObject, what: str) -> None:
-        """Batches, nested."""
+        """Use nested batches."""
         self._do(what, data.draw)
 
     @rule(data=st.data(), inside=st.lists(st.sampled_from((*EDIT, "result", "undo")), min_size=1, max_size=4))
     def try_out(self, data: st.DataObject, inside: list[str]) -> None:
-        """A batch that is opened, worked in and ended."""
+        """Open a batch, work in it, and end it."""
         for what in ("start", *inside, "end"):
             self._do(what, data.draw)
 
     @rule(data=st.data(), what=st.sampled_from(PAGE))
     def page(self, data: st.DataObject, what: str) -> None:
-        """The pages of exchanges, and of summaries and prompts."""
+        """Change the pages of exchanges, summaries and prompts."""
         self._do(what, data.draw)
 
     @rule(data=st.data())
@@ -98,33 +98,33 @@ class Machine(SideBySide):
 
     @rule(data=st.data())
     def block(self, data: st.DataObject) -> None:
-        """A temporary block."""
+        """Run a temporary block."""
         self._do("temporary", data.draw)
 
     @rule(data=st.data(), what=st.sampled_from(("cleanup", "refresh", "reopen", "fork", "fork", "turn", "turn")))
     def around(self, data: st.DataObject, what: str) -> None:
-        """What happens to a whole context."""
+        """Change a whole context."""
         self._do(what, data.draw)
 
-    # Choosing
+    # Choices
 
     def _do(self, what: str, draw: Draw[Any]) -> None:
         method = getattr(self, "_" + what.replace(" ", "_"))
         method(draw)
 
     def _text(self, word: str) -> str:
-        """A text that no other message has."""
+        """Return a text that no other message has."""
         return f"{word} {len(self.model.messages)} of {self.turn}"
 
     def _editable(self) -> list[int]:
-        """The messages in the conversation that nothing protects."""
+        """Return the unprotected messages in the conversation."""
         model = self.model
         waiting = model.open_exchange()
         pages = [page for page in model.attached("usr") if not page.pinned and page != waiting]
         return sorted(model.indices(number for page in pages for number in page.numbers))
 
     def _index(self, draw: Draw[Any]) -> int:
-        """A message, mostly one that can be edited, sometimes one that does not exist."""
+        """Return a message, mostly one that can be edited, sometimes one that does not exist."""
         usual, length = self._editable(), len(self.model.alive())
         number: int = draw(numbers)
         if number < 80 and usual:
@@ -132,14 +132,14 @@ class Machine(SideBySide):
         return number % length if length and number < 97 else length + number - 98
 
     def _indices(self, draw: Draw[Any]) -> list[int]:
-        """Some messages, mostly neighbours."""
+        """Return some messages, mostly neighbours."""
         usual, count = self._editable(), draw(st.integers(1, 4))
         first = draw(numbers) % max(len(usual), 1)
         found = usual[first : first + count] if draw(numbers) < 90 else []
         return found + ([self._index(draw)] if not found or draw(numbers) < 15 else [])
 
     def _page_index(self, draw: Draw[Any], kind: str) -> str:
-        """A page, mostly one of this kind."""
+        """Return a page, mostly one of this kind."""
         pages = list(self.model.state.pages.values())
         waiting = self.model.open_exchange()
         chosen = {
@@ -168,7 +168,7 @@ class Machine(SideBySide):
         known = draw(st.sampled_from((*CALLS, *waiting * 4, "nobody")))
         return Said("tool", draw(st.sampled_from(("sunny", "sunny", "rain"))), answers=known)
 
-    # Talking
+    # Messages
 
     def _add(self, said: Said, call: Callable[[Context], object]) -> None:
         self.step(said.role, lambda: self.model.add(said), call, said)
@@ -190,7 +190,7 @@ class Machine(SideBySide):
         self._add(said, lambda context: context.add(provider_form(said)))
 
     def _several(self, draw: Draw[Any]) -> None:
-        """Some messages together: if one of them is refused, none is taken in."""
+        """Add some messages together: if one of them is refused, none is added."""
         said = [self._any_message(draw) for _ in range(draw(st.integers(2, 3)))]
         self.step("add", lambda: self.model.add(*said), lambda c: c.add([provider_form(s) for s in said]), said)
 
@@ -210,7 +210,7 @@ class Machine(SideBySide):
     def _close(self, draw: Draw[Any]) -> None:
         self.step("close_calls", self.model.close_calls, lambda c: [call.id for call in c.close_calls()])
 
-    # Editing
+    # Edits
 
     def _insert(self, draw: Draw[Any]) -> None:
         said = [self._any_message(draw) for _ in range(draw(st.sampled_from((1, 1, 1, 2))))]
@@ -227,7 +227,7 @@ class Machine(SideBySide):
         self._modification("replace", lambda: self.model.replace(indices, said), _replace(indices, said), indices, said)
 
     def _half(self, draw: Draw[Any]) -> None:
-        """Replace one message of a tool exchange, by one that pairs with the same calls."""
+        """Replace one message of a tool exchange by one for the same calls."""
         model = self.model
         halves = [n for n in model.in_place() if model.messages[n].calls or model.messages[n].answers]
         if not halves:
@@ -244,7 +244,7 @@ class Machine(SideBySide):
         )
 
     def _modify(self, draw: Draw[Any]) -> None:
-        """Several modifications as data; often one of them is refused, and then none takes place."""
+        """Apply several modifications as data; often one of them is refused, and then none is applied."""
         steps = [self._modify_step(draw) for _ in range(draw(st.integers(1, 4)))]
         model = self.model
 
@@ -357,7 +357,7 @@ class Machine(SideBySide):
     # History
 
     def _undo(self, draw: Draw[Any]) -> None:
-        """Any entry, most often one of the last."""
+        """Return any entry, most often one of the last."""
         seq = self.model.seq - draw(st.sampled_from((0,) * 6 + (1,) * 4) | st.integers(-1, 40))
         model = self.model
 
@@ -403,7 +403,7 @@ class Machine(SideBySide):
         self.compare()
 
     def _turn(self, draw: Draw[Any]) -> None:
-        """Go on with another fork; nothing happened to it meanwhile."""
+        """Continue with another fork, which must be unchanged since."""
         self.turn = draw(st.sampled_from(sorted(self.models)))
         note(f"on with {self.turn}")
         self.compare()

@@ -1,4 +1,4 @@
-"""What the state machine of `test_machine.py` found, one by one."""
+"""Single bugs that the state machine of `test_machine.py` found."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The messages of a conversation read back: as a sequence, and whatever happens to their pages."""
+"""Reading the messages of a conversation: as a sequence, and after any change of their pages."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ def test_all_messages_are_given_by_index_marked_ones_too() -> None:
     assert ctx.conversation.message(2).text == "b"
 
 
-# What happens to the pages of messages
+# Changes of the pages of messages
 
 
 def test_a_message_in_the_cold_archive_is_back_after_recall() -> None:

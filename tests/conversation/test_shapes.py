@@ -1,4 +1,4 @@
-"""Messages in the shapes that providers, their SDKs and callers have: taken in, and given back as they were."""
+"""Messages in the forms of providers, their SDKs and callers: added, and returned unchanged."""
 
 import copy
 from typing import Any
@@ -21,7 +21,7 @@ from tests.conversation.talks import (
 )
 from tests.providers.histories import ALL, CASES, OPENAI, PNG
 
-# Shapes
+# Forms
 
 
 @pytest.mark.parametrize(("provider", "name"), CASES)
@@ -137,7 +137,7 @@ def test_a_result_is_text_or_parts(call_id: Any, content: Any) -> None:
     ctx = talk_of("a")
     ctx.assistant(None, calls("c1"))
     if content is None:
-        assert ctx.tool_result(call_id, content) == 2  # a tool that says nothing has answered
+        assert ctx.tool_result(call_id, content) == 2  # an empty result is a result
         return
     with refused(ctx.pages, InvalidValue):
         ctx.tool_result(call_id, content)
@@ -150,7 +150,7 @@ def test_tool_calls_are_a_list_of_calls(bad: Any) -> None:
         ctx.assistant("x", bad)
 
 
-# What is handed out and what is handed in
+# Isolation of returned and passed values
 
 
 def test_multi_part_content_comes_back_whole() -> None:

@@ -1,4 +1,4 @@
-"""Nothing that was said is ever lost, and the journal leads back to every earlier moment."""
+"""No message is ever lost, and the journal leads back to every earlier state."""
 
 from collections.abc import Callable
 from random import Random
@@ -15,7 +15,7 @@ SEEDS = [seed if seed < 4 else pytest.param(seed, marks=pytest.mark.slow) for se
 
 
 class Moment(NamedTuple):
-    """What a conversation shows: its messages in place, all that arrived, their marks, and the batches."""
+    """Return the visible state of a conversation: its messages, all that arrived, their marks, and the batches."""
 
     shown: list[tuple[int, str]]
     stored: list[tuple[int, str]]
@@ -106,13 +106,13 @@ def _moment(talk: Context) -> Moment:
 
 
 def _random_text(random: Random) -> str:
-    """Text with everything in it that a codec could trip over."""
+    """Text with everything that is difficult for a codec."""
     alphabet = "ab \n\t\"'\\{}<>é语言𝄞\u200b\u2028"
     return "".join(random.choice(alphabet) for _ in range(random.randint(1, 80))) + "."
 
 
 def _random_step(talk: Context, random: Random, n: int) -> None:
-    """Something that changes the conversation; what is refused changes nothing and is not counted."""
+    """Make a random change of the conversation. A refused one changes nothing and is not counted."""
     conversation, length = talk.conversation, len(talk.messages(all=True))
     indices = sorted(random.sample(range(length), min(length, random.randint(1, 3)))) or [0]
     pending = talk.pending_calls()

@@ -1,4 +1,4 @@
-"""Temporary blocks: whatever is said in one is gone when it ends, however it ends."""
+"""Temporary blocks: all their messages are gone at the end, also after an error."""
 
 import asyncio
 import subprocess
@@ -20,11 +20,11 @@ each_store = pytest.mark.parametrize("kind", ["file", "sqlite"])
 
 
 class Boom(Exception):
-    """What a block raises."""
+    """The exception that a block raises."""
 
 
 def block(ctx: Context, *steps: Callable[[], Any], raising: bool = False) -> None:
-    """A temporary block that takes these steps, and perhaps raises then."""
+    """Run a temporary block with these steps, and perhaps raise at its end."""
     with ctx.temporary():
         for step in steps:
             step()
@@ -344,7 +344,7 @@ def test_blocks_that_do_not_end_in_turn_are_refused_and_leave_nothing() -> None:
     assert texts(new_talk(storage)) == ["a", "d"]
 
 
-# Another writer meanwhile
+# Concurrent writers
 
 
 def note(ctx: Context) -> str:

@@ -1,4 +1,4 @@
-"""Looking at an earlier state, at a part of the journal, and at folders in parts, cold pages too."""
+"""Reading an earlier state, a part of the journal, and folders in parts, cold pages too."""
 
 import pytest
 

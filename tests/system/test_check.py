@@ -1,4 +1,4 @@
-"""check(): every invariant, broken by writing bad records straight into the storage, is named with its place."""
+"""check(): every invariant that is broken by bad records in the storage is reported with its place."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,7 +25,7 @@ SHELF, INSIDE, BESIDE = (MEM + number for number in (1, 2, 3))
 
 
 def library() -> MemoryStorage:
-    """mem-1 is a folder that holds mem-2; mem-3 stands beside it; usr-1 is the one page of the conversation."""
+    """mem-1 is a folder that holds mem-2; mem-3 is its sibling; usr-1 is the only page of the conversation."""
     storage = MemoryStorage()
     book = new_book(storage=storage)
     shelf = folder(book)
@@ -36,7 +36,7 @@ def library() -> MemoryStorage:
 
 
 def tamper(storage: MemoryStorage, writes: Sequence[Write], head: bytes | None = None) -> None:
-    """Write records as no operation would."""
+    """Write records that no operation would write."""
     found = storage.head("default")
     assert found is not None
     storage.commit("default", Commit(found.version, found.version, found.value if head is None else head, writes))
@@ -55,18 +55,18 @@ def put(page: PageRecord) -> Put:
 
 
 def placed(storage: MemoryStorage, key: int, parent: int | None) -> Put:
-    """The page, moved below another parent without a word to anyone."""
+    """Return the page below another parent, which does not know of it."""
     return put(replace(page_of(storage, key), parent=parent))
 
 
 def headed(storage: MemoryStorage, key: int, **fields: object) -> Put:
-    """The page with other header fields."""
+    """Return the page with other header fields."""
     page = page_of(storage, key)
     return put(replace(page, header=replace(page.header, **fields)))
 
 
 def uncounted(storage: MemoryStorage, number: int) -> bytes:
-    """The head with a counter that does not know the pages in use."""
+    """Return the head with a counter below the pages in use."""
     found = storage.head("default")
     assert found is not None
     head = decode_head(found.value)

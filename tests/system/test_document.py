@@ -1,4 +1,4 @@
-"""The context as JSON in the form of document 000: writing, reading, older forms, and what is refused where."""
+"""The context as JSON in the form of document 000: writing, reading, older forms, and refusals with their position."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 def full_book() -> ContextSystem:
-    """A book with something of everything."""
+    """Return a context with every kind of page."""
     book = new_book()
     book.add_segment(Segment(id="own", permission=Permission.PRIVATE, max_capacity=500, description="words"))
     book.create_detail_page("Prompt", "summary", "You are…", "sys-0")
@@ -34,7 +34,7 @@ def parsed(book: ContextSystem) -> Document:
 
 
 def timeless(document: Document) -> Document:
-    """The document without the times of the context itself."""
+    """Return the document without the times of the context itself."""
     return {key: value for key, value in document.items() if key not in ("createdAt", "updatedAt")}
 
 
@@ -310,7 +310,7 @@ def test_an_empty_document_empties_the_context() -> None:
     assert book.check() == []
 
 
-# What is refused, and where
+# Refusals and their positions
 
 ROOT = '{"type": "ContentsPage", "name": "root"}'
 
@@ -363,7 +363,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 
 
 def at(*path: str | int) -> Callable[[Document, Any], None]:
-    """A way to set one value in a document."""
+    """Return a function that sets one value in a document."""
 
     def put(document: Any, value: Any) -> None:
         for step in path[:-1]:

@@ -1,4 +1,4 @@
-"""Forks: another context made of this one, as it is or as it was; both go their own ways and survive each other."""
+"""Forks: a copy of a context as it is now or was earlier. Both are independent, also if one is dropped."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ def sound(*talks: Context) -> None:
         assert new_talk(talk.pages.storage, talk.name).check() == []
 
 
-# As it is, and as it was
+# Current and earlier states
 
 
 def test_a_fork_is_the_context_as_it_is(storage: Storage) -> None:
@@ -141,7 +141,7 @@ def test_permissions_of_today_hold_in_a_fork_of_yesterday(storage: Storage) -> N
     assert fork.pages.get_segment("mem").permission is Permission.PRIVATE
 
 
-# Apart
+# Independence
 
 
 def test_neither_sees_what_the_other_does(storage: Storage) -> None:
@@ -228,7 +228,7 @@ def test_a_fork_of_a_fork_survives_both(storage: Storage) -> None:
     assert stored(early) == first
 
 
-# Its journal
+# Journal of a fork
 
 
 def test_the_journal_of_a_fork_starts_with_the_fork(storage: Storage) -> None:
@@ -411,7 +411,7 @@ def test_a_library_forks_by_name(storage: Storage) -> None:
     sound(*(library.open(name) for name in library.list()))
 
 
-# Elsewhere, and when the storage fails
+# Other storages, and storage errors
 
 
 @pytest.mark.parametrize("target", ["memory", "file", "sqlite"])
@@ -462,7 +462,7 @@ def test_a_lost_acknowledgement_of_a_fork_is_resolved(when: Any, storage: Storag
 
 def test_two_that_make_a_fork_of_one_name_do_not_overwrite_each_other(storage: Storage) -> None:
     class Slow(FaultyStorage):
-        """Lets another make the fork between looking and making."""
+        """Lets another writer create the fork between the check and the write."""
 
         def fork(self, *arguments: Any) -> None:
             Library(storage).fork("other", "branch")

@@ -27,7 +27,7 @@ from tests.talks import calling, full_talk, new_talk, outline, said, texts
 
 
 def busy_talk() -> Context:
-    """Entries of two actors: 1 create, 2 user, 3 a note, 4 its change, 5 user, 6 a move, 7 a removal, 8 a hiding."""
+    """Return entries of two actors: 1 create, 2 user, 3 a note, 4 its change, 5 user, 6 move, 7 remove, 8 hide."""
     talk = new_talk()
     agent = talk.pages.acting_as("agent")
     talk.user("one")
@@ -155,7 +155,7 @@ def test_an_audit_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> Non
 
 
 def short_talk() -> Context:
-    """0 one, 1 a call with 2 its result, 3 two, 4 a call that waits."""
+    """Messages: 0 one, 1 a call with 2 its result, 3 two, 4 a call that waits."""
     talk = new_talk()
     talk.user("one")  # usr-1
     talk.assistant(None, calling("a"))  # usr-2
@@ -187,7 +187,7 @@ STEPS: dict[str, Step] = {
     "batch_start": lambda t: t.conversation.batch_start(),
 }
 PINNED = {"system"}
-"""A prompt is pinned, and no undo takes away what is pinned."""
+"""A prompt is pinned, and no undo removes a pinned page."""
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name not in PINNED])
@@ -315,7 +315,7 @@ def test_pins_and_permissions_block_no_undo() -> None:
     undone = talk.undo(renamed)
     assert pages.get_page(note).name == "note"
     pages.pin(note)
-    talk.undo(undone)  # a pin that stands stays
+    talk.undo(undone)  # a current pin stays
     assert (pages.get_page(note).name, pages.get_page(note).pinned) == ("other", True)
     pages.update_segment("mem", name="Notebook")
     renamed = talk.seq
@@ -346,9 +346,9 @@ def test_all_that_stands_in_the_way_of_an_undo_is_named_in_the_order_that_works(
     made = talk.seq
     for name in ("一", "two", "three"):
         talk.pages.update_page(note, name=name)
-    talk.undo(talk.seq)  # what is undone is in nobody's way
+    talk.undo(talk.seq)  # an undone entry blocks nothing
     folder = talk.pages.create_contents_page("folder", "", "mem-0", [note])
-    talk.pages.update_page(folder, name="other")  # in the way of undoing the folder
+    talk.pages.update_page(folder, name="other")  # blocks the undo of the folder
     chain = [made + 6, made + 5, made + 2, made + 1]
     for count in range(len(chain), 1, -1):
         with refused(talk.pages, InvalidOperation, f"Undo {', '.join(map(str, chain[-count:]))} first, in this order."):

@@ -1,4 +1,4 @@
-"""The journal: history, undo of any entry, undo of an undo, and stepping back to every earlier state."""
+"""The journal: history, undo of any entry, undo of an undo, and undoing back to every earlier state."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from tests.books import folder, leaf, leaves, listed, new_book, new_system, refu
 
 
 def outline(book: ContextSystem) -> dict[str, Any]:
-    """The book without its times and counters, which no undo turns back."""
+    """Return the context without its times and counters, which no undo restores."""
     document = json.loads(book.marshal())
     for form in [*document["segments"], *document["pages"].values()]:
         del form["updatedAt"]
@@ -87,7 +87,7 @@ def test_a_no_op_and_a_refusal_are_no_entries() -> None:
 
 
 def changes_of(book: ContextSystem) -> list[Callable[[], object]]:
-    """One call of every kind that can be undone, on a book with a shelf of leaves and a cold page."""
+    """Every kind of call that can be undone, on a context with a folder of leaves and a cold page."""
     return [
         lambda: book.add_segment(Segment(id="new", type=SegmentType.TOOL, max_capacity=5)),
         lambda: book.remove_segment("mem"),
@@ -112,7 +112,7 @@ def changes_of(book: ContextSystem) -> list[Callable[[], object]]:
 
 
 def shelved() -> ContextSystem:
-    """mem-1 is a folder with mem-4 and mem-5 (hot), beside the leaves mem-2, mem-3 and the cold mem-6."""
+    """mem-1 is a folder with mem-4 and mem-5 (hot); its siblings are the leaves mem-2, mem-3 and the cold mem-6."""
     book = new_book()
     shelf = folder(book)
     leaf(book, "second", detail="text")
@@ -312,7 +312,7 @@ def test_loading_a_document_and_undoing_it_keeps_forwarding_addresses() -> None:
         book.get_page(index)
 
 
-# Undo goes through the same rules
+# Undo follows the same rules
 
 
 def test_undo_is_refused_where_it_would_make_a_cycle() -> None:
@@ -324,7 +324,7 @@ def test_undo_is_refused_where_it_would_make_a_cycle() -> None:
     book.move_page(b, a)
     with refused(book, InvalidOperation):
         book.undo(moved)
-    # untouched pages can still form a cycle: c stood in d, and d goes into c
+    # untouched pages can still form a cycle: c was in d, and d moves into c
     c, d = folder(book, "c"), folder(book, "d")
     inner = folder(book, "inner", c)
     book.move_page(inner, d)
@@ -493,11 +493,11 @@ def test_undo_does_not_archive_a_page_above_a_pinned_one_again() -> None:
         book.undo(recalled)
 
 
-# Stepping back
+# Undo back to earlier states
 
 
 def stored(storage: MemoryStorage) -> dict[tuple[str, int], tuple[bytes, int | None, bytes]]:
-    """All page and segment records as they stand."""
+    """Return all current page and segment records."""
     return {
         (family, record.key): (record.value, record.group, record.order)
         for family in (PAGE, SEGMENT)

@@ -1,4 +1,4 @@
-"""What is shown: expand, hide, archive, restore, recall, pin."""
+"""Visibility: expand, hide, archive, restore, recall, pin."""
 
 from collections.abc import Callable
 
@@ -12,13 +12,13 @@ EXPANDED, HIDDEN = Visibility.EXPANDED, Visibility.HIDDEN
 
 
 def shown(book: ContextSystem, *indices: str) -> list[tuple[Lifecycle, Lifecycle, Visibility]]:
-    """Stored lifecycle, effective lifecycle and visibility of each page."""
+    """Return the stored lifecycle, effective lifecycle and visibility of each page."""
     pages = [book.get_page(index) for index in indices]
     return [(page.lifecycle, page.effective, page.visibility) for page in pages]
 
 
 def shelf_with_leaf(book: ContextSystem) -> tuple[str, str, str]:
-    """An outer folder, an inner one, and a leaf in it."""
+    """Return an outer folder, an inner one, and a leaf in it."""
     outer = folder(book, "outer")
     inner = folder(book, "inner", outer)
     return outer, inner, leaf(book, "leaf", inner)

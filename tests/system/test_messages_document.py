@@ -318,7 +318,7 @@ def test_the_readable_files_show_exchanges_and_follow_every_change(tmp_path: Pat
     again.close()
 
 
-# Finding
+# Search
 
 
 def test_find_sees_what_is_said_and_not_what_an_edit_took_out() -> None:
@@ -357,20 +357,20 @@ def test_find_sees_late_results_and_replaced_ones() -> None:
     assert talk.find("wrong") == []
 
 
-# Checking
+# Checks
 
 USR = page_key(2, 0)
 
 
 def tamper(storage: Storage, writes: Sequence[Write]) -> None:
-    """Write records as no operation would."""
+    """Write records that no operation would write."""
     found = storage.head("talk")
     assert found is not None
     storage.commit("talk", Commit(found.version, found.version, found.value, writes))
 
 
 def headed(storage: Storage, number: int, **fields: object) -> Put:
-    """A page of the conversation with other header fields, where it stands."""
+    """Return a page of the conversation with other header fields, at its place."""
     record = storage.get("talk", PAGE, USR + number)
     assert record is not None
     page = decode_page(record)

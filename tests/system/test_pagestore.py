@@ -125,7 +125,7 @@ def test_a_page_below_a_hidden_folder_can_be_saved_as_it_is() -> None:
 
 
 def opener(backend: str, place: Path) -> Callable[[], Storage]:
-    """Opens one store of that kind, again and again."""
+    """Opens one store of that kind, repeatedly."""
     if backend == "memory":
         kept = MemoryStorage()
         return lambda: kept

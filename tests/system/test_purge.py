@@ -1,4 +1,4 @@
-"""Purging: afterwards no byte of it is left anywhere in the store, and everything else goes on."""
+"""Purging: afterwards no byte of the page is left in the store, and everything else still works."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ SECRET = "qzwxyjkvbor"
 
 
 class Shelf:
-    """A store whose bytes can be looked through for the secret."""
+    """A store with bytes that can be searched for the secret."""
 
     def __init__(self, backend: str, place: Path) -> None:
         self.place = place
@@ -28,7 +28,7 @@ class Shelf:
         return new_talk(self.storage, name, **options)
 
     def holds(self, *words: str) -> bool:
-        """Whether any byte of the store speaks of it. An index cuts off what a word shares with the one before."""
+        """Return whether the store contains the secret. An index omits the prefix that two words share."""
         wanted = [part.encode() for word in words or (SECRET, 中) for part in (word, word[2:])]
         return any(part in data for data in self._bytes() for part in wanted)
 
@@ -48,7 +48,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
 
 
 def told(talk: Context) -> str:
-    """Everything a reader can get at."""
+    """Return everything that a reader can get."""
     seen = [str(entry) for entry in talk.history()]
     for page in talk.pages.list_pages():
         seen += [str(page), talk.pages.detail(page.index) if hasattr(page, "form") else ""]
@@ -56,7 +56,7 @@ def told(talk: Context) -> str:
 
 
 def gone(shelf: Shelf, *talks: Context) -> None:
-    """Nothing is left of the secret, and everything else is whole."""
+    """Check that nothing of the secret is left, and that everything else is complete."""
     assert not shelf.holds()
     for talk in talks:
         talk.refresh()
@@ -74,7 +74,7 @@ def note(talk: Context, text: str = f"the key is {SECRET} 和{中}") -> str:
     return talk.pages.create_detail_page("a note", "", text, "mem-0")
 
 
-# What leaves
+# Purged data
 
 
 def test_a_note_leaves_with_all_its_versions(shelf: Shelf) -> None:
@@ -159,11 +159,11 @@ def test_half_of_an_exchange_that_was_replaced_leaves_too(shelf: Shelf) -> None:
     gone(shelf, talk)
 
 
-# What tells of it
+# Data derived from purged pages
 
 
 def folded(talk: Context, turns: int = 40) -> None:
-    """A conversation whose old turns are folded; turn 3 has the secret."""
+    """Return a conversation with folded old turns; turn 3 has the secret."""
     for turn in range(turns):
         words = f"Order {SECRET}-7731 for {中}." if turn == 3 else f"Order {turn}."
         talk.user(f"{words} Please see to it. " + "word " * 12)
@@ -249,7 +249,7 @@ def test_forks_that_share_it_lose_it_and_go_on(shelf: Shelf) -> None:
     inner = fork.fork("inner")
     fork.pages.set_detail(index, f"edited in the fork {SECRET}")
     own = note(fork, "the fork's own")
-    mine = note(talk, "the first one's own")  # under the same index
+    mine = note(talk, "the first one's own")  # with the same index
     assert own == mine
     done = inner.pages.purge(index, "usr-1")
     assert set(done.contexts) == {"c", "fork", "inner"}
@@ -275,7 +275,7 @@ def test_a_fork_can_be_left_as_it_is(shelf: Shelf) -> None:
 def test_an_origin_that_was_dropped_leaves_nothing_behind(shelf: Shelf) -> None:
     talk = shelf.open()
     index = note(talk)
-    talk.pages.set_detail(index, f"another {SECRET}")  # what it said before is only in the history of this one
+    talk.pages.set_detail(index, f"another {SECRET}")  # the earlier text is only in the history of this one
     talk.user(f"said {中}")
     fork, other = talk.fork("fork"), talk.fork("other")
     shelf.storage.drop("c")

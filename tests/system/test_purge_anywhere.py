@@ -1,4 +1,4 @@
-"""Whatever was done to a book before: what is purged leaves no byte, and the rest is whole."""
+"""After any earlier changes: a purge leaves no byte of its pages, and the rest is complete."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.system.test_purge import SECRET, Shelf, told
 
 
 def written(shelf: Shelf, random: Random) -> tuple[list[Context], set[str]]:
-    """A book and its forks after many changes, with the secret in several places; the pages that have it."""
+    """Return a context and its forks after many changes, and the pages with the secret."""
     books = [Context(shelf.open().pages, budget=random.choice((600, 20_000)))]
     secret: set[str] = set()
     known = ["mem-0", *(books[0].pages.create_detail_page(f"{n}", "", "text", "mem-0") for n in range(4))]
@@ -45,7 +45,7 @@ def run(shelf: Shelf, random: Random) -> None:
         for index in sorted(secret):
             try:
                 book.pages.purge(index)
-            except quire.NoSuchPage:  # it was made in another fork
+            except quire.NoSuchPage:  # it was created in another fork
                 pass
             except InvalidOperation as error:
                 raise AssertionError(f"{book.name} {index}: {error}") from error

@@ -1,4 +1,4 @@
-"""Checkpoints, and going back to one: the whole context as it was, in one commit that can itself be undone."""
+"""Checkpoints and rollback: the whole earlier context, in one commit that can itself be undone."""
 
 import json
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def test_another_handle_sees_the_checkpoints() -> None:
         two.checkpoint("here")
 
 
-# Where to go
+# Targets
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_going_back_to_where_one_is_changes_nothing() -> None:
 
 
 def changes(talk: Context) -> list[Callable[[], object]]:
-    """Changes of every kind, each on what those before it left."""
+    """Changes of every kind, each on the result of those before it."""
     pages, conversation = talk.pages, talk.conversation
     return [
         lambda: talk.system("You are careful."),
@@ -197,7 +197,7 @@ def changes(talk: Context) -> list[Callable[[], object]]:
 
 
 def history_of(talk: Context) -> dict[int, dict[str, Any]]:
-    """Make all the changes; the outline after each entry."""
+    """Make all the changes. Return the outline after each entry."""
     states = {talk.seq: outline(talk)}
     for change in changes(talk):
         seq = talk.seq
@@ -208,7 +208,7 @@ def history_of(talk: Context) -> dict[int, dict[str, Any]]:
 
 
 def without_later_prompts(state: dict[str, Any]) -> dict[str, Any]:
-    """Prompts are pinned, and what is pinned stays."""
+    """Prompts are pinned, and pinned pages stay."""
     prompts = {"sys-1"}
     pages = {index: form for index, form in state["pages"].items() if index not in prompts}
     pages["sys-0"] = pages["sys-0"] | {"children": []}
@@ -447,7 +447,7 @@ def test_a_pinned_page_that_stands_where_another_stood_stays_and_the_other_finds
     first, second, third, fourth = leaves(pages, 4)
     talk.checkpoint("here")
     pages.remove_page(first)
-    pages.unmarshal(pages.marshal())  # ranks are given out anew
+    pages.unmarshal(pages.marshal())  # assigns new ranks
     pages.pin(second)
     talk.rollback("here")
     order = listed(pages, "mem-0")
@@ -537,7 +537,7 @@ def test_the_conversation_does_not_go_away_with_the_segment_that_holds_it() -> N
         talk.rollback("empty")
 
 
-# What ends it
+# Limits of a rollback
 
 
 def test_nothing_before_a_cleanup_comes_back() -> None:

@@ -1,4 +1,4 @@
-"""The shape of the tree: create, add, update, move, gather, remove."""
+"""The structure of the tree: create, add, update, move, group, remove."""
 
 from typing import Any
 
