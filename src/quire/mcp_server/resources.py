@@ -109,10 +109,6 @@ class ServedContext:
         self._refresh()
         return self._tools.mcp()
 
-    def tool_names(self) -> Sequence[str]:
-        """Return the names of the current tools."""
-        return self._tools.names()
-
     def call(self, name: str, arguments: Any) -> Answer | None:
         """Return the answer of a tool, which may be a storage error; None if there is no such tool."""
         try:
@@ -173,14 +169,11 @@ class ServedContext:
         text = "\n".join(message.text for part in parts for message in part.messages)
         return _prefix_tools(text, self._prefix)
 
-    def seq(self) -> int:
-        """Return the seq of the context's newest entry."""
+    def state(self) -> tuple[int, tuple[str, ...], frozenset[str]]:
+        """Return the newest seq, the names of the tools, and the ids of the segments that the agent sees."""
         self._refresh()
-        return self.context.seq
-
-    def segments(self) -> frozenset[str]:
-        """Return the ids of the segments that the agent sees."""
-        return frozenset(segment.id for segment in self._agent.list_segments())
+        segments = frozenset(segment.id for segment in self._agent.list_segments())
+        return self.context.seq, tuple(self._tools.names()), segments
 
     def page_title(self, index: PageIndex) -> tuple[str, str] | None:
         """Return a page's name and description; None if it is not listed."""

@@ -64,12 +64,12 @@ class ChangeDetector:
     def __init__(self, served: ServedContext) -> None:
         self._served = served
         self._texts: dict[str, int | None] = {}
-        self._seq, self._tools, self._segments = self._read_state()
+        self._seq, self._tools, self._segments = self._served.state()
 
     def watch_uris(self, uris: Collection[str], *, reset: bool) -> None:
         """Remember the text at these URIs. `reset` forgets earlier changes, which had no listener."""
         if reset:
-            self._seq, self._tools, self._segments = self._read_state()
+            self._seq, self._tools, self._segments = self._served.state()
         for uri in uris:
             if uri not in self._texts:
                 self._texts[uri] = self._text_hash(uri)
@@ -78,15 +78,11 @@ class ChangeDetector:
         """Return the changes of these URIs and of the lists since the last call."""
         self._texts = {uri: text for uri, text in self._texts.items() if uri in uris}
         before, tools, segments = self._seq, self._tools, self._segments
-        self._seq, self._tools, self._segments = self._read_state()
+        self._seq, self._tools, self._segments = self._served.state()
         if self._seq == before:
             return Changes(self._tools != tools)
         resources = self._segments != segments or self._list_has_changed(before)
         return Changes(self._tools != tools, resources, tuple(uri for uri in uris if self._text_has_changed(uri)))
-
-    def _read_state(self) -> tuple[int, tuple[str, ...], frozenset[str]]:
-        seq = self._served.seq()
-        return seq, tuple(self._served.tool_names()), self._served.segments()
 
     def _text_has_changed(self, uri: str) -> bool:
         text = self._text_hash(uri)

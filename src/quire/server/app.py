@@ -5,15 +5,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-import anyio.to_thread
 import msgspec
 from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -132,8 +131,8 @@ class Service:
         if isinstance(route.handler, str):
             response: Response = await getattr(self, f"_get_{route.handler}")(path, query)
             return response
-        call = partial(self._call, route, path, query if route.body is None else body)
-        answer = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._limiter)
+        given = query if route.body is None else body
+        answer = await run_sync(self._call, route, path, given, abandon_on_cancel=True, limiter=self._limiter)
         if route.method != "GET":
             self.changes.nudge()
         return Response(answer, status_code=route.status, media_type=JSON)
@@ -172,7 +171,7 @@ class Service:
             yield
         finally:
             await self.changes.close()
-            await anyio.to_thread.run_sync(self.pool.close)
+            await run_sync(self.pool.close)
 
 
 def _parse_query(route: Route, request: Request) -> Any:

@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from time import perf_counter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import anyio.to_thread
 import msgspec
 from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 
 from quire.errors import Busy, QuireError
 from quire.library import Library
@@ -25,7 +24,6 @@ _REST = 20
 """After a check the task sleeps this many times as long as the check took, so that it takes at most 5 % of the time."""
 _MIN_PAUSE = 0.02
 _log = logging.getLogger("quire.server")
-T = TypeVar("T")
 
 
 class Change(NamedTuple):
@@ -90,7 +88,7 @@ class ChangeStream:
             raise Busy(f"The limit of {self._max_listeners} listeners is reached: retry later.")
         self._starting += 1
         try:
-            seen = await self._in_thread(partial(_read_seqs, self._library, context))
+            seen = await run_sync(_read_seqs, self._library, context, limiter=self._limiter)
         finally:
             self._starting -= 1
         if self._closed:
@@ -139,9 +137,8 @@ class ChangeStream:
             start = perf_counter()
             self._nudged.clear()
             try:
-                for listener, changes in await self._in_thread(
-                    partial(_read_changes, self._library, [*self._listeners])
-                ):
+                found = await run_sync(_read_changes, self._library, [*self._listeners], limiter=self._limiter)
+                for listener, changes in found:
                     listener.send(changes)
             except QuireError as error:
                 _log.warning("Cannot read changes: %s", error)
@@ -153,9 +150,6 @@ class ChangeStream:
                 async with asyncio.timeout(max(0.0, self._poll - pause)):
                     await self._nudged.wait()
         self._task = None
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(call, limiter=self._limiter)
 
 
 def _read_seqs(library: Library, context: str | None) -> dict[str, int]:

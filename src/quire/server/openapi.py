@@ -38,20 +38,9 @@ _PARAMETERS = {
     "w": "The id of a window.",
     "action": "The name of an action.",
 }
-_ERROR_STATUSES = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
-_BODY_STATUSES = (
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-)
+_PUBLIC_STATUSES = (400, 403)
+_ERROR_STATUSES = (400, 401, 403, 404, 409, 422, 503)
+_BODY_STATUSES = (408, 413, 415)
 
 
 def describe_api(version: str) -> dict[str, Any]:
@@ -146,9 +135,9 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     schema = schemas[repr(route.answer)] if route.media == "application/json" else {"type": "string"}
     found = {str(route.status.value): _response(route.status, route.media, schema)}
     failed = schemas[repr(responses.ErrorBody)]
-    statuses = (HTTPStatus.FORBIDDEN, HTTPStatus.BAD_REQUEST) if route.public else _ERROR_STATUSES
+    statuses = _PUBLIC_STATUSES if route.public else _ERROR_STATUSES
     for status in (*statuses, *(_BODY_STATUSES if route.body is not None else ())):
-        found[str(status.value)] = _response(status, "application/json", failed)
+        found[str(status)] = _response(HTTPStatus(status), "application/json", failed)
     return found
 
 
