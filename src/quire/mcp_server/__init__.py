@@ -70,8 +70,8 @@ def serve_http(
     further accepted Host names.
     """
     created = server(context, **settings)
-    from quire.mcp_server.http import PATH, Access, run_http
-    from quire.server.access import HostCheck, TokenCheck, bind, check_host, is_loopback, load_token, url_of
+    from quire.mcp_server.http import PATH, run_http
+    from quire.server.access import AccessCheck, bind, check_host, is_loopback, load_token, url_of
 
     is_open = token is None and token_file is None and is_loopback(check_host(host))
     key = None if is_open else load_token(token, token_file)
@@ -79,7 +79,7 @@ def serve_http(
     url = url_of(*listening.getsockname()[:2]).rstrip("/") + PATH
     if ready is not None:
         ready(ServerAddress(url, key.text if key and key.is_new else None))
-    run_http(created, listening, Access(HostCheck(host, hosts), TokenCheck(key.text) if key else None))
+    run_http(created, listening, AccessCheck(host, hosts, key.text if key else None))
 
 
 def server(

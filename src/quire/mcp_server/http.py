@@ -5,7 +5,6 @@ import logging
 import socket
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
@@ -15,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.mcp_server.protocol import ContextServer
-from quire.server.access import UVICORN_OPTIONS, HostCheck, Refusal, TokenCheck
+from quire.server.access import UVICORN_OPTIONS, AccessCheck, Refusal
 
 PATH = "/mcp"
 _MAX_BODY = 16 << 20
@@ -24,25 +23,10 @@ _GRACE = 5
 _log = logging.getLogger("quire.mcp")
 
 
-class Access(NamedTuple):
-    """The access checks of a server. Without `token` no token is needed."""
-
-    host: HostCheck
-    token: TokenCheck | None
-
-    def refusal(self, headers: Headers) -> tuple[HTTPStatus, Refusal] | None:
-        """Return the status and reason to refuse a request with these headers, or None."""
-        refused = self.host.refusal(headers.getlist("host"), headers.getlist("origin"))
-        if refused is not None:
-            return HTTPStatus.FORBIDDEN, refused
-        refused = self.token.refusal(headers.getlist("authorization")) if self.token else None
-        return None if refused is None else (HTTPStatus.UNAUTHORIZED, refused)
-
-
 class McpMiddleware:
     """Checks access, and ends open streams when the server stops."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: AccessCheck) -> None:
         self._app = app
         self._access = access
         self._closing = asyncio.Event()
@@ -56,9 +40,9 @@ class McpMiddleware:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":  # websockets are not supported
             await send({"type": "websocket.close", "code": 1008})
-        elif (refused := self._access.refusal(Headers(scope=scope))) is not None:
-            _log.info("%s %s: %s", scope["method"], refused[0].value, refused[1].code)
-            await _refusal_response(*refused)(scope, receive, send)
+        elif (refused := self._access.refusal(Headers(scope=scope).getlist)) is not None:
+            _log.info("%s %s: %s", scope["method"], refused.status.value, refused.code)
+            await _refusal_response(refused)(scope, receive, send)
         else:
             await self._app(scope, self._until_closed(receive), send)
 
@@ -84,16 +68,16 @@ class McpMiddleware:
         return until_closed
 
 
-def _refusal_response(status: HTTPStatus, refused: Refusal) -> Response:
+def _refusal_response(refused: Refusal) -> Response:
     error = {"code": INVALID_REQUEST, "message": refused.message, "data": {"code": refused.code}}
-    headers = {"www-authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else None
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, headers)
+    headers = {"www-authenticate": "Bearer"} if refused.status is HTTPStatus.UNAUTHORIZED else None
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, refused.status, headers)
 
 
 class _Server(uvicorn.Server):
     """A uvicorn server that ends streams before it waits for connections."""
 
-    def __init__(self, server: ContextServer, access: Access) -> None:
+    def __init__(self, server: ContextServer, access: AccessCheck) -> None:
         app = server.streamable_http_app(
             streamable_http_path=PATH,
             max_request_body_size=_MAX_BODY,
@@ -120,7 +104,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def run_http(server: ContextServer, listening: socket.socket, access: Access) -> None:
+def run_http(server: ContextServer, listening: socket.socket, access: AccessCheck) -> None:
     """Serve over a bound socket until SIGINT or SIGTERM."""
     with suppress(KeyboardInterrupt):
         _Server(server, access).run(sockets=[listening])

@@ -9,8 +9,9 @@ import re
 import secrets
 import socket
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,51 +144,55 @@ def _read_token(path: Path) -> str:
 
 
 class Refusal(NamedTuple):
-    """The reason to refuse a request: a stable code, and a message with the next step."""
+    """The reason to refuse a request: an HTTP status, a stable code, and a message with the next step."""
 
+    status: HTTPStatus
     code: str
     message: str
 
 
-FOREIGN_HOST = Refusal(
+_FOREIGN_HOST = Refusal(
+    HTTPStatus.FORBIDDEN,
     "forbidden_host",
     "The Host header names another server; allow the name with --allow-host NAME, in Python hosts=[NAME].",
 )
-FOREIGN_ORIGIN = Refusal("forbidden_origin", "Web pages of another origin may not call this server.")
-_NO_TOKEN = Refusal("unauthorized", "Send the token: 'Authorization: Bearer TOKEN'.")
-_WRONG_TOKEN = Refusal("unauthorized", "This is not the token of this server.")
+_FOREIGN_ORIGIN = Refusal(
+    HTTPStatus.FORBIDDEN, "forbidden_origin", "Web pages of another origin may not call this server."
+)
+_NO_TOKEN = Refusal(HTTPStatus.UNAUTHORIZED, "unauthorized", "Send the token: 'Authorization: Bearer TOKEN'.")
+_WRONG_TOKEN = Refusal(HTTPStatus.UNAUTHORIZED, "unauthorized", "This is not the token of this server.")
 
 
-class HostCheck:
-    """Checks the Host and Origin headers, which prevents DNS rebinding and requests from foreign web pages.
+class AccessCheck:
+    """Checks the Host, Origin and Authorization headers of requests.
 
-    Accepts the loopback names, the bound host and `hosts`. A server that other machines can reach also accepts every
-    IP address as its name.
+    Host and Origin prevent DNS rebinding and requests from foreign web pages. Accepted are the loopback names, the
+    bound host and `hosts`. A server that other machines can reach also accepts every IP address as its name. Without
+    `token` no token is needed; with it, a digest is stored and compared in constant time.
     """
 
-    def __init__(self, bound: str, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, bound: str, hosts: Iterable[str], token: str | None) -> None:
         self._names = {host.lower() for host in (*_LOOPBACK, _bracketed(bound), *hosts)}
         self._any_address = not is_loopback(bound)
+        self._digest = None if token is None else sha256(token.encode()).digest()
 
-    def refusal(self, hosts: Sequence[str], origins: Sequence[str]) -> Refusal | None:
-        """Return the reason to refuse a request with these Host and Origin headers, or None."""
+    def refusal(self, header: Callable[[str], Sequence[str]], *, public: bool = False) -> Refusal | None:
+        """Return the reason to refuse a request, or None. `header` returns the values of a header.
+
+        A `public` request needs no token. The reason never quotes the token.
+        """
+        hosts = header("host")
         name = _host_name(hosts[0]) if len(hosts) == 1 else None
         if name is None or not (name in self._names or (self._any_address and _is_address(name))):
-            return FOREIGN_HOST
-        return None if _is_same_origin(origins, hosts[0]) else FOREIGN_ORIGIN
+            return _FOREIGN_HOST
+        if not _is_same_origin(header("origin"), hosts[0]):
+            return _FOREIGN_ORIGIN
+        return None if public or self._digest is None else self._token_refusal(header("authorization"))
 
-
-class TokenCheck:
-    """Checks the Authorization header. Stores a digest of the token and compares in constant time."""
-
-    def __init__(self, token: str) -> None:
-        self._digest = sha256(token.encode()).digest()
-
-    def refusal(self, authorizations: Sequence[str]) -> Refusal | None:
-        """Return the reason to refuse a request with these Authorization headers, or None. Never quotes the token."""
+    def _token_refusal(self, authorizations: Sequence[str]) -> Refusal | None:
         scheme, _, given = authorizations[0].partition(" ") if len(authorizations) == 1 else ("", "", "")
         digest = sha256(given.strip().encode("latin-1", "replace")).digest()
-        if hmac.compare_digest(digest, self._digest) and scheme.lower() == "bearer":
+        if hmac.compare_digest(digest, self._digest or b"") and scheme.lower() == "bearer":
             return None
         return _WRONG_TOKEN if scheme.lower() == "bearer" and given.strip() else _NO_TOKEN
 

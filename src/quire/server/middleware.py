@@ -14,7 +14,7 @@ from time import perf_counter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.server.access import HostCheck, TokenCheck
+from quire.server.access import AccessCheck
 from quire.server.responses import HttpError
 
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -102,8 +102,7 @@ class AccessMiddleware:
         patience: float,
     ) -> None:
         self._app = app
-        self._token_check = TokenCheck(token)
-        self._host_check = HostCheck(bound, hosts)
+        self._access = AccessCheck(bound, hosts, token)
         self._metrics = metrics
         self._max_body = max_body
         self._patience = patience
@@ -145,13 +144,9 @@ class AccessMiddleware:
 
     def _refusal(self, scope: Scope) -> HttpError | None:
         headers = Headers(scope=scope)
-        refused = self._host_check.refusal(headers.getlist("host"), headers.getlist("origin"))
+        refused = self._access.refusal(headers.getlist, public=_is_public(scope))
         if refused is not None:
-            return HttpError(HTTPStatus.FORBIDDEN, *refused)
-        if not _is_public(scope):
-            refused = self._token_check.refusal(headers.getlist("authorization"))
-            if refused is not None:
-                return HttpError(HTTPStatus.UNAUTHORIZED, *refused)
+            return HttpError(*refused)
         if _content_length(headers) > self._max_body:
             return self._too_large()
         return None
