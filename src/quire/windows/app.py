@@ -67,11 +67,6 @@ class App:
         """Release resources after the window was closed."""
 
 
-def app_name(kind: type[App]) -> str:
-    """Return the name of an app: its attribute `name`, or the name of its class in lower case."""
-    return kind.name or kind.__name__.lower()
-
-
 def app_actions(kind: type[App]) -> tuple[Action, ...]:
     """Return the actions of an app's windows, always with `close`."""
     own = tuple(found for found in actions_of(kind) if found.name != "close")
@@ -152,14 +147,11 @@ class WindowEvent(Struct, frozen=True, kw_only=True):
 LAUNCHER = "launcher"
 
 
-class AppInfo:
+class AppInfo(Struct, frozen=True):
     """The description of an app, and the parameters to open it."""
 
-    __slots__ = ("description", "opening")
-
-    def __init__(self, description: str, opening: Action) -> None:
-        self.description = description
-        self.opening = opening
+    description: str
+    opening: Action
 
 
 class Launch(Struct, frozen=True):
@@ -179,33 +171,22 @@ class Launcher(App):
         self._apps = apps
 
     def content(self) -> dict[str | int, str]:
-        return {name: _line(info) for name, info in self._apps().items() if name != LAUNCHER}
+        return {
+            name: f"{info.description} ({info.opening.usage})" if info.opening.parameters else info.description
+            for name, info in self._apps().items()
+        }
 
     @action("Open a window of an app")
     def launch(self, app: str, arguments: Annotated[str, "what opening takes, as a JSON object"] = "{}") -> Launch:
-        return Launch(app, parse_arguments(arguments))
-
-
-def parse_arguments(arguments: object) -> Mapping[str, Any]:
-    """Return arguments as a mapping, also from JSON text. Raise `InvalidValue`."""
-    found = arguments
-    if isinstance(found, str):
         try:
-            found = json.loads(found or "{}")
+            found = json.loads(arguments or "{}")
         except ValueError as error:
             raise InvalidValue(f"{short_repr(arguments)} is not JSON: {error}.", argument="arguments") from None
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise InvalidValue(
-            f'is {short_repr(arguments)}; an object like {{"text": "…"}} is needed.', argument="arguments"
-        )
-    return found
-
-
-def _line(info: AppInfo) -> str:
-    params = f" ({info.opening.usage})" if info.opening.parameters else ""
-    return f"{info.description}{params}"
+        if not isinstance(found, dict | None):
+            raise InvalidValue(
+                f'is {short_repr(arguments)}; an object like {{"text": "…"}} is needed.', argument="arguments"
+            )
+        return Launch(app, found or {})
 
 
 _NAME = re.compile(r"[^\W_][\w-]{0,39}")
@@ -214,8 +195,6 @@ _MAX_SAVED = 4 << 20
 
 class RegisteredApp:
     """A registered app: the function that creates its objects, the parameters to open it, and its actions."""
-
-    __slots__ = ("actions", "kind", "make", "name", "opening")
 
     def __init__(self, name: str, kind: type[App], make: Callable[[], App]) -> None:
         self.name = name
@@ -237,7 +216,7 @@ class AppRegistry:
         """Register an app's class with the arguments of its objects; return its name. Raise `InvalidValue`."""
         if not (isinstance(kind, type) and issubclass(kind, App)):
             raise InvalidValue(f"is {short_repr(kind)}; a subclass of quire.App is needed.", argument="app")
-        found = app_name(kind) if name is None else name
+        found = (kind.name or kind.__name__.lower()) if name is None else name
         if not isinstance(found, str) or not _NAME.fullmatch(found):
             raise InvalidValue(
                 f"The app's name is {short_repr(found)}; 1 to 40 letters, digits, '_' and '-' are needed."
@@ -257,10 +236,11 @@ class AppRegistry:
         return self._apps.get(name) if isinstance(name, str) else None
 
     def describe_apps(self) -> dict[str, AppInfo]:
-        """Return the apps as the launcher shows them."""
+        """Return the apps as the launcher shows them, without the launcher."""
         return {
             name: AppInfo(collapse_whitespace(app.kind.description or app.kind.__doc__ or ""), app.opening)
             for name, app in self._apps.items()
+            if name != LAUNCHER
         }
 
     def add_missing(self, other: "AppRegistry") -> None:
@@ -285,8 +265,3 @@ def encode_saved(value: object) -> str:
     if len(text) > _MAX_SAVED:
         raise InvalidOperation(f"The app saved {len(text):,} characters; the limit is {_MAX_SAVED:,}.")
     return text
-
-
-def decode_saved(text: str) -> Any:
-    """Return what an app saved."""
-    return json.loads(text) if text else None

@@ -55,11 +55,6 @@ def frame_line(frame: Frame, key: str) -> str:
     return _window(_without_key(frame, key), key, _NO_ROOM, "")
 
 
-def content_size(contents: Contents) -> int:
-    """Return the number of characters of a window's content."""
-    return len(contents) if isinstance(contents, str) else sum(len(text) for _, text in contents)
-
-
 def escape(text: str) -> str:
     """Return the text for an XML element: without markup, with invisible characters made visible."""
     if _UNSHOWABLE.search(text):

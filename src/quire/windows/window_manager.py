@@ -1,5 +1,6 @@
 """The windows of one context: their pages, the app objects behind the open ones, and the calls of those apps."""
 
+import json
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,9 +20,7 @@ from quire.system.lifecycle import open_chain
 from quire.system.rules import check_unpinned, require_attached
 from quire.system.window_pages import StoredWindow, WindowMeta, segment_of_windows, stored_window
 from quire.windows.app import (
-    LAUNCHER,
     App,
-    AppInfo,
     AppRegistry,
     Close,
     Launch,
@@ -29,7 +28,6 @@ from quire.windows.app import (
     Refresh,
     RegisteredApp,
     WindowEvent,
-    decode_saved,
     encode_saved,
     freeze_content,
 )
@@ -217,28 +215,11 @@ class Saved(NamedTuple):
 class Instance:
     """The app object of one open window, and the last frame it showed."""
 
-    __slots__ = (
-        "_frame",
-        "_line",
-        "_saves",
-        "_stored_number",
-        "_text",
-        "app",
-        "id",
-        "late",
-        "lock",
-        "registered",
-        "saved",
-        "state_id",
-    )
-
-    def __init__(
-        self, registered: RegisteredApp, state_id: tuple[int, int], saved: str, app: App | None = None
-    ) -> None:
+    def __init__(self, registered: RegisteredApp, state_id: tuple[int, int], saved: str) -> None:
         self.registered = registered
         self.state_id = state_id
         self.saved = saved
-        self.app = app
+        self.app: App | None = None
         self.id = ""
         self.lock = threading.Lock()
         self.late = False
@@ -316,55 +297,20 @@ class Instance:
     def _restored(self, app: App) -> Any:
         if self.app is not None:
             return None
-        given = app.restore(decode_saved(self.saved)) if self.saved else None
-        return run_steps([lambda _: given, lambda _: self._ready(app)])
-
-    def _ready(self, app: App) -> None:
-        self.app = app
+        given = app.restore(json.loads(self.saved)) if self.saved else None
+        return run_steps([lambda _: given, lambda _: setattr(self, "app", app)])
 
     def _content(self, _: object) -> Any:
-        return self._app_of.content()
+        return self.require_app().content()
 
     def _described(self, content: object) -> tuple[str, Any]:
-        return str(self._app_of.description), freeze_content(content)
+        return str(self.require_app().description), freeze_content(content)
 
-    @property
-    def _app_of(self) -> App:
+    def require_app(self) -> App:
+        """Return the app object. Raise `RuntimeError` if no call has created it yet."""
         if self.app is None:
             raise RuntimeError("the app object does not exist")
         return self.app
-
-
-class Instances:
-    """The instances behind the open windows, by page key."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[int, Instance] = {}
-
-    def put(self, window: StoredWindow, instance: Instance) -> None:
-        """Make this the instance of a window."""
-        instance.id = window.id
-        if instance.app is not None:
-            instance.app.id = window.id
-        instance.state_id = state_id(window)
-        self._by_key[window.key] = instance
-
-    def get(self, window: StoredWindow, registered: RegisteredApp, saved: Callable[[], str]) -> Instance:
-        """Return the instance of a window; a new one if the stored state is not the one that the instance saved."""
-        instance = self._by_key.get(window.key)
-        if instance is None or not instance.is_current(window, registered):
-            instance = Instance(registered, state_id(window), saved())
-            self.put(window, instance)
-        return instance
-
-    def drop(self, key: int) -> Instance | None:
-        """Remove and return the instance of a window."""
-        return self._by_key.pop(key, None)
-
-    def keep_only(self, keys: Any) -> None:
-        """Remove the instances of windows that no longer exist."""
-        for key in [key for key in self._by_key if key not in keys]:
-            del self._by_key[key]
 
 
 def state_id(window: StoredWindow) -> tuple[int, int]:
@@ -420,23 +366,21 @@ class WindowManager:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.registry = AppRegistry()
-        self.instances = Instances()
+        self.runner = Runner()
         self.limit = DEFAULT_LIMIT
         self.action_limit = ACTION_LIMIT
         self.listeners: list[Callable[[WindowEvent], None]] = []
         self._stored = StoredWindows()
-        self._runner = Runner()
-        self.registry.add(Launcher, (self.apps,), {})
-
-    def apps(self) -> dict[str, AppInfo]:
-        """Return the apps by name, without the launcher."""
-        return {name: info for name, info in self.registry.describe_apps().items() if name != LAUNCHER}
+        self._instances: dict[int, Instance] = {}
+        """The app objects of open windows, by page key."""
+        self.registry.add(Launcher, (self.registry.describe_apps,), {})
 
     def state(self) -> State:
         """Return the current state and update to it. The caller holds the lock."""
         state = self.engine.current()
         self._stored.update(state)
-        self.instances.keep_only(self._stored)
+        for key in [key for key in self._instances if key not in self._stored]:
+            del self._instances[key]
         return state
 
     def stored_windows(self, *, obsolete: bool = False) -> list[StoredWindow]:
@@ -460,12 +404,6 @@ class WindowManager:
                 raise NoSuchWindow(window_id, [one.id for one in self._stored.windows()])
             return found
 
-    def is_used_id(self, window_id: str) -> bool:
-        """Return whether a window has or had this id."""
-        with self.engine.lock:
-            self.state()
-            return self._stored.find(window_id) is not None
-
     def require_usable(self, window_id: object) -> tuple[StoredWindow, Instance]:
         """Return an open window with its instance. Raise `NoSuchWindow` or `InvalidOperation`."""
         with self.engine.lock:
@@ -477,11 +415,7 @@ class WindowManager:
 
     def run(self, job: Job, limit: float | None = None) -> Outcome:
         """Run one call of an app and return its outcome."""
-        return self._runner.run([job], self.limit if limit is None else limit)[0]
-
-    def stop_threads(self) -> None:
-        """End the threads that wait for calls."""
-        self._runner.stop_threads()
+        return self.runner.run([job], self.limit if limit is None else limit)[0]
 
     def frames(self, windows: Sequence[StoredWindow]) -> list[WindowFrame]:
         """Return the frames of windows, from their apps. Windows without a registered app are left out."""
@@ -495,15 +429,31 @@ class WindowManager:
                 elif registered is not None:
                     found.append((window, self._instance(state, window, registered)))
         jobs = [it.content_job(self.limit / 2) for _, it in found if isinstance(it, Instance)]
-        outcomes = iter(self._runner.run(jobs, self.limit))
+        outcomes = iter(self.runner.run(jobs, self.limit))
         return [
             (window, it.frame(window.id, next(outcomes)), it) if isinstance(it, Instance) else (window, it, None)
             for window, it in found
         ]
 
+    def put_instance(self, window: StoredWindow, instance: Instance) -> None:
+        """Make this the instance of a window."""
+        instance.id = window.id
+        if instance.app is not None:
+            instance.app.id = window.id
+        instance.state_id = state_id(window)
+        self._instances[window.key] = instance
+
+    def drop_instance(self, window: StoredWindow) -> Instance | None:
+        """Remove and return the instance of a window."""
+        return self._instances.pop(window.key, None)
+
     def _instance(self, state: State, window: StoredWindow, registered: RegisteredApp) -> Instance:
-        body = window.page.header.body
-        return self.instances.get(window, registered, lambda: state.body(body))
+        """Return the instance of a window; a new one if the stored state is not the one that the instance saved."""
+        instance = self._instances.get(window.key)
+        if instance is None or not instance.is_current(window, registered):
+            instance = Instance(registered, state_id(window), state.body(window.page.header.body))
+            self.put_instance(window, instance)
+        return instance
 
 
 def result_of(instance: Instance, outcome: Outcome, doing: str) -> tuple[Any, Saved]:

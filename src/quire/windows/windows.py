@@ -180,7 +180,7 @@ class Windows:
 
     def apps(self) -> dict[str, AppInfo]:
         """Return the apps by name, each with its description and the arguments to open it."""
-        return self._manager.apps()
+        return self._manager.registry.describe_apps()
 
     def _share(self, other: "Windows") -> None:
         """Register the same apps in another context."""
@@ -231,13 +231,14 @@ class Windows:
                 open_window,
                 window_id,
                 registered.name,
-                str(_app_of(instance).description),
+                str(instance.require_app().description),
                 saved.text,
                 **options,
             )
-            window = _require_window(stored_window(page))
+            window = stored_window(page)
+            assert window is not None
             instance.set_stored(saved, state_id(window))
-            self._manager.instances.put(window, instance)
+            self._manager.put_instance(window, instance)
         self._notify("opened", window)
         return self._to_windows([window])[0]
 
@@ -337,7 +338,7 @@ class Windows:
 
     def _stop_threads(self) -> None:
         """End the threads that wait for calls of apps. The next call starts a new one."""
-        self._manager.stop_threads()
+        self._manager.runner.stop_threads()
 
     def _tail_parts(self, options: RenderOptions) -> Sequence[TailPiece]:
         """Return the windows for the tail of a view with these options."""
@@ -363,7 +364,7 @@ class Windows:
     def _close(self, window: StoredWindow, summary: str | None) -> str:
         with self._engine.lock:
             was_open = self._run("window_close", close_window, window.key, summary)
-            instance = self._manager.instances.drop(window.key) if was_open else None
+            instance = self._manager.drop_instance(window) if was_open else None
         if instance is not None and instance.app is not None:
             self._manager.run(Job(instance.app.closed))
         if was_open:
@@ -423,7 +424,7 @@ class Windows:
                 f"is {short_repr(window_id)}; 1 to 64 letters, digits, '_', '-', '.' and ':' are needed.",
                 argument="window_id",
             )
-        if self._manager.is_used_id(window_id):
+        if any(window.id == window_id for window in self._manager.stored_windows(obsolete=True)):
             raise InvalidOperation(f"There is or was a window {window_id!r}. Use another id.")
 
 
@@ -436,16 +437,4 @@ def _options(kind: type[App], **given: bool | None) -> dict[str, bool]:
 
 
 def _call(instance: Instance, method: str, arguments: Mapping[str, Any], _: object) -> Any:
-    return getattr(_app_of(instance), method)(**arguments)
-
-
-def _app_of(instance: Instance) -> App:
-    if instance.app is None:
-        raise RuntimeError("the app object does not exist")
-    return instance.app
-
-
-def _require_window(window: StoredWindow | None) -> StoredWindow:
-    if window is None:
-        raise RuntimeError("a new page of a window holds no window")
-    return window
+    return getattr(instance.require_app(), method)(**arguments)
