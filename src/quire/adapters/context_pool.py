@@ -3,17 +3,18 @@
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import Generic, TypeAlias, TypeVar, Unpack
+from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 
 from quire.adapters.sync_list import ListSync
 from quire.aio import CallQueue
 from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
-from quire.errors import InvalidValue, NotInstalled, short_repr
+from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
 from quire.library import Library
 from quire.model.messages import Message
+from quire.providers.tool_schemas import count_tools
 from quire.storage.base import Storage
 from quire.view.options import RenderOptions
 from quire.view.view import View
@@ -73,6 +74,12 @@ class SyncedContext(Generic[Item]):
             self.sync.update(items)
             return self.ctx.render(options)
 
+    def report_usage(self, view: View, model: str | None, tokens: int, cached: int, tools: int) -> None:
+        """Report the input tokens of an answer to a view. A wrong report does not fail the turn."""
+        report = {"input_tokens": tokens, "input_tokens_details": {"cached_tokens": cached}}
+        with suppress(InvalidValue, Conflict):
+            self.ctx.report_usage(report, model, tools=tools, view=view)
+
 
 class ContextPool(Generic[Item]):
     """LRU pool of open contexts by name, each with the synchronisation of its list."""
@@ -92,6 +99,7 @@ class ContextPool(Generic[Item]):
         self._fingerprint = fingerprint
         self._library: Library | None = None
         self._open: OrderedDict[str, SyncedContext[Item]] = OrderedDict()
+        self._counted: tuple[list[Any], int] = ([], 0)
         self._lock = RLock()
         self._queue = CallQueue()
 
@@ -110,6 +118,13 @@ class ContextPool(Generic[Item]):
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)
             return self._open[key]
+
+    def count_tools(self, tools: Sequence[Any], to_schema: Callable[[Any], dict[str, Any]]) -> int:
+        """Return the tokens of the schemas of a request's tools. They are counted once for each list of tools."""
+        counted = self._counted
+        if counted[0] != tools:
+            counted = self._counted = (list(tools), count_tools([to_schema(tool) for tool in tools]))
+        return counted[1]
 
     def close(self) -> None:
         """Release the storage, if it was opened here. Everything is stored even without this call."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import ge, gt, le, lt
 from threading import RLock
-from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
 from quire.adapters.context_pool import Where, requires_extra, to_context
@@ -99,7 +98,7 @@ class ItemIndex:
         self._seen = -1
         self.items: dict[Place, PageIndex] = {}
         self.folders: dict[Namespace, PageIndex] = {}
-        self._places: dict[PageIndex, Place] = {}
+        self.places: dict[PageIndex, Place] = {}
 
     def refresh(self) -> None:
         """Read what was committed since the last call. After other operations than puts, read everything again."""
@@ -114,19 +113,11 @@ class ItemIndex:
         for index in (index for _, mine in entries for index in mine):
             self._read(index)
 
-    def place_of(self, index: PageIndex) -> Place | None:
-        """Return the place of the item that a page holds."""
-        return self._places.get(index)
-
-    def within(self, prefix: Namespace) -> Iterator[Place]:
-        """Yield the items in a namespace and below it."""
-        return (place for place in self.items if place[0][: len(prefix)] == prefix)
-
     def _mine(self, pages: Iterable[PageIndex]) -> list[PageIndex]:
         return [page for page in pages if page.rpartition("-")[0] == self._segment]
 
     def _read_all(self) -> None:
-        self.items, self.folders, self._places = {}, {(): f"{self._segment}-0"}, {}
+        self.items, self.folders, self.places = {}, {(): f"{self._segment}-0"}, {}
         for page in self._ctx.pages.list_pages(self._segment):
             self._take(page)
 
@@ -134,7 +125,7 @@ class ItemIndex:
         try:
             self._take(self._ctx.pages.get_page(index))
         except NoSuchPage:
-            place = self._places.pop(index, None)
+            place = self.places.pop(index, None)
             if place is not None and self.items.get(place) == index:
                 del self.items[place]
 
@@ -147,7 +138,7 @@ class ItemIndex:
         elif isinstance(key := page.meta.get("key"), str):
             place = (tuple(namespace), key)
             self.items[place] = page.index
-            self._places[page.index] = place
+            self.places[page.index] = place
 
 
 class _Put(NamedTuple):
@@ -209,9 +200,7 @@ class QuireStore(BaseStore):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # Reading
@@ -261,7 +250,8 @@ class QuireStore(BaseStore):
         """Yield the items of a search: hits of the query with their scores, best first, then the others."""
         prefix = tuple(op.namespace_prefix)
         scored = dict(self._hits(op.query, prefix)) if op.query and op.query.strip() else {}
-        rest = ((place, None) for place in self._items.within(prefix) if place not in scored)
+        within = (place for place in self._items.items if place[0][: len(prefix)] == prefix)
+        rest = ((place, None) for place in within if place not in scored)
         for place, score in chain(scored.items(), rest):
             item = self._item(place)
             if matches_filter(item.value, op.filter):
@@ -270,7 +260,7 @@ class QuireStore(BaseStore):
     def _hits(self, query: str, prefix: Namespace) -> Iterator[tuple[Place, float]]:
         """Yield the items of a namespace that match a query, best first."""
         for hit in self.ctx.find(query, len(self._items.items), segment=self._segment, kind="text"):
-            place = self._items.place_of(hit.index)
+            place = self._items.places.get(hit.index)
             if place is not None and place[0][: len(prefix)] == prefix and self._is_found(hit.index, query):
                 yield place, hit.score
 

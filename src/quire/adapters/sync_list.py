@@ -169,12 +169,10 @@ class ListSync(Generic[Item]):
         page = self.ctx.conversation.page_of(message.index) if message.role == "system" else None
         return page is not None and self.ctx.pages.segment_of(page).type is SegmentType.SYSTEM
 
-    def _origin(self, item: int) -> dict[str, str]:
-        return {_ITEM: self._chain[item], _PRINT: self._fingerprints[item]}
-
     def _messages(self, item: int) -> list[Message]:
+        origin = {_ITEM: self._chain[item], _PRINT: self._fingerprints[item]}
         return [
-            replace(message, meta={**message.meta, **self._origin(item), _PART: part})
+            replace(message, meta={**message.meta, **origin, _PART: part})
             for part, message in enumerate(self._parse(self._items[item]))
         ]
 

@@ -104,12 +104,17 @@ class AgentContext:
 
     def parent(self, index: PageIndex) -> Page | None:
         """Return the folder of a page; None for a root and for a page in the cold archive."""
-        above = self._ancestors("parent", index)
+        above = self.ancestors(index)
         return above[0] if above else None
 
     def ancestors(self, index: PageIndex) -> list[Page]:
         """Return the folders above a page, nearest first."""
-        return self._ancestors("ancestors", index)
+
+        def read(reader: VisibleReader, state: State) -> list[Page]:
+            page = self._gate.page(reader, "ancestors", index)
+            return [_to_agent_page(state, above) for above in reader.ancestors(page)]
+
+        return self._read(read)
 
     def find(self, /, query: str, limit: int = 10, **filters: Any) -> list[Hit]:
         """Search the pages that the agent can see, best first.
@@ -232,7 +237,10 @@ class AgentContext:
             if isinstance(children, str) or not isinstance(children, Iterable):
                 raise InvalidValue(f"is {short_repr(children)}; a list of page indices is needed.", argument="children")
             pages = [self._gate.page(reader, "create_contents_page", child, whole_subtree=True) for child in children]
-            return _create_contents_page(plan, name, description, above, pages)
+            if segment_number(above.key) == plan.conversation() and any(_has_messages(plan, page) for page in pages):
+                _check_neighbours(plan, above, pages)
+            indices = [plan.index(page.key) for page in pages]
+            return tree.create_contents_page(plan, name, description, plan.index(above.key), indices)
 
         return self._act("create_contents_page", planner)
 
@@ -369,12 +377,6 @@ class AgentContext:
         if self._quoting_writes:
             plan.defer(plan.require_page(index).key)
 
-    def _ancestors(self, operation: str, index: PageIndex) -> list[Page]:
-        def read(reader: VisibleReader, state: State) -> list[Page]:
-            return [_to_agent_page(state, page) for page in reader.ancestors(self._gate.page(reader, operation, index))]
-
-        return self._read(read)
-
 
 def _check_filters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     known = Filters.__struct_fields__
@@ -430,16 +432,6 @@ def _move_page(
     return tree.move_page(plan, source, plan.index(target.key), before)
 
 
-def _create_contents_page(
-    plan: Plan, name: str, description: str, parent: PageRecord, children: Sequence[PageRecord]
-) -> PageIndex:
-    """Add a folder. Messages can be gathered only as neighbours in their order, so that no order changes."""
-    if segment_number(parent.key) == plan.conversation() and any(_has_messages(plan, page) for page in children):
-        _check_neighbours(plan, parent, children)
-    indices = [plan.index(page.key) for page in children]
-    return tree.create_contents_page(plan, name, description, plan.index(parent.key), indices)
-
-
 def _add_segment(plan: Plan, name: str, description: str) -> str:
     """Add a segment under an id that reveals nothing about other segments; return the id."""
     key, number = plan.note(KEY), 0
@@ -458,6 +450,7 @@ def _has_messages(reader: Reader, page: PageRecord) -> bool:
 
 
 def _check_neighbours(plan: Plan, parent: PageRecord, children: Sequence[PageRecord]) -> None:
+    """Raise `InvalidOperation` unless the pages are neighbours in their order, so that no order changes."""
     wanted = [page.key for page in children]
     row = [page.key for page in plan.members(parent.key)]
     start = row.index(wanted[0]) if wanted[0] in row else -1

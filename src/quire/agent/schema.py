@@ -8,7 +8,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quire.agent import handlers
-from quire.agent.handlers import ToolContext
 from quire.errors import InvalidValue, short_repr
 
 Kind = Literal["string", "page", "integer", "boolean", "pages", "object"]
@@ -38,10 +37,6 @@ class Tool(Struct, frozen=True, kw_only=True):
     """Whether it changes neither pages nor what is shown."""
     destructive: bool = False
     """Whether it may remove or overwrite something."""
-
-    def call(self, context: ToolContext, arguments: dict[str, Any]) -> str:
-        """Run a call of the tool."""
-        return self.run(context, **arguments)
 
 
 _PAGE = Parameter(name="page", kind="page", about="Index, such as usr-12", required=True)

@@ -177,7 +177,7 @@ class Tools:
     def _run(self, tool: Tool, given: Any) -> str:
         self._count_call()
         arguments = check_arguments(tool, given)
-        return self._context.agent._engine.retry(lambda: tool.call(self._context, arguments))
+        return self._context.agent._engine.retry(lambda: tool.run(self._context, **arguments))
 
     def _count_call(self) -> None:
         """Count the calls of this turn. Raise `QuotaExceeded`."""

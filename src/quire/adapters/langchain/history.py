@@ -1,7 +1,6 @@
 """A chat message history in a context."""
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 from weakref import finalize
 
@@ -88,9 +87,7 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _add(self, messages: list[Message]) -> None:

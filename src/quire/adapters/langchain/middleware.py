@@ -1,7 +1,6 @@
 """A middleware that sends the model a view of the conversation, and quire's tools for LangChain."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from typing import Any, NamedTuple, Unpack
 
@@ -11,8 +10,7 @@ from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context, Options
 from quire.context import open as open_context
-from quire.errors import Conflict, InvalidOperation, InvalidValue
-from quire.providers.tool_schemas import count_tools
+from quire.errors import InvalidOperation
 from quire.storage.memory import MemoryStorage
 from quire.view.options import RenderOptions
 from quire.view.view import View
@@ -55,7 +53,6 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._pool = ContextPool[BaseMessage](where, parse, fingerprint, **options)
         self._name = name or _thread
         self._view = view
-        self._counted: tuple[list[Any], int] = ([], 0)
         self.tools = [make_tool(schema, self._tools, self._queued_tools) for schema in self._schemas(tools)]
 
     def context(self, name: str = "") -> Context:
@@ -119,21 +116,13 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             for message in response.result:
                 if isinstance(message, AIMessage) and (usage := message.usage_metadata):
                     cached = (usage.get("input_token_details") or {}).get("cache_read") or 0
-                    report = {
-                        "input_tokens": usage["input_tokens"],
-                        "input_tokens_details": {"cached_tokens": cached},
-                    }
                     model = message.response_metadata.get("model_name") or message.response_metadata.get("model")
-                    with suppress(InvalidValue, Conflict):  # a wrong usage report must not fail the turn
-                        synced.ctx.report_usage(report, model, tools=self._count(sent.request), view=sent.view)
+                    tools = self._pool.count_tools(sent.request.tools, _to_schema)
+                    synced.report_usage(sent.view, model, usage["input_tokens"], cached, tools)
 
-    def _count(self, request: ModelRequest[Any]) -> int:
-        """Return the tokens of the tool schemas of a request. They are counted once for each list of tools."""
-        counted = self._counted
-        if counted[0] != request.tools:
-            schemas = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
-            counted = self._counted = (list(request.tools), count_tools(schemas))
-        return counted[1]
+
+def _to_schema(tool: Any) -> dict[str, Any]:
+    return tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
 
 
 def _thread(config: RunnableConfig) -> str:

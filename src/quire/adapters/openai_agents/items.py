@@ -30,11 +30,6 @@ def messages_of(items: Sequence[Any]) -> list[Message]:
     return list(responses.parse(_entry(item, f"items[{n}]") for n, item in enumerate(items)))
 
 
-def fingerprints(items: Sequence[Any]) -> list[str]:
-    """Return a text for each item that is equal for items with the same content."""
-    return [_print(item) for item in items]
-
-
 def count_unsaved(given: Sequence[str], stored: Sequence[str]) -> int:
     """Return how many items at the end of a list are not stored yet, by the fingerprints of both.
 
@@ -67,7 +62,8 @@ def _entry(item: Any, place: str) -> Entry:
     return Entry(place, value, {}, "responses")
 
 
-def _print(item: Any) -> str:
+def fingerprint(item: Any) -> str:
+    """Return a text that is equal for items with the same content."""
     value = item if isinstance(item, dict) else to_plain_json(item, "item")
     if isinstance(value, dict):
         value = {key: inner for key, inner in value.items() if key not in _PASSING and inner is not None}

@@ -5,6 +5,7 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Lock, RLock, Timer
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
@@ -14,7 +15,7 @@ from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.openai_agents.items import (
     Item,
     count_unsaved,
-    fingerprints,
+    fingerprint,
     mark_session,
     messages_of,
     newest_items,
@@ -77,20 +78,15 @@ class HeldChanges:
         with self._lock_of(key):
             return key in self._held
 
-    @contextmanager
-    def take(self, key: Hashable) -> Iterator[bool]:
-        """Let a block make the held change itself, if there is one. If it raises, the change is held again."""
-        with self._take(key) as carry_out:
-            yield carry_out is not None
-
     def settle(self, key: Hashable) -> None:
         """Make the held change of this key."""
-        with self._take(key) as carry_out:
+        with self.take(key) as carry_out:
             if carry_out is not None:
                 carry_out()
 
     @contextmanager
-    def _take(self, key: Hashable) -> Iterator[Callable[[], None] | None]:
+    def take(self, key: Hashable) -> Iterator[Callable[[], None] | None]:
+        """Let a block make the held change itself, if there is one. If it raises, the change is held again."""
         with self._lock_of(key):
             with self._lock:
                 held = self._held.pop(key, None)
@@ -135,7 +131,7 @@ def borrow(where: Storage | str | os.PathLike[str]) -> tuple[Storage, Callable[[
     The caller closes a storage that it gave. Every `memory:` is a separate storage.
     """
     if not isinstance(where, str | os.PathLike):
-        return storage_at(where)[0], _nothing
+        return storage_at(where)[0], lambda: None
     key = (os.getpid(), _place(where))  # a connection is not for the child of a fork
     if key[1] == "memory:":
         storage, _ = storage_at(where)
@@ -162,10 +158,6 @@ def _place(where: str | os.PathLike[str]) -> str:
     text = os.fspath(where)
     is_address = isinstance(where, str) and ":" in where and not os.path.splitdrive(where)[0]
     return text if is_address else os.path.abspath(text)
-
-
-def _nothing() -> None:
-    """Release nothing: the storage was given."""
 
 
 T = TypeVar("T")
@@ -299,7 +291,7 @@ class QuireSession:
                 self._retry(lambda ctx: replace_messages(ctx, "add", session_messages(ctx) if clears else [], fresh))
             except InvalidOperation:  # a broken list: import stores what no model may see
                 if clears:
-                    self._retry(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
+                    self._carry_out_clear()
                 self.context.import_messages(fresh)
 
     def _pop(self) -> Item | None:
@@ -310,9 +302,9 @@ class QuireSession:
     def _clear(self) -> None:
         self.context.refresh()
         if newest_items(self.context, 1):
-            _HOLDS.add(self._key(), self._carry_out)
+            _HOLDS.add(self._key(), self._carry_out_clear)
 
-    def _carry_out(self) -> None:
+    def _carry_out_clear(self) -> None:
         self._retry(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
 
     def _settle(self) -> None:
@@ -334,7 +326,7 @@ class QuireSession:
         """Return the items that the runner sends before it stores them: the user's message in a streamed run."""
         for most in (_WINDOW, len(items)):
             given, stored = items[-most:], newest_items(self.context, most)
-            fresh = count_unsaved(fingerprints(given), fingerprints(stored))
+            fresh = count_unsaved([*map(fingerprint, given)], [*map(fingerprint, stored)])
             if fresh < len(given):
                 break
         return items[len(items) - fresh :]
@@ -354,17 +346,16 @@ def function_tools(ctx: Context, *names: str) -> list[Tool]:
 
 
 def _function_tools(tools: "Tools", queue: CallQueue) -> list[Tool]:
-    return [_function_tool(tools, schema, queue) for schema in tools.responses()]
+    async def invoke(name: str, _: "ToolContext[Any]", arguments: str) -> str:
+        return await queue.run(tools.call, name, arguments)
 
-
-def _function_tool(tools: "Tools", schema: dict[str, Any], queue: CallQueue) -> FunctionTool:
-    async def invoke(_: "ToolContext[Any]", arguments: str) -> str:
-        return await queue.run(tools.call, schema["name"], arguments)
-
-    return FunctionTool(
-        name=schema["name"],
-        description=schema["description"],
-        params_json_schema=schema["parameters"],
-        on_invoke_tool=invoke,
-        strict_json_schema=False,
-    )
+    return [
+        FunctionTool(
+            name=schema["name"],
+            description=schema["description"],
+            params_json_schema=schema["parameters"],
+            on_invoke_tool=partial(invoke, schema["name"]),
+            strict_json_schema=False,
+        )
+        for schema in tools.responses()
+    ]

@@ -13,8 +13,7 @@ from quire.adapters.pydantic_ai.messages import fingerprint, parse, to_model_mes
 from quire.agent.tools import Tools
 from quire.aio import CallQueue
 from quire.context import Context, Options
-from quire.errors import Conflict, InvalidOperation, InvalidValue
-from quire.providers.tool_schemas import count_tools
+from quire.errors import InvalidOperation
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
@@ -111,12 +110,11 @@ class _SentRequest(NamedTuple):
 
 
 class QuireCapability(AbstractCapability[Any]):
-    """Lets the model see a view within the budget, while the run's message history stays whole.
+    """Sends the model a view within the budget; the run keeps the whole message history.
 
-    `where` is a path, a URL or a storage: every conversation then has a context of its own, named by the run's
-    `conversation_id`. Or it is a context that is open already: then the agent serves one conversation. `tools` says
-    which of quire's tools the model gets: all, none, or those named. `view` are the options it is rendered with; the
-    others are those of `quire.open`.
+    If `where` is a path, a URL or a storage, every conversation has its own context, named by the run's
+    `conversation_id`. If `where` is an open context, the agent serves one conversation. `tools` selects quire's tools
+    for the model: all, none, or those named. `view` are the options of `render`; the others are those of `quire.open`.
     """
 
     def __init__(
@@ -133,23 +131,22 @@ class QuireCapability(AbstractCapability[Any]):
         self._under_way: OrderedDict[str, _SentRequest] = OrderedDict()
         self._firsts: WeakKeyDictionary[SyncedContext[ModelMessage], tuple[ModelRequest, ModelRequest]]
         self._firsts = WeakKeyDictionary()
-        self._counted: tuple[list[ToolDefinition], int] = ([], 0)
 
     def context(self, conversation_id: str = "") -> Context:
-        """The context of a conversation; without an id the one that was given."""
+        """Return the context of a conversation; without an id the given context."""
         return self._pool.get(conversation_id).ctx
 
     def close(self) -> None:
-        """Release the storage, if it was opened here. Nothing is lost by not closing."""
+        """Release the storage, if it was opened here. Everything is stored even without this call."""
         self._pool.close()
 
     def get_toolset(self) -> AbstractToolset[Any] | None:
-        """quire's tools, for the context of the run."""
+        """Return quire's tools for the context of the run."""
         return QuireToolset(self._here, tools=self._tools) if self._tools else None
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
-        """None: what it works with cannot be written in a spec."""
+        """Return None: a spec cannot describe a context."""
         return None
 
     async def before_model_request(
@@ -159,7 +156,7 @@ class QuireCapability(AbstractCapability[Any]):
         synced = await self._here(ctx)
         parameters = request_context.model_request_parameters
         instructions = InstructionPart.join(parameters.instruction_parts or []) or ""
-        tools = self._count([*parameters.function_tools, *parameters.output_tools])
+        tools = self._pool.count_tools([*parameters.function_tools, *parameters.output_tools], _to_schema)
         history = list(request_context.messages)
         view, messages = await synced.queue.run(self._render, synced, history, instructions)
         self._under_way[ctx.run_id or ""] = _SentRequest(history, view, tools)
@@ -170,23 +167,12 @@ class QuireCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Take in the answer and what it cost."""
+        """Add the answer and report its usage."""
         sent = self._under_way.pop(ctx.run_id or "", None)
         if sent is not None and response.state == "complete":
             synced = await self._here(ctx)
             await synced.queue.run(self._take, synced, sent, response)
         return response
-
-    def _count(self, tools: list[ToolDefinition]) -> int:
-        """The tokens of the schemas sent beside the view, counted once for a list of tools."""
-        counted = self._counted
-        if counted[0] != tools:
-            schemas = [
-                {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters_json_schema}
-                for tool in tools
-            ]
-            counted = self._counted = (tools, count_tools(schemas))
-        return counted[1]
 
     async def _here(self, ctx: RunContext[Any]) -> SyncedContext[ModelMessage]:
         if self._pool.context is not None:
@@ -214,13 +200,8 @@ class QuireCapability(AbstractCapability[Any]):
     def _take(self, synced: SyncedContext[ModelMessage], sent: _SentRequest, response: ModelResponse) -> None:
         with synced.lock:
             synced.sync.update([*self._without_prompts(synced, sent.history)[1], response])
-            usage = response.usage
-            report = {
-                "input_tokens": usage.input_tokens,
-                "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
-            }
-            with suppress(InvalidValue, Conflict):  # a wrong usage report must not fail the turn
-                synced.ctx.report_usage(report, response.model_name, tools=sent.tools, view=sent.view)
+            used, cached = response.usage.input_tokens, response.usage.cache_read_tokens
+            synced.report_usage(sent.view, response.model_name, used, cached, sent.tools)
 
     def _without_prompts(
         self, synced: SyncedContext[ModelMessage], history: list[ModelMessage]
@@ -235,6 +216,10 @@ class QuireCapability(AbstractCapability[Any]):
             rest = replace(first, parts=first.parts[len(prompts) :])
             self._firsts[synced] = (first, rest)
         return prompts, [rest, *history[1:]]
+
+
+def _to_schema(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters_json_schema}
 
 
 def _prompts(request: ModelRequest) -> Iterator[SystemPromptPart]:
