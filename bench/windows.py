@@ -62,7 +62,7 @@ def drawing(folder: Path) -> list[Figure]:
     for n in range(WINDOWS):
         app = ("files", "tables")[n % 2]
         ctx.windows.open(app, {"path": f"notes-{n}.txt"} if app == "files" else {"table": "orders"})
-    apps = [live.app for live in ctx.windows._manager.instances._by_key.values() if live.app is not None]
+    apps = [live.app for live in ctx.windows._manager._instances.values() if live.app is not None]
     ours, theirs = [], []
     for _ in range(ROUNDS):
         start = time.perf_counter()

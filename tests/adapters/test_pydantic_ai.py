@@ -27,6 +27,7 @@ from pydantic_ai.tools import ToolDefinition
 
 import quire
 from quire.adapters.pydantic_ai import QuireCapability, QuireToolset
+from quire.adapters.pydantic_ai.capability import _to_schema
 from quire.adapters.pydantic_ai.messages import fingerprint, parse
 
 BUDGET = 1_500
@@ -359,7 +360,7 @@ def test_a_capability_without_a_conversation_says_so() -> None:
 
 
 def test_tools_of_the_same_name_with_another_schema_are_counted_anew() -> None:
-    quiring = QuireCapability(quire.MemoryStorage())
+    pool = QuireCapability(quire.MemoryStorage())._pool
     short, long = (ToolDefinition(name="look", description=text) for text in ("Looks.", "Looks around. " * 50))
-    assert quiring._count([short]) < quiring._count([long])
-    assert quiring._count([]) == 0
+    assert pool.count_tools([short], _to_schema) < pool.count_tools([long], _to_schema)
+    assert pool.count_tools([], _to_schema) == 0
