@@ -66,7 +66,10 @@ def expire(
     """
     target = _check_folder(action, folder)
     if target is not None and not dry_run:
-        _make_folder(target)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageFailure(f"Cannot create the folder {str(target)!r}: {error}.") from error
     for name in names:
         removal = _Removal(storage, name, action, target)
         try:
@@ -183,10 +186,3 @@ def _check_folder(action: object, folder: object) -> Path | None:
             f"is {short_repr(folder)}, but action='delete' writes no files; use action='archive'.", argument="folder"
         )
     return None
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageFailure(f"Cannot create the folder {str(folder)!r}: {error}.") from error

@@ -201,9 +201,16 @@ class Sizes:
     BLOCK: Final = 512
     MOST: Final = 0xFFFE
 
-    def __init__(self) -> None:
+    def __init__(self, stored: Mapping[int, bytes] | None = None) -> None:
+        """Start with no documents, or with stored blocks. Raises `MalformedIndex`."""
         self._blocks: dict[int, array[int]] = {}
         self._amounts: dict[int, Amount] = {}
+        for number, value in (stored or {}).items():
+            if not isinstance(value, bytes) or len(value) != 2 * self.BLOCK:
+                found = f"have {len(value):,} bytes" if isinstance(value, bytes) else f"are {short_repr(value)}"
+                raise MalformedIndex(f"the sizes of block {number} {found}, not {2 * self.BLOCK:,} bytes")
+            block = array("H", value)
+            self._blocks[number] = block if sys.byteorder == "little" else _swapped(block)
 
     def get(self, key: int) -> int:
         """Return the size of a document; -1 if there is none."""
@@ -244,16 +251,6 @@ class Sizes:
         """Return a block as it is stored."""
         block = self._blocks[number]
         return (block if sys.byteorder == "little" else _swapped(block)).tobytes()
-
-    def load(self, blocks: Mapping[int, bytes]) -> None:
-        """Replace all sizes by stored blocks. Raises `MalformedIndex`."""
-        self._blocks, self._amounts = {}, {}
-        for number, value in blocks.items():
-            if not isinstance(value, bytes) or len(value) != 2 * self.BLOCK:
-                found = f"have {len(value):,} bytes" if isinstance(value, bytes) else f"are {short_repr(value)}"
-                raise MalformedIndex(f"the sizes of block {number} {found}, not {2 * self.BLOCK:,} bytes")
-            block = array("H", value)
-            self._blocks[number] = block if sys.byteorder == "little" else _swapped(block)
 
     def _amount(self, number: int, first: int, last: int) -> Amount:
         if first <= number << 9 and last >= (number << 9 | 511):

@@ -139,9 +139,8 @@ class PostgresCheck:
         if not found or found[0][1] != serial:
             return True
         indexed, _, blocks, values = found[0]
-        stored = Sizes()
         try:
-            stored.load(dict(zip(blocks, values, strict=True)))
+            stored = Sizes(dict(zip(blocks, values, strict=True)))
         except MalformedIndex:
             return False
         return bool(indexed == len(sizes) and not different and dict(stored.items()) == sizes)

@@ -82,9 +82,7 @@ class PostgresIndexes:
         with self._lock:
             cached = self._cache.get(number)
         if cached is None or cached[0] != serial:
-            sizes = Sizes()
-            sizes.load(dict(self.session.read(_SIZES, (number,))))
-            cached = self.put(number, serial, sizes)
+            cached = self.put(number, serial, Sizes(dict(self.session.read(_SIZES, (number,)))))
         return cached[1], cached[2]
 
     def put(self, number: int, serial: int, sizes: Sizes) -> _Cached:
@@ -161,7 +159,8 @@ class PostgresIndex:
             serial = self._move(db, number, seen, then)
             if serial is None:
                 return False
-            sizes = self._sizes(db, number)
+            stored = db.execute(self._session.sql(_SIZES), (number,), binary=True).fetchall()
+            sizes = Sizes(dict(stored))
             self._write(db, number, sizes, added, removed)
             states.append((serial, sizes))
             return True
@@ -221,12 +220,6 @@ class PostgresIndex:
         else:
             row = db.execute(sql(_MOVE), (*new, number, seen.version, seen.identity, seen.reached)).fetchone()
         return row[0] if row else None
-
-    def _sizes(self, db: Db, number: int) -> Sizes:
-        """Return the current sizes, in the transaction that holds the state."""
-        sizes = Sizes()
-        sizes.load(dict(db.execute(self._session.sql(_SIZES), (number,), binary=True).fetchall()))
-        return sizes
 
     def _write(self, db: Db, number: int, sizes: Sizes, documents: Sequence[Document], gone: Sequence[int]) -> None:
         sql = self._session.sql

@@ -197,11 +197,6 @@ def record_of(family: Family, row: Row) -> Record:
     )
 
 
-def size_of(row: Row) -> int:
-    """Return the size of the value in a row, which may be damaged."""
-    return len(row[1]) if type(row[1]) is bytes else 0
-
-
 def head_of(context: object, version: object, value: object) -> Head:
     """Return the head in a row. Raises `Corrupt` with the context."""
     if type(version) is int and type(value) is bytes:

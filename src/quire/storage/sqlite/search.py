@@ -149,11 +149,9 @@ class FtsIndexes:
 
     def read_sizes(self, number: int) -> Sizes:
         """Read the sizes of a context's documents without the cache. Raises `MalformedIndex`."""
-        sizes = Sizes()
         base = number << KEY_BITS
         rows = self.db.execute(_SIZES, (base, base | MAX_KEY))
-        sizes.load({row[0] & MAX_KEY: row[1] for row in rows})
-        return sizes
+        return Sizes({row[0] & MAX_KEY: row[1] for row in rows})
 
     def find_damage(self) -> str:
         """Check that the counts of FTS5, the sizes of quire and the leaves of the index agree; return the damage."""

@@ -55,7 +55,6 @@ from quire.storage.sqlite.schema import (
     name_of,
     record_of,
     roll_back,
-    size_of,
     transaction,
 )
 
@@ -152,7 +151,8 @@ class SQLiteStorage:
         for owner, first, last in reversed(spans) if reverse else spans:
             base, more = owner << KEY_BITS, True
             while more and first <= last:
-                rows, more = self._chunk(sql, (base | first, base | last, *reader))
+                with self._lock:
+                    rows, more = _take(self._db.execute(sql, (base | first, base | last, *reader)))
                 yield from (record_of(family, row) for row in rows)
                 if more:
                     reached = rows[-1][0] & MAX_KEY
@@ -357,10 +357,6 @@ class SQLiteStorage:
                 self._numbers[context] = number
         return number
 
-    def _chunk(self, sql: str, values: tuple[int, ...]) -> tuple[list[Row], bool]:
-        with self._lock:
-            return _take(self._db.execute(sql, values))
-
     def _prepare(self, busy_seconds: float, read_only: bool) -> None:
         """Prepare the connection, after a check that the file is empty or made by quire."""
         self._db.set_busy_timeout(int(busy_seconds * 1_000))
@@ -429,7 +425,7 @@ def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:
     size = 0
     for row in cursor:
         rows.append(row)
-        size += size_of(row)
+        size += len(row[1]) if type(row[1]) is bytes else 0  # it may be damaged
         if size > _CHUNK_BYTES:
             cursor.close(True)
             return rows, True
