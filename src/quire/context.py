@@ -299,24 +299,22 @@ class Context:
         copy uses the connection of this context.
         """
         self.pages.fork(new_name, at)
-        views = self._views
         pages = ContextSystem(actor=self.pages.actor, _engine=self.pages._engine.open_context(new_name))
-        fork = Context(pages, budget=self.budget, compression=views.config, preamble=views.preamble)
-        if "windows" in self.__dict__:
-            self.windows._share(fork.windows)
-        return fork
+        return self._copy(pages, self._views.config)
 
     def as_of(self, to: str | int | Entry) -> "Context":
         """Return this context as a rollback to a checkpoint or an entry would leave it. Nothing is written.
 
         Changes to the returned context stay in memory.
         """
-        views = self._views
-        config = replace(views.config, cache_seconds=None)  # the age of that state must not cause a fold
-        past = Context(self.pages.as_of(to), budget=self.budget, compression=config, preamble=views.preamble)
+        config = replace(self._views.config, cache_seconds=None)  # the age of that state must not cause a fold
+        return self._copy(self.pages.as_of(to), config)
+
+    def _copy(self, pages: ContextSystem, config: CompressionConfig) -> "Context":
+        copy = Context(pages, budget=self.budget, compression=config, preamble=self._views.preamble)
         if "windows" in self.__dict__:
-            self.windows._share(past.windows)
-        return past
+            self.windows._share(copy.windows)
+        return copy
 
     # State and storage
 

@@ -29,7 +29,7 @@ arguments and other calls to suggest; each one has a `Wording` and calls `error.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 _CLIP = 80
 _MOST_KNOWN = 12
@@ -46,7 +46,7 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _CLIP + 40 else f"{text[:_CLIP]}… ({len(text):,} long)"
 
 
-class Hint:
+class Hint(NamedTuple):
     """A call that would help.
 
     `Hint("expand", "usr-3", purpose="to open it")` reads "Call expand('usr-3') to open it." in Python.
@@ -54,22 +54,16 @@ class Hint:
     other arguments as Python source. `purpose` ends the sentence.
     """
 
-    __slots__ = ("arguments", "call", "page", "purpose")
-
-    def __init__(self, call: str, page: str | None = None, *, arguments: str = "", purpose: str = "") -> None:
-        self.call = call
-        self.page = page
-        self.arguments = arguments
-        self.purpose = purpose
-
-    def __repr__(self) -> str:
-        return f"<Hint {self.source}>"
+    call: str
+    page: str | None = None
+    arguments: str = ""
+    purpose: str = ""
 
     @property
     def source(self) -> str:
         """The call as Python source."""
-        given = [*([] if self.page is None else [repr(self.page)]), *([self.arguments] if self.arguments else [])]
-        return f"{self.call}({', '.join(given)})"
+        page = "" if self.page is None else repr(self.page)
+        return f"{self.call}({', '.join(filter(None, (page, self.arguments)))})"
 
     def sentence(self, command: str) -> str:
         """Return the hint as a sentence that names `command`, a surface's form of the call."""

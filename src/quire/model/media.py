@@ -148,7 +148,8 @@ def count_media_tokens(part: Part) -> int:
         case "audio":
             return _count_audio(_get_base64(part), part.get("format"))
         case "thinking" | "other":
-            return sum(_count_encoded(text) for text in _iterate_encoded(part))
+            tokens = sum(map(_count_encoded, _find_encoded(_load_original(part))))
+            return tokens + (_count_encoded(part["data"]) if isinstance(part.get("data"), str) else 0)
         case _:
             return 0
 
@@ -228,13 +229,6 @@ def _load_original(part: Part) -> Any:
         return json.loads(kept) if isinstance(kept, str) else None
     except (ValueError, RecursionError):
         return None
-
-
-def _iterate_encoded(part: Part) -> Iterator[str]:
-    data = part.get("data")
-    if isinstance(data, str):
-        yield data
-    yield from _find_encoded(_load_original(part))
 
 
 def _find_encoded(value: Any) -> Iterator[str]:
