@@ -1,6 +1,6 @@
-"""What the oracle of the state machine keeps: pages, segments, a journal, and the ways to look at and change one thing.
+"""The state of the oracle of the state machine: pages, segments, a journal; how to read and change one of them.
 
-`tests/model.py` has the operations.
+`tests/oracle.py` has the operations.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ EXPANDED, HIDDEN = Visibility.EXPANDED, Visibility.HIDDEN
 
 
 class Refused(Exception):
-    """The contract refuses this; the error must name one of `names`, if there are any."""
+    """The contract refuses this; the error must contain one of `names`, if there are any."""
 
     def __init__(self, why: str, *names: str) -> None:
         super().__init__(why)
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Page:
-    """A page. `place` is a number of its own for every time it was put somewhere; it says nothing about order."""
+    """A page. `place` is a new number each time the page is put somewhere; it does not define an order."""
 
     index: str
     segment: str
@@ -42,7 +42,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment; a removed one stays, not `live`. `added` orders the display."""
+    """A segment; a removed one stays with `live` False. `added` orders the display."""
 
     id: str
     name: str
@@ -56,7 +56,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Gone:
-    """What is left of a page."""
+    """The remains of a removed page."""
 
     moved_to: str | None = None
 
@@ -67,7 +67,7 @@ Orders = dict[str, list[str]]
 
 @dataclass
 class Entry:
-    """One journal entry: every record it touched as it was before, and the order of all folders then."""
+    """One journal entry: the earlier value of every record that it touched, and the order of all folders then."""
 
     seq: int
     operation: str
@@ -80,7 +80,7 @@ class Entry:
 
 @dataclass
 class State:
-    """Everything a commit can change, but for the counters, which only grow."""
+    """Everything that a commit can change, except the counters, which only grow."""
 
     pages: dict[str, Page] = field(default_factory=dict)
     gone: dict[str, Gone] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class State:
 
 @dataclass(frozen=True)
 class Saved:
-    """A document: the state it was made of and the counters then."""
+    """A document: its state and the counters at that time."""
 
     state: State
     counters: dict[str, int]
@@ -106,7 +106,7 @@ class Saved:
 
 @dataclass
 class Unsettled:
-    """A folder into which an undo put pages back: what must hold of the order the system chose."""
+    """A folder into which an undo put pages back: the conditions for the order that the system chose."""
 
     kept: list[str]
     before: list[str]
@@ -129,7 +129,7 @@ class Kept:
         return len(self.entries)
 
     def do(self, operation: str, action: Callable[[], T], undoes: int | None = None) -> T:
-        """Run one operation: all of it or nothing, and an entry if it changed anything."""
+        """Run one operation completely or not at all, and add an entry if it changed anything."""
         before, counters = self.state.copy(), dict(self.counters)
         try:
             result = action()
@@ -180,14 +180,14 @@ class Kept:
         return found
 
     def forwarding(self, index: str) -> str | None:
-        """Where a page that moved to another segment is now."""
+        """Return the current index of a page that moved to another segment."""
         gone, now = self.state.gone.get(index), None
         while gone is not None and gone.moved_to is not None:
             now, gone = gone.moved_to, self.state.gone.get(gone.moved_to)
         return now
 
     def above(self, page: Page) -> list[Page]:
-        """The folders above an attached page, nearest first."""
+        """Return the folders above an attached page, nearest first."""
         found: list[Page] = []
         while page.parent is not None and page.lifecycle is not COLD and page.parent in self.state.pages:
             page = self.state.pages[page.parent]
@@ -197,7 +197,7 @@ class Kept:
         return found
 
     def below(self, page: Page) -> list[Page]:
-        """The page and all attached below it, parents first."""
+        """Return the page and all attached pages below it, parents first."""
         found = [page]
         for child in self.children(page.index):
             found += self.below(self.state.pages[child])
@@ -214,14 +214,14 @@ class Kept:
         return ACTIVE if shown else HOT
 
     def home(self, page: Page) -> str | None:
-        """Where recall would bring a page that was archived cold."""
+        """Return the place to which recall would bring a cold page."""
         if page.lifecycle is not COLD or page.parent is None:
             return None
         folder = self.state.pages.get(page.parent)
         return page.parent if folder and self.effective(folder) is not COLD else self.root(page.segment)
 
     def lost(self, segment: str) -> list[str]:
-        """The cold pages of a segment whose folder is gone, by number."""
+        """Return the cold pages of a segment that have lost their folder, by number."""
         pages = [page for page in self.state.pages.values() if page.segment == segment and page.parent is not None]
         lost = [page.index for page in pages if page.parent not in self.state.pages]
         return sorted(lost, key=lambda index: int(index.rpartition("-")[2]))
@@ -267,7 +267,7 @@ class Kept:
         self._set(replace(self.state.pages[index], **fields))  # type: ignore[arg-type]
 
     def _leave(self, index: str) -> None:
-        """Take a page out of its folder's list."""
+        """Remove a page from its folder's list."""
         parent = self.state.pages[index].parent
         if parent is not None and index in self.state.orders.get(parent, []):
             self.state.orders[parent].remove(index)

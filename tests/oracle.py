@@ -1,8 +1,8 @@
 """A context in plain Python, written from the contract: the oracle of the state machine in `test_machine.py`.
 
-No storage, no ranks, no codec: a folder is a list of indices in which a cold page keeps its place, the journal is a
-list of what the touched pages and segments were before. An operation works on this state directly; `Model.do` takes
-everything back if it is refused and makes an entry of what it changed.
+It has no storage, no ranks and no codec. A folder is a list of indices in which a cold page keeps its place. The
+journal is a list of the earlier values of the touched pages and segments. An operation works on this state directly.
+`Model.do` reverts everything if the operation is refused, and makes an entry of the changes otherwise.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ from tests.model_state import (
 
 
 class Model(Kept):
-    """The operations of a context on what is kept."""
+    """The operations of a context on the stored state."""
 
     # Segments
 
@@ -195,7 +195,7 @@ class Model(Kept):
         return self._emigrate(page, above, before)
 
     def _emigrate(self, page: Page, above: Page, before: str | None) -> dict[str, str]:
-        """New indices for a whole subtree; the old ones remember where it went."""
+        """Give a whole subtree new indices; the old ones refer to the new ones."""
         moved = self.below(page)
         indices = {old.index: self._next(above.segment) for old in moved}
         pinned = self._in_system(above)
@@ -250,7 +250,7 @@ class Model(Kept):
         if top is None:
             return
         home = self.home(top)
-        if home == top.parent:  # its place in the list is still there
+        if home == top.parent:  # it kept its place in the list
             self._change(top.index, lifecycle=ACTIVE)
         elif home is not None:
             self._leave(top.index)
@@ -268,7 +268,7 @@ class Model(Kept):
     # History and documents
 
     def undo(self, seq: int) -> None:
-        """Bring back what entry `seq` touched, if nothing touched it since and every rule holds after it."""
+        """Restore the records of entry `seq`, unless a later entry touched them or the result breaks a rule."""
         if not 0 < seq <= self.seq:
             raise Refused("no such entry")
         entry = self.entries[seq - 1]
@@ -296,7 +296,7 @@ class Model(Kept):
             self._keeps_pins_and_conversation(present, conversation)
 
     def _standing(self, record: tuple[str, str], wanted: int) -> int:
-        """The entry whose work on a record stands: an undo, a pin and a permission give way to what was before."""
+        """Return the entry that last changed a record. For undos, pins and permissions, return the one before them."""
         kind, name = record
         now = self.changed[record]
         found: Record = self.state.page_record(name) if kind == "page" else self.state.segments.get(name)
@@ -312,7 +312,7 @@ class Model(Kept):
         return now
 
     def _unpin_what_is_not_shown(self, indices: Iterable[str]) -> None:
-        """A document can always be undone: a pin it set on a page that was not shown before goes with it."""
+        """A document can always be undone: a pin that it set on a page that was not shown before is removed with it."""
         for page in [self.state.pages[index] for index in indices if index in self.state.pages]:
             if page.pinned and (self.effective(page) is not ACTIVE or page.visibility is not EXPANDED):
                 self._change(page.index, pinned=False)
@@ -332,7 +332,7 @@ class Model(Kept):
             self.state.segments[name] = old
 
     def _revert_page(self, old: Page) -> bool:
-        """Give a page its old fields; whether its place must be looked for."""
+        """Give a page its old fields. Return whether its place must be determined."""
         now = self.state.pages.get(old.index)
         if now is not None:
             old = replace(old, pinned=now.pinned)
@@ -346,7 +346,7 @@ class Model(Kept):
         return old.parent is not None
 
     def _put_back(self, pages: list[Page], entry: Entry) -> None:
-        """Put pages back among the siblings they had; where newcomers stand between those, any place will do."""
+        """Put pages back among their old siblings; if new pages are between those, any place is accepted."""
         for folder in {page.parent for page in pages if page.parent is not None}:
             order = self.state.orders.setdefault(folder, [])
             kept = list(order)
@@ -360,14 +360,14 @@ class Model(Kept):
             self.unsettled[folder] = Unsettled(kept, stable)
 
     def _stands_since(self, index: str, entry: Entry) -> bool:
-        """Whether a page was never put elsewhere after the entry."""
+        """Return whether a page was never moved after the entry."""
         place = self.state.pages[index].place
         later = self.entries[entry.seq :]
         olds = (later_entry.pages.get(index) for later_entry in later)
         return all(isinstance(old, Page) and old.place == place for old in olds if old is not None)
 
     def settle(self, actual: Orders) -> None:
-        """Take over the order the system chose for pages an undo put back, if it is a right one."""
+        """Accept the order that the system chose for restored pages, if it is correct."""
         for folder, must in self.unsettled.items():
             if folder not in self.state.pages:
                 continue
@@ -404,7 +404,7 @@ class Model(Kept):
             raise Refused("this root is always shown")
 
     def _keeps_pins_and_conversation(self, present: State, conversation: str | None) -> None:
-        """No undo of a single operation removes or moves a pinned page, nor makes another segment the conversation."""
+        """Refuse an undo that removes or moves a pinned page, or makes another segment the conversation."""
         if conversation is not None and self.conversation() != conversation:
             raise Refused("the conversation stays")
         after, self.state = self.state, present
@@ -421,7 +421,7 @@ class Model(Kept):
         return Saved(self.state.copy(), dict(self.counters))
 
     def load(self, saved: Saved) -> None:
-        """Replace everything by a document."""
+        """Replace everything with a document."""
         document = saved.state.copy()
         for index in list(self.state.pages):
             del self.state.pages[index]
@@ -443,7 +443,7 @@ class Model(Kept):
 
 
 def _differ_in_security(one: Record, other: Record) -> bool:
-    """Whether two states of a record have another pin or permission at most."""
+    """Return whether two states of a record differ at most in pin or permission."""
     if isinstance(one, Page) and isinstance(other, Page):
         return replace(one, pinned=other.pinned) == other
     if isinstance(one, Segment) and isinstance(other, Segment):

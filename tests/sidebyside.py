@@ -1,4 +1,4 @@
-"""Three backends and the model side by side: doing one thing everywhere, and comparing everything after it."""
+"""Three backends and the model in parallel: run one operation everywhere, and compare everything after it."""
 
 import json
 import shutil
@@ -31,18 +31,18 @@ from tests.oracle import Model
 from tests.servers.postgres import postgres_url
 
 FAST = Path("/dev/shm")
-"""Files in memory where there are any: surviving a power cut is proven elsewhere."""
+"""A folder in memory if there is one: other tests prove durability."""
 
 NEVER = ("usr-999", "nope-1", "USR-1", "usr-01", "../../x", "usr-１", "usr-²", "usr-1\0", "", "usr", "-1")
-"""What never names a page."""
+"""Texts that are never the index of a page."""
 
 
 Pages = dict[str, dict[str, object]]
-"""A tree as plain values: what is to be said of each page."""
+"""A tree as plain values: the compared data of each page."""
 
 
 def store_opener(kind: str, path: Path) -> Callable[[], Storage]:
-    """The way to a new store of a kind; memory's is one object."""
+    """Return a function that opens a new store of a kind; for memory it is one object."""
     match kind:
         case "memory":
             memory = MemoryStorage()
@@ -57,12 +57,12 @@ def store_opener(kind: str, path: Path) -> Callable[[], Storage]:
 
 
 def all_alike(values: Sequence[object]) -> bool:
-    """Whether all are equal; they are compared with the first."""
+    """Return whether all are equal; they are compared with the first."""
     return all(value == values[0] for value in values)
 
 
 class Backend:
-    """One system under test, with the way to open its storage again."""
+    """One system under test, with a function that opens its storage again."""
 
     def __init__(self, name: str, opener: Callable[[], Storage]) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Backend:
         self.system = self._open(self.opener())
 
     def move_to(self, opener: Callable[[], Storage]) -> None:
-        """Go on in another storage; the old one is closed."""
+        """Continue in another storage; the old one is closed."""
         old = self.system.storage
         self.system.set_storage(opener(), migrate=True)
         self.opener = opener
@@ -87,14 +87,14 @@ class Backend:
 
 
 class Pick(NamedTuple):
-    """Which page to take: of which kind, and the how-manieth of these."""
+    """A choice of a page: its kind, and its number among the pages of this kind."""
 
     kind: str
     number: int
 
 
 class Outcome(NamedTuple):
-    """What an operation gave: a value, or an error's code and text."""
+    """The outcome of an operation: a value, or an error's code and text."""
 
     value: object
     code: str = ""
@@ -102,7 +102,7 @@ class Outcome(NamedTuple):
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The model, memory, file and SQLite; or memory and whatever else `kinds` names."""
+    """The model, memory, file and SQLite; or memory and the backends of `kinds`."""
 
     kinds: ClassVar[tuple[str, ...]] = ("memory", "file", "sqlite")
 
@@ -115,12 +115,12 @@ class SideBySide(RuleBasedStateMachine):
         self.backends = [Backend(kind, self.opener(kind)) for kind in self.kinds]
 
     def opener(self, kind: str) -> Callable[[], Storage]:
-        """The way to a store of its own."""
+        """Return a function that opens a separate store."""
         self._stores += 1
         return store_opener(kind, self.folder / f"{self._stores}-{kind}")
 
     def teardown(self) -> None:
-        """At the end of a trace, documents, histories and what is found are the same everywhere."""
+        """At the end of a trace, check that documents, histories and search results are the same everywhere."""
         try:
             documents = [backend.system.marshal() for backend in self.backends]
             assert all_alike(documents)
@@ -141,7 +141,7 @@ class SideBySide(RuleBasedStateMachine):
         *what: object,
         compare: bool = True,
     ) -> None:
-        """One operation on the model and on every backend: all refuse it or none, with the same result."""
+        """Run one operation on the model and on every backend: all refuse it or none, with the same result."""
         note(f"{operation}{what!r}")
         names: tuple[str, ...] = ()
         undoes = what[0] if operation == "undo" and isinstance(what[0], int) else None
@@ -162,7 +162,7 @@ class SideBySide(RuleBasedStateMachine):
             self.compare()
 
     def compare(self) -> None:
-        """Every backend says what the model says, about everything, and finds nothing wrong with itself."""
+        """Check that every backend equals the model in everything, and that its own check finds nothing."""
         orders = self._orders(json.loads(self.backends[0].system.marshal()))
         self.model.settle(orders)
         assert orders == {i: self.model.state.orders[i] for i, page in self.model.state.pages.items() if page.folder}
@@ -176,7 +176,7 @@ class SideBySide(RuleBasedStateMachine):
             assert [_segment(segment) for segment in system.list_segments()] == expected_segments
 
     def pick(self, pick: Pick) -> str:
-        """The index a pick stands for in this state."""
+        """Return the index of a choice in this state."""
         model = self.model
         pages = list(model.state.pages.values())
         candidates = {
@@ -195,7 +195,7 @@ class SideBySide(RuleBasedStateMachine):
         return candidates[pick.number % len(candidates)]
 
     def _orders(self, document: dict[str, Any]) -> Orders:
-        """The order in every folder, without the cold pages that would return to the end of a root."""
+        """Return the order in every folder, without the cold pages that would return to the end of a root."""
         orders = _orders(document)
         for segment in self.model.live_segments():
             for index in reversed(self.model.lost(segment.id)):
@@ -209,7 +209,9 @@ class SideBySide(RuleBasedStateMachine):
         for entry, expected in zip(histories[0], self.model.entries, strict=True):
             assert (entry.operation, entry.undoes) == (expected.operation, expected.undoes)
             assert set(entry.pages) == set(expected.pages)
-            assert set(entry.segments) <= set(expected.segments)  # the model gives a segment read anew a new place
+            assert set(entry.segments) <= set(
+                expected.segments
+            )  # the model gives a new place to a segment that is read again
 
     def _expected_pages(self) -> Pages:
         model = self.model
@@ -279,7 +281,7 @@ def _observed(system: ContextSystem) -> Pages:
 
 
 def _differences(found: Pages, expected: Pages) -> list[tuple[str, str, object, object]]:
-    """Where two trees differ: page, field, what was found, what was expected."""
+    """Yield the differences of two trees: page, field, actual and expected value."""
     return [
         (index, field, found.get(index, {}).get(field), expected.get(index, {}).get(field))
         for index in sorted(found.keys() | expected.keys())
@@ -301,7 +303,7 @@ def _segment(segment: Segment) -> dict[str, object]:
 
 
 def _orders(document: dict[str, Any]) -> Orders:
-    """The order in every folder of a document, cold pages standing where they would return to."""
+    """Return the order in every folder of a document, with cold pages at the places to which they would return."""
     pages: dict[str, dict[str, Any]] = document["pages"]
     returning: dict[tuple[str, str], list[str]] = {}
     for index, page in pages.items():

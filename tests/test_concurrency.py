@@ -1,4 +1,4 @@
-"""Threads that share a context, handles and processes that share a store: nothing is lost, nobody is misled."""
+"""Threads that share a context, handles and processes that share a store: nothing is lost, and no error is wrong."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ Opener = Callable[[], Storage]
 
 @pytest.fixture(params=["memory", "file", "sqlite"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    """Opens handles on one store; for memory it is one object, as several handles have it in one process."""
+    """Opens handles on one store; for memory it is one object, which several handles of a process share."""
     match request.param:
         case "file":
             return lambda: FileStorage(tmp_path / "store")
@@ -51,7 +51,7 @@ def book(storage: Storage, name: str = "book") -> Context:
 
 
 def whole(system: ContextSystem, names: Iterable[str]) -> None:
-    """All these pages are there once with their texts, the journal has no gap, and `check()` finds nothing."""
+    """Check that all these pages exist once with their texts, that the journal has no gap, and `check()` is empty."""
     leaves = [page for page in system.list_pages() if isinstance(page, DetailPage)]
     assert sorted(page.name for page in leaves) == sorted(names)
     assert {page.name: system.detail(page.index) for page in leaves} == {p.name: f"text of {p.name}" for p in leaves}
@@ -60,7 +60,7 @@ def whole(system: ContextSystem, names: Iterable[str]) -> None:
 
 
 def at_once(*jobs: Callable[[], object]) -> None:
-    """Run the jobs in threads and raise what they raise."""
+    """Run the jobs in threads and raise their errors."""
     with ThreadPoolExecutor(len(jobs)) as pool:
         for done in [pool.submit(job) for job in jobs]:
             done.result()
@@ -162,7 +162,7 @@ def test_handles_on_different_contexts_never_conflict(opener: Opener) -> None:
 
 
 def test_a_handle_that_was_not_refreshed_can_still_read(opener: Opener) -> None:
-    """What it reads may be older or newer; it is never an error that says something false."""
+    """A reader may get older or newer data, but never an error with a wrong statement."""
     storages = opener(), opener()
     writer, reader = (book(storage).pages for storage in storages)
     writer.create_contents_page("folder", "", "mem-0")
@@ -190,7 +190,7 @@ def test_a_handle_that_was_not_refreshed_can_still_read(opener: Opener) -> None:
     for number, reading in enumerate(readings):
         try:
             reading()
-        except (NoSuchPage, Conflict):  # true: it is gone, or another writer was there
+        except (NoSuchPage, Conflict):  # correct: it was removed, or another writer was first
             continue
         except QuireError as error:
             pytest.fail(f"reading {number}: {error!r}")
@@ -233,7 +233,7 @@ def test_a_handle_learns_that_its_context_was_deleted(opener: Opener) -> None:
         system.marshal,
         system.check,
     ]
-    if not isinstance(storages[0], quire.FileStorage):  # its handles hold on to the log they know until they refresh
+    if not isinstance(storages[0], quire.FileStorage):  # its handles keep the log that they know until they refresh
         fresh += [lambda: list(system.history()), lambda: system.get_page("mem-99")]
     for act in fresh:
         with pytest.raises(NoSuchContext, match="'book' was deleted"):
@@ -241,7 +241,7 @@ def test_a_handle_learns_that_its_context_was_deleted(opener: Opener) -> None:
     for act in (system.refresh, lambda: system.checkpoint("x"), lambda: system.add_segment(Segment(id="new"))):
         with pytest.raises(NoSuchContext, match="'book' was deleted"):
             act()
-        assert not quire.Library(storages[1]).exists("book")  # what was deleted does not come back as a husk
+        assert not quire.Library(storages[1]).exists("book")  # a deleted context does not come back empty
     anew = book(storages[1]).pages
     assert system.refresh() is True
     anew.create_detail_page("anew", "", "text of anew", "mem-0")
@@ -255,7 +255,7 @@ def test_a_handle_learns_that_its_context_was_deleted(opener: Opener) -> None:
 
 
 def write_from(url: str, contexts: Iterable[str], count: int) -> None:
-    """One process a context, all let loose at once, each adding its pages; they must all succeed."""
+    """Run one process per context, all at once, each adding its pages; all must succeed."""
     processes = [
         subprocess.Popen(
             [sys.executable, str(PROGRAM), url, context, f"w{number}", str(count)],

@@ -1,4 +1,4 @@
-"""Where documents 000 and 001 contradict themselves or each other: a test a row, named after what holds."""
+"""Contradictions in documents 000 and 001: one test for each row, named after the rule of the contract."""
 
 import json
 import multiprocessing
@@ -221,7 +221,7 @@ def test_threads_share_a_context_safely(tmp_path: Path) -> None:
 
 
 def _write(path: str, name: str) -> None:
-    """Another process: write ten pages, giving way to whoever was first."""
+    """Run another process: write ten pages, and retry after conflicts."""
     book = new_system(storage=SQLiteStorage(path))
     for number in range(10):
         while True:

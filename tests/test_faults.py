@@ -1,7 +1,8 @@
-"""Every operation, failing at every one of its storage calls: the state is the one before or the one after.
+"""Every operation with a fault at each of its storage calls: the state is the one before or the one after.
 
-In memory and on disk, and the two agree; `check()` finds nothing, and the operation can be done again. An operation
-that raised left the state before it, one that returned the state after it: a lost acknowledgement is resolved.
+This holds in memory and on disk, and the two agree. `check()` finds nothing, and the operation can be repeated. An
+operation that raised leaves the state before it, one that returned leaves the state after it: a lost acknowledgement is
+resolved.
 """
 
 import os
@@ -51,7 +52,7 @@ def system_on(storage: Storage, clock: Callable[[], int] = lambda: NOW) -> Conte
 
 @cache
 def library() -> MemoryStorage:
-    """A small book with everything in it: folders, hidden, hot, cold, pinned and moved pages, an undone entry."""
+    """Return a small context with folders, hidden, hot, cold, pinned and moved pages, and an undone entry."""
     storage = MemoryStorage()
     system = system_on(storage, lambda: THEN)
     for segment in (
@@ -86,7 +87,7 @@ def library() -> MemoryStorage:
 
 @cache
 def document() -> bytes:
-    """Another book, as JSON."""
+    """Return another context as JSON."""
     system = ContextSystem(counter=EstimateCounter(), clock=lambda: THEN)
     system.add_segment(Segment(id="mem"))
     system.create_detail_page("from a document", "", "its text", "mem-0")
@@ -175,7 +176,7 @@ def several(plan: Plan) -> None:
 
 
 class Snapshot(NamedTuple):
-    """All that can be seen of a context, past the cache and through it."""
+    """Return all visible data of a context, past the cache and through it."""
 
     document: bytes
     history: list[Entry]
@@ -191,7 +192,7 @@ def snapshot(system: ContextSystem) -> Snapshot:
 
 
 class Shelf:
-    """Fresh copies of a book on one backend."""
+    """Fresh copies of a context on one backend."""
 
     def __init__(
         self, backend: str, folder: Path, source: Callable[[], Storage] = library, *, long: bool = False
@@ -208,12 +209,12 @@ class Shelf:
         storage.close()
 
     def copy(self) -> Storage:
-        """The book in a storage of its own."""
+        """Return the context in a separate storage."""
         self._number += 1
         place = self._folder / str(self._number)
         match self.backend:
             case "file":
-                apart = shutil.ignore_patterns("log", "lock")  # the readable files are replaced, never written into
+                apart = shutil.ignore_patterns("log", "lock")  # the readable files are replaced, never changed in place
                 shutil.copytree(self._book / CONTEXT, place / CONTEXT, ignore=apart, copy_function=os.link)
                 shutil.copy(self._book / CONTEXT / "log", place / CONTEXT / "log")
             case "sqlite":
@@ -224,12 +225,12 @@ class Shelf:
         return storage
 
     def empty(self) -> Storage:
-        """A storage without the book."""
+        """Return a storage without the context."""
         self._number += 1
         return self._open(self._folder / str(self._number))
 
     def reopened(self, storage: Storage) -> Storage:
-        """The same store, closed and opened again."""
+        """Return the same store, closed and opened again."""
         storage.close()
         return self._open(storage.path) if isinstance(storage, FileStorage | SQLiteStorage) else storage
 
@@ -259,7 +260,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 class Course(NamedTuple):
-    """An operation without faults: the storage calls it makes, what it returns, and the state after it."""
+    """Return the storage calls of an operation without faults, its result, and the state after it."""
 
     calls: list[str]
     result: object
@@ -278,7 +279,7 @@ def undisturbed(shelf: Shelf, operation: Operation) -> Course:
 
 
 def attempt(operation: Operation, system: ContextSystem) -> bool:
-    """Whether the operation came back without an error of the storage."""
+    """Return whether the operation returned without an error of the storage."""
     try:
         operation(system)
     except StorageFailure:
@@ -287,15 +288,16 @@ def attempt(operation: Operation, system: ContextSystem) -> bool:
 
 
 def faults(calls: int) -> Iterator[tuple[int, When]]:
-    """Every call, before and after."""
+    """Yield a fault before and after every call."""
     for number in range(1, calls + 1):
         for when in WHEN:
             yield number, when
 
 
 def tried(shelf: Shelf, calls: list[str]) -> Iterator[tuple[int, When]]:
-    """Every fault in memory, whose copies cost nothing; on disk those of writing calls, as a reading that fails is the
-    same whatever lies below. All of them with --long."""
+    """Yield every fault in memory, where copies cost nothing. On disk, yield only faults of writes, because a failing
+    read has the same effect on every backend. With --long, yield all of them.
+    """
     for number, when in faults(len(calls)):
         if shelf.thorough or calls[number - 1] in ("commit", "fork"):
             yield number, when
@@ -363,7 +365,7 @@ def test_a_storage_that_stays_away_from_the_commit_on_leaves_the_state_before_or
 
 
 def commit_call(shelf: Shelf, operation: Operation) -> int:
-    """Which of the operation's calls is the commit."""
+    """Return the position of the commit among the operation's calls."""
     return undisturbed(shelf, operation).calls.index("commit") + 1
 
 
@@ -374,7 +376,7 @@ def test_a_commit_that_cannot_be_asked_about_is_an_unknown_outcome(shelf: Shelf)
         faulty.arm(commit_call(shelf, CHANGES["hide"]), when, lasting=True)
         with pytest.raises(OutcomeUnknown, match="'hide'"):
             system.hide("mem-4")
-        with pytest.raises(InjectedFault):  # still away: it looks before it answers
+        with pytest.raises(InjectedFault):  # still unavailable: it must read before it answers
             system.get_page("mem-4")
         faulty.heal()
         hidden = system.get_page("mem-4").visibility is quire.Visibility.HIDDEN
@@ -513,6 +515,6 @@ def test_the_table_of_operations_is_complete() -> None:
     tried = {name.split(" ", 1)[0] for name in CHANGES | READINGS}
     other = {"acting_as", "beside", "opened", "run", "save", "load", "audit", "fork"}
     other |= {"storage", "context", "cached_pages", "actor", "counter"}
-    other |= {"purge", "scrub"}  # of several steps: tests/system/test_purge.py lets each of them fail
+    other |= {"purge", "scrub"}  # it has several steps: tests/system/test_purge.py lets each of them fail
     public = {name for name in dir(ContextSystem) if not name.startswith("_")}
     assert public - other - tried == set()

@@ -1,4 +1,4 @@
-"""Hostile input everywhere: a named error, short, that quotes the value; nothing changed, in memory or on disk."""
+"""Hostile input everywhere: a short, typed error that quotes the value, and no change in memory or on disk."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ NUMBERS = {"int"}
 
 
 def small_book() -> ContextSystem:
-    """mem-1 is a folder with mem-2; mem-3 stands beside it; mem-4 is hot, mem-5 cold."""
+    """mem-1 is a folder with mem-2; mem-3 is its sibling; mem-4 is hot, mem-5 cold."""
     book = new_book()
     shelf = folder(book)
     leaf(book, parent=shelf, detail="text")
@@ -92,7 +92,7 @@ def small_book() -> ContextSystem:
 
 
 def attempt(book: ContextSystem, what: str, call: Callable[[], object]) -> Iterator[str]:
-    """Make a call that must be refused; yields what was wrong with the refusal."""
+    """Make a call that must be refused. Yield errors of the refusal."""
     before = everything(book)
     try:
         found = call()
@@ -116,7 +116,7 @@ def attempt(book: ContextSystem, what: str, call: Callable[[], object]) -> Itera
 
 
 class Call:
-    """A method with arguments that are right, and for each the wrong ones that are right here."""
+    """A method with correct arguments, and for each argument the hostile values that are correct here."""
 
     def __init__(self, *legal: tuple[str, set[str]], **right: Any) -> None:
         self.right = right
@@ -126,7 +126,7 @@ class Call:
 OPTIONAL = {"none"}
 SWITCH = {"none", "bool"}
 CODE = set(WRONG)
-"""A callable is the developer's code, not input: what it is shows when it is called."""
+"""A callable is the developer's code, not input: it is checked when it is called."""
 
 CALLS: dict[str, Call] = {
     "acting_as": Call(actor="someone"),
@@ -285,7 +285,7 @@ def test_every_parameter_of_every_method_is_tried() -> None:
 
 
 def right(name: str, folder: Path) -> dict[str, Any]:
-    """The right arguments of a method."""
+    """Return the correct arguments of a method."""
     arguments = dict(CALLS[name].right)
     if "target" in arguments and arguments["target"] is ...:
         arguments["target"] = MemoryStorage()

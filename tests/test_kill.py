@@ -1,4 +1,4 @@
-"""`kill -9` of a writing process: no acknowledged write is lost, nothing is torn, and work goes on from there."""
+"""`kill -9` of a writing process: no acknowledged write is lost, nothing is torn, and the next process continues."""
 
 import json
 import os

@@ -55,7 +55,7 @@ def test_a_context_that_another_created_a_moment_ago_is_not_created_twice() -> N
     storage = MemoryStorage()
 
     class Late(MemoryStorage):
-        """Looks before the other one commits, and commits after it."""
+        """Reads before the other one commits, and commits after it."""
 
         def head(self, context: str) -> None:
             return None
@@ -168,7 +168,7 @@ def test_many_contexts_are_listed_and_opened_with_the_reads_of_a_few(tmp_path: P
     assert calls(10) == calls(2_000)
 
 
-# What a context is and takes up
+# Information on a context
 
 
 def test_info_is_one_read_and_usage_counts_what_is_there() -> None:
@@ -214,7 +214,7 @@ ROOTS = {"sys-0", "mem-0", "usr-0", "win-0"}
 
 
 def aged(*ages: int) -> Library:
-    """A library of contexts that were changed last so many days ago."""
+    """Return a library of contexts that were last changed this many days ago."""
     storage = MemoryStorage()
     now = int(datetime.now(UTC).timestamp() * 1_000)
     for days in ages:

@@ -1,7 +1,7 @@
-"""Every operation in any order, on three backends and on a plain model at once.
+"""Every operation in any order, on three backends and on a plain model.
 
-Each step is applied to the model and to memory, file and SQLite: all refuse it and nothing changes, or all agree with
-the model on the whole tree. `check()` is empty after every step, and the documents are the same bytes.
+Each step is applied to the model and to memory, file and SQLite. Either all refuse it and nothing changes, or all agree
+with the model on the whole tree. `check()` is empty after every step, and the documents are the same bytes.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.sidebyside import Pick, SideBySide
 T = TypeVar("T")
 
 MAX_PAGES = 24
-"""Two dozen pages show every rule; more only take longer to compare."""
+"""Two dozen pages cover every rule; more only take longer to compare."""
 
 SEGMENTS = ("sys", "usr", "mem", "usr-archive", "win")
 NAMES = ("Plan", "Notes", "Go 语言", "a\nb", "x" * 200)
@@ -46,11 +46,11 @@ often = st.sampled_from((True, True, True, False))
 
 
 class Machine(SideBySide):
-    """The rules, seven kinds of them; within a kind the operations are weighted, so that trees grow and get deep."""
+    """The rules, of seven kinds. Within a kind the operations are weighted, so that trees grow deep."""
 
     @initialize()
     def begin(self) -> None:
-        """Three segments; a chapter with a section, leaves in each and beside them."""
+        """Create three segments; a chapter with a section, and leaves in and next to each."""
         for name, kind in (("sys", SegmentType.SYSTEM), ("usr", SegmentType.USER), ("mem", SegmentType.CUSTOM)):
             self._add_segment(name, kind, Permission.READ_WRITE, 0, compare=False)
         for parent in ("mem-0", "mem-1", "usr-0"):
@@ -65,7 +65,7 @@ class Machine(SideBySide):
     @precondition(has_room)
     @rule(data=st.data(), what=st.sampled_from(("leaf", "leaf", "folder", "gather", "given", "text", "detail")))
     def write(self, data: st.DataObject, what: str) -> None:
-        """New pages and new texts."""
+        """Create pages and change texts."""
         draw = data.draw
         match what:
             case "leaf":
@@ -84,7 +84,7 @@ class Machine(SideBySide):
 
     @rule(data=st.data(), what=st.sampled_from(("anywhere", "beside", "inside") * 2 + ("beside", "remove")))
     def shape(self, data: st.DataObject, what: str) -> None:
-        """Moving and removing."""
+        """Move and remove pages."""
         draw = data.draw
         who = draw(picks)
         source = self.pick(who._replace(kind="inner") if what == "inside" else who)
@@ -104,7 +104,7 @@ class Machine(SideBySide):
 
     @rule(data=st.data(), what=st.sampled_from(("hide", "open")))
     def show(self, data: st.DataObject, what: str) -> None:
-        """Visibility."""
+        """Change the visibility."""
         draw = data.draw
         model, who = self.model, draw(picks)
         if what == "open":
@@ -121,7 +121,7 @@ class Machine(SideBySide):
 
     @rule(data=st.data(), what=st.sampled_from(("cold", "recall", "pin") * 2 + ("cold", "hot")))
     def store(self, data: st.DataObject, what: str) -> None:
-        """The archive, and pins."""
+        """Use the archive and pins."""
         draw = data.draw
         model, who = self.model, draw(picks)
         match what:
@@ -142,13 +142,13 @@ class Machine(SideBySide):
 
     @rule(back=st.sampled_from((0,) * 8 + (1,) * 4) | st.integers(-1, 40))
     def undo(self, back: int) -> None:
-        """Any entry, most often the last."""
+        """Undo any entry, most often the last."""
         seq = max(0, self.model.seq - back)
         self.step("undo", lambda: self.model.undo(seq), lambda system: system.undo(seq), seq)
 
     @rule(keep=st.booleans(), number=numbers)
     def document(self, keep: bool, number: int) -> None:
-        """Keep a document of this moment, or go back to a kept one."""
+        """Store a document of the current state, or go back to a stored one."""
         if keep or not self.saved:
             self.saved.append((self.backends[0].system.marshal(), self.model.saved()))
         else:
@@ -162,7 +162,7 @@ class Machine(SideBySide):
         ),
     )
     def around(self, data: st.DataObject, what: str) -> None:
-        """Segments, and what happens to a handle and its storage."""
+        """Change segments, a handle or its storage."""
         draw = data.draw
         model, name = self.model, draw(segments)
         match what:
@@ -234,7 +234,7 @@ class Machine(SideBySide):
         )
 
     def _gather(self, draw: Draw[Any]) -> None:
-        """A new folder for some children of a folder, and sometimes for a stranger."""
+        """Create a folder for some children of a folder, and sometimes for a page from elsewhere."""
         parent = self.pick(draw(folders))
         inside = self.model.children(parent)
         gathered = draw(st.lists(st.sampled_from(inside), max_size=3)) if inside else []
@@ -257,7 +257,7 @@ class Machine(SideBySide):
         )
 
     def _add_page(self, draw: Draw[Any]) -> None:
-        """A page that brings its index: mostly one of its parent's segment that was not used."""
+        """Add a page with its own index: mostly an unused one of its parent's segment."""
         parent, detail, folder = self.pick(draw(folders)), draw(texts), draw(st.booleans())
         above = self.model.state.pages.get(parent)
         segment = above.segment if above and draw(often) else draw(segments)
@@ -322,7 +322,7 @@ class Machine(SideBySide):
             self.step("unpin", lambda: self.model.unpin(index), lambda system: system.unpin(index), index)
 
     def _handle(self, what: str, draw: Draw[Any]) -> None:
-        """Forget pages, open everything again, or move one backend to another storage: nothing may change."""
+        """Drop cached pages, open everything again, or move one backend to another storage: nothing may change."""
         note(what)
         index, keep = self.pick(draw(picks)), draw(st.integers(0, 3))
         if what == "move":

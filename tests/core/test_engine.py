@@ -1,4 +1,4 @@
-"""The way from a plan to a commit: memory and disk agree, whatever interrupts it."""
+"""From a plan to a commit: memory and disk agree after every interruption."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_several_steps_in_one_plan_see_each_other_and_are_one_entry() -> None:
         index = tree.create_detail_page(plan, "Note", "", "first", "mem-0")
         tree.set_detail(plan, index, "second")
         segments.add_segment(plan, Segment(id="other"))
-        assert list(plan.members(page_key(1, 0))) == []  # which is stored nowhere yet, and that is no damage
+        assert list(plan.members(page_key(1, 0))) == []  # it is not stored yet, which is not damage
         tree.create_detail_page(plan, "Gone with it", "", "text", "other-0")
         return segments.remove_segment(plan, "other")
 
@@ -119,7 +119,7 @@ def test_a_commit_that_could_not_be_synced_is_unseen_by_one_who_read_it(
     first, second = book(one), book(two)
 
     def fail(descriptor: int) -> None:
-        second.refresh()  # reads the commit that is about to be taken back
+        second.refresh()  # reads the commit that is reverted next
         raise OSError("no sync")
 
     with monkeypatch.context() as patch:
@@ -174,7 +174,7 @@ def test_a_pinned_page_that_a_document_moved_is_still_protected_from_above() -> 
     other.move_page(page, folder)
     other.pin(page)
     with pytest.raises(quire.InvalidOperation):
-        system.hide("mem-0")  # fills the cache of what lies above pins
+        system.hide("mem-0")  # fills the cache of the folders above pins
     system.unmarshal(other.marshal())
     with pytest.raises(quire.InvalidOperation, match="pinned"):
         system.hide(folder)

@@ -92,7 +92,7 @@ def stored_ranks(storage: MemoryStorage) -> list[bytes]:
 
 
 def insert_at_one_spot(book: ContextSystem, count: int) -> list[str]:
-    """Pages put directly before the last one, again and again."""
+    """Put pages directly before the last one, again and again."""
     first, last = leaf(book), leaf(book)
     inserted = []
     for _ in range(count):

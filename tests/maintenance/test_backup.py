@@ -91,7 +91,7 @@ def test_a_plain_copy_of_the_file_loses_what_a_backup_has(tmp_path: Path) -> Non
     path = tmp_path / "live.db"
     talk = new_talk(SQLiteStorage(path), "c")
     talk.user("acknowledged")
-    shutil.copy(path, tmp_path / "plain.db")  # the newest work is still in the log beside it
+    shutil.copy(path, tmp_path / "plain.db")  # the newest commits are still in the log file
     backup(path, tmp_path / "good.db")
     assert [message.content for message in quire.open(tmp_path / "good.db", "c").messages()] == ["acknowledged"]
     assert not quire.Library(tmp_path / "plain.db").exists("c")

@@ -84,7 +84,7 @@ def test_a_damaged_context_is_not_copied_and_the_others_are(damage: str) -> None
 def test_a_lost_checkpoint_or_page_is_told_by_the_doctor_and_by_check() -> None:
     storage = MemoryStorage()
     talk = full_talk(storage, "c")
-    talk.pages.undo(talk.checkpoint("undone"))  # what was undone is still there, without its name
+    talk.pages.undo(talk.checkpoint("undone"))  # the undone text still exists, without its name
     seq = talk.checkpoint("存盘")
     index = talk.pages.create_detail_page("a lost note", "", "text", "mem-0")
     assert talk.check() == []
@@ -173,7 +173,7 @@ def test_a_store_is_migrated_by_url_and_by_path(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-# Values of a wrong type in an SQLite file, which takes anything anywhere
+# Values of a wrong type in an SQLite file, which accepts any type
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +234,7 @@ def test_a_name_that_nothing_leads_to_is_told(name: str, sound_file: bytes, tmp_
     assert found.contexts == 1
 
 
-# A context that lost what says that it is there and how far it goes
+# A context without its head
 
 
 LONG = "团队 " * 20 + "长"

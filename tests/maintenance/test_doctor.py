@@ -183,7 +183,7 @@ def test_what_nothing_refers_to_is_removed(backend: str, tmp_path: Path) -> None
     storage = make(backend, tmp_path / "store")
     talk = talk_in(storage)
     talk.pages.set_detail("mem-1", "another text")
-    talk.pages.remove_page("mem-1")  # both its texts are still history
+    talk.pages.remove_page("mem-1")  # both of its texts are still in the history
     gone = VectorRecord(b"\0\0")
     patch(storage, Put(BODY, 900, encode_body(900, "stray")), Put(VECTOR, 901, encode_record(901, gone)))
     found = doctor(storage)

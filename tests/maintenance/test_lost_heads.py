@@ -96,7 +96,7 @@ def test_a_context_without_its_head_object_is_told_and_nothing_of_it_is_removed(
     left = [listed.key for listed in objects.list("data")]
     assert left
     (symptom,) = quire.doctor(server.storage, repair=True).symptoms
-    assert (symptom.code, symptom.severity) == ("head_lost", "warning")  # a head may be about to come, for an hour
+    assert (symptom.code, symptom.severity) == ("head_lost", "warning")  # within an hour a head may still be written
     assert [listed.key for listed in objects.list("data")] == left
 
 
@@ -133,7 +133,7 @@ def test_damage_is_found_in_small_contexts_and_in_forks(server: Server) -> None:
     talk = full_talk(server.storage, "c")
     talk.pages.create_detail_page("later", "", "only here", "mem-0")
     talk.fork("fork").user("更多")
-    talk.pages.purge("mem-1", forks=False)  # which the fork goes on reading
+    talk.pages.purge("mem-1", forks=False)  # the fork still reads it
     assert found(server) == []
     patch(server.storage, Put(JOURNAL, 3, b"damaged!"))
     patch(server.storage, Put(TALLY, 1, encode_record(1, 77)), context="fork")
@@ -157,4 +157,4 @@ def test_a_small_context_is_examined_by_one_read(server: Server, monkeypatch: py
 
     monkeypatch.setattr(Session, "read", noted)
     assert found(server) == []
-    assert sum("{q}.record " in text for text in asked) == 3 + 1  # and one for rows of nobody
+    assert sum("{q}.record " in text for text in asked) == 3 + 1  # and one for orphaned rows

@@ -285,7 +285,7 @@ def test_verification_catches_a_tampered_target(tampering: str, finished: bool, 
     def tamper() -> None:
         head = target.head("c")
         assert head is not None
-        # The very head it had, so that nothing but the records tells.
+        # The same head, so that only the records differ.
         target.commit("c", Commit(head.version, head.version, head.value, [TAMPERINGS[tampering](target)]))
 
     if finished:

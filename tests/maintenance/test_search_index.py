@@ -232,7 +232,7 @@ def test_a_reader_who_would_repair_hears_what_is_wrong(path: Path, code: str) ->
     assert stands is not None
     if code == "search_outdated":
         index.update(stands, stands, (), [pages[1].key])
-    else:  # two pages with as many terms change places
+    else:  # two pages with the same number of terms are exchanged
         every = [build_document(storage, "c", page) for page in pages]
         one, two = (one for one in every if {"eagle7", "eagle8"} & set(one.body))
         index.update(stands, stands, [replace(one, key=two.key), replace(two, key=one.key)])
@@ -346,7 +346,7 @@ def test_a_role_that_only_reads_finds_what_is_there_now(schema: str) -> None:
         execute(schema, "UPDATE search SET terms = ''")
         assert codes(doctor(reader, repair=True)) == [("search_outdated", "c", False)]
         execute(schema, f"REVOKE SELECT ON search_state FROM {schema}")
-        assert doctor(reader).symptoms == ()  # it can tell nothing of an index that it may not read
+        assert doctor(reader).symptoms == ()  # it cannot check an index that it may not read
         execute(schema, f"GRANT SELECT ON search_state TO {schema}")
         assert codes(doctor(url, repair=True)) == [("search_outdated", "c", True)]
         for damage in ("", "DELETE FROM search_state", "DROP TABLE search_size", "DROP TABLE search"):

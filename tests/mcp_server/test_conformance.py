@@ -1,9 +1,8 @@
-"""The protocol's own proofs from npm: its conformance suite and its inspector. They run with `--node`, as CI does.
+"""The protocol's own tests from npm: its conformance suite and its inspector. They run with `--node`, as in CI.
 
-The suite is run whole, for the protocol with a handshake and for the one without. Some of its scenarios call tools,
-read resources and get prompts that only a server made for the suite has; all others have to pass. Packages are
-installed once a run, with a Node that is new enough for them. Where they cannot be had, the tests are skipped, and fail
-in CI.
+The whole suite runs for the protocol with a handshake and for the one without. Some scenarios need tools, resources and
+prompts that only a server for the suite has; all others must pass. Packages are installed once per run, with a recent
+Node. If they cannot be installed, the tests are skipped, and fail in CI.
 """
 
 import json

@@ -86,7 +86,10 @@ def test_only_the_protocol_is_printed_and_ctrl_c_ends_it_quietly(store: Path) ->
         process.send_signal(signal.SIGINT)
         said, complaint = process.communicate(timeout=30)
         assert process.returncode == 0
-        assert said in ("", '{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}\n')  # of write_page
+        assert said in (
+            "",
+            '{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}\n',
+        )  # an answer of write_page
         assert "Traceback" not in complaint
 
 

@@ -52,8 +52,8 @@ def test_garbage_is_of_unknown_size_and_no_error() -> None:
     [
         ((1, 1), 255),  # a tile
         ((512, 512), 350),  # by area, above one tile
-        ((1024, 1024), 1_399),  # by area; OpenAI's own example says 765
-        ((2048, 4096), 1_600),  # by area, at its most; OpenAI's own example says 1,105
+        ((1024, 1024), 1_399),  # by area; OpenAI's own example gives 765
+        ((2048, 4096), 1_600),  # by area, at its maximum; OpenAI's own example gives 1,105
         ((2048, 100), 765),  # four tiles in a row
         ((200, 200), 255),
         ((100_000, 1), 765),

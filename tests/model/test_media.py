@@ -19,7 +19,7 @@ def count(text: str) -> int:
 
 
 def cost(*blocks: dict[str, Any], role: str = "user") -> int:
-    """What the parts of one message cost."""
+    """Return the tokens of the parts of one message."""
     [message] = parse({"role": role, "content": list(blocks)})
     return count_message_tokens(message, count) - PER_MESSAGE
 

@@ -63,7 +63,7 @@ def test_counts_are_kept_with_the_page() -> None:
 
 
 def run(code: str) -> str:
-    """What a fresh interpreter prints."""
+    """Return the output of a new interpreter."""
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 

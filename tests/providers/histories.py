@@ -1,4 +1,4 @@
-"""Recorded shapes: one legal history per kind of thing a provider says, as its SDK types and API have it."""
+"""Recorded histories: a legal one for each kind of content of a provider, as in its SDK types and API."""
 
 from typing import Any
 

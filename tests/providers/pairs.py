@@ -9,14 +9,14 @@ Event = tuple[str, str]
 
 
 def events(values: list[dict[str, Any]], provider: Provider) -> Iterator[Event]:
-    """("call" or "result", id) in order."""
+    """Yield ("call" or "result", id) in order."""
     read = {"openai": _chat, "responses": _item, "anthropic": _blocks}[provider]
     for value in values:
         yield from read(value)
 
 
 def check_pairs(values: list[dict[str, Any]], provider: Provider) -> None:
-    """Every result answers a call that stands before it, and every call is answered once."""
+    """Return whether every result follows its call, and every call is answered once."""
     waiting: list[str] = []
     for kind, call_id in events(values, provider):
         if kind == "call":

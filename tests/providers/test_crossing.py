@@ -44,7 +44,7 @@ def test_there_and_back_keeps_words_and_pairs(provider: Provider, name: str, tar
 
 
 def _words(messages: list[Message]) -> list[str]:
-    """What is said after the prompt."""
+    """Return the messages after the prompt."""
     after = dropwhile(lambda message: message.role == "system", messages)
     return [message.text for message in after if message.text.strip()]
 

@@ -30,7 +30,7 @@ extras = st.dictionaries(st.sampled_from(["x_trace", "x_score", "x_tags"]), json
 
 
 def shape(optional: dict[str, Any] | None = None, **required: Any) -> st.SearchStrategy[Value]:
-    """A dict with these fields and perhaps some that nobody knows."""
+    """Generate a dict with these fields and perhaps some unknown ones."""
     fixed = {key: value if isinstance(value, st.SearchStrategy) else st.just(value) for key, value in required.items()}
     return st.builds(
         lambda known, extra: {**known, **extra}, st.fixed_dictionaries(fixed, optional=optional or {}), extras
@@ -177,7 +177,7 @@ histories = st.sampled_from(PROVIDERS).flatmap(lambda provider: st.tuples(st.jus
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal as JSON: true is not 1, and 1 is not 1.0."""
+    """Return whether two values are equal as JSON: true is not 1, and 1 is not 1.0."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
@@ -196,7 +196,7 @@ def test_any_history_goes_back_as_it_came_and_keeps_its_pairs_everywhere(case: t
 
 
 def vocabulary(value: Any) -> Iterator[tuple[str, bool]]:
-    """Every key and short text of the recorded histories, and whether it is a key."""
+    """Yield every key and short text of the recorded histories, and whether it is a key."""
     if isinstance(value, str):
         yield value[:30], False
     for key, inner in value.items() if isinstance(value, dict) else ():

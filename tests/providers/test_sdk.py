@@ -17,26 +17,26 @@ PARAMS = {
     "responses": ("openai.types.responses", "ResponseInputItemParam"),
     "anthropic": ("anthropic.types", "MessageParam"),
 }
-# Kept and given back, though the types of the SDKs do not know them.
+# Stored and returned, although the types of the SDKs do not know them.
 BEYOND_THE_TYPES = {("openai", "unknown fields")}
 
 
 @cache
 def adapter(provider: Provider) -> Any:
-    """pydantic's view of the SDK's type: making it takes far longer than using it."""
+    """Return pydantic's adapter for the SDK's type: creating it takes far longer than using it."""
     pydantic = pytest.importorskip("pydantic")
     module, name = PARAMS[provider]
     return pydantic.TypeAdapter(getattr(pytest.importorskip(module), name))
 
 
 def check_types(values: list[dict[str, Any]], provider: Provider) -> None:
-    """Every value fits the SDK's own type for it."""
+    """Check that every value fits the SDK's own type."""
     for value in values:
         _exhaust(adapter(provider).validate_python(value))
 
 
 def _exhaust(value: Any) -> None:
-    """Walk into everything: pydantic checks an `Iterable` only while it is read."""
+    """Read everything: pydantic checks an `Iterable` only while it is read."""
     if isinstance(value, dict):
         for inner in value.values():
             _exhaust(inner)

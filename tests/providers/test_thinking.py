@@ -30,7 +30,7 @@ CITED = {
 
 
 def talk(*answers: Any) -> quire.View:
-    """A view of a conversation in which a model answers, its calls are answered, and the user goes on."""
+    """Return a view of a conversation: a model answers, its calls are answered, and the user continues."""
     ctx = quire.open("memory:")
     for answer in answers:
         ctx.user("去看看。")
@@ -42,7 +42,7 @@ def talk(*answers: Any) -> quire.View:
 
 
 def sent(view: quire.View, model: str | None) -> list[dict[str, Any]]:
-    """The form for Anthropic, which must be legal and of the right types."""
+    """Return the form for Anthropic. Check that it is legal and has the correct types."""
     request = view.anthropic(model=model)
     assert quire.check_legal(request, "anthropic") == []
     check_types(list(request), "anthropic")
@@ -58,7 +58,7 @@ def test_thinking_stays_for_its_own_model_by_any_of_its_names() -> None:
 def test_another_model_gets_the_rest_as_it_came() -> None:
     assert sent(talk(reply(*BLOCKS)), "claude-haiku-5")[1]["content"] == SENT_BACK[1:]
     kept = sent(talk(reply(BLOCKS[0], SEALED, CITED)), "claude-haiku-5")[1]["content"]
-    assert kept == [CITED]  # what only Anthropic knows of is still there
+    assert kept == [CITED]  # blocks that only Anthropic knows are still there
     assert sent(talk(reply(BLOCKS[0], BLOCKS[3])), "claude-haiku-5")[1]["content"] == SENT_BACK[2:]
 
 
