@@ -141,9 +141,9 @@ class Output:
         self.paint = Paint.for_terminal() if not json else Paint(colour=False)
         self.columns = terminal_width()
 
-    def line(self, text: str = "") -> None:
-        """Print one line."""
-        print(text)
+    def line(self, *lines: str) -> None:
+        """Print lines; without any, an empty one."""
+        print(*lines, sep="\n")
 
     def value(self, value: Any) -> None:
         """Print one JSON value on one line."""
@@ -156,7 +156,7 @@ class Output:
         if self.json:
             self.value(value)
         else:
-            print(*lines, sep="\n")
+            self.line(*lines)
 
     def note(self, text: str) -> None:
         """Print a remark for a person on standard error."""
@@ -173,9 +173,7 @@ class Output:
         widths = [max(width(line[column]) for line in [head, *lines]) for column in range(len(head))]
         room = max(12, self.columns - sum(widths[:-1]) - len(_GAP) * (len(head) - 1))
         widths[-1] = min(widths[-1], room)
-        self.line(self.paint.dim(_row(head, widths, right)))
-        for line in lines:
-            self.line(_row(line, widths, right, self.paint))
+        self.line(self.paint.dim(_row(head, widths, right)), *(_row(line, widths, right, self.paint) for line in lines))
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
         """Print names with their values, one pair on each line."""

@@ -61,7 +61,7 @@ def run_ls(options: argparse.Namespace, out: Output) -> None:
 
 def _context_values(library: quire.Library, name: str, *, long: bool) -> Values:
     info = library.info(name)
-    values: Values = {"name": name, "seq": info.seq, "messages": info.messages}
+    values: Values = {"name": name, **pick(info, "seq", "messages")}
     values |= {"created": info.created_at, "updated": info.updated_at, "finished": info.finished}
     if long and info.finished:
         values |= pick(library.usage(name), *_USAGE_COLUMNS)

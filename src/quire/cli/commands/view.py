@@ -4,7 +4,7 @@ import argparse
 
 import quire
 from quire.cli.command import BUDGET, CONTEXT, PAGE, argument, command, open_context, token_count
-from quire.cli.terminal import Output, Values, count_of
+from quire.cli.terminal import Output, Values, count_of, pick
 from quire.cli.view_map import draw_map
 from quire.cli.wording import CommandWording
 from quire.view.options import DEFAULT_BUDGET
@@ -20,29 +20,18 @@ _FORMATS = ("text", "openai", "anthropic", "responses")
 def run_view(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         view = context.render(max_tokens=options.budget, preview=True)
-    if out.json:
-        out.value(_view_values(view))
-        return
     _note_default_budget(options, out)
-    out.line(_size(view))
-    for line in draw_map(view, out.paint, out.columns):
-        out.line(line)
-
-
-def _view_values(view: quire.View) -> Values:
-    """Return the parts of a view, without its messages."""
-    return {
-        "seq": view.seq,
-        "tokens": view.tokens,
-        "budget": view.budget,
-        "messages": len(view.messages),
-        "kinds": view.by_kind(),
-        "pages": [
-            {"index": shown.index, "kind": part.kind, "shown": shown.granularity, "tokens": shown.tokens}
-            for part in view.parts
-            for shown in part.pages
-        ],
-    }
+    pages = [
+        {"index": shown.index, "kind": part.kind, "shown": shown.granularity, "tokens": shown.tokens}
+        for part in view.parts
+        for shown in part.pages
+    ]
+    counts = {"messages": len(view.messages), "kinds": view.by_kind()}
+    out.result(
+        {**pick(view, "seq", "tokens", "budget"), **counts, "pages": pages},
+        _size(view),
+        *draw_map(view, out.paint, out.columns),
+    )
 
 
 def _note_default_budget(options: argparse.Namespace, out: Output) -> None:
@@ -80,8 +69,7 @@ def run_render(options: argparse.Namespace, out: Output) -> None:
     messages = _request_values(view, options)
     _note_default_budget(options, out)
     if out.json:
-        figures = {"seq": view.seq, "tokens": view.tokens, "budget": view.budget, "format": options.format}
-        out.value({**figures, **messages})
+        out.value({**pick(view, "seq", "tokens", "budget"), "format": options.format, **messages})
     elif options.format == "text":
         _print_text(view, out)
     else:
