@@ -10,6 +10,7 @@ import pytest
 from quire import QuireError
 from quire.agent import gate
 from quire.agent.gate import Gate, VisibleReader
+from quire.core.engine import Transaction
 from quire.core.records import PageRecord
 from quire.model.pages import Permission
 from tests.agent.bookcase import TYPES, Bookcase
@@ -61,7 +62,7 @@ def violations(case: Bookcase, cells: Iterable[Cell], *, always_held: bool = Fal
 @contextmanager
 def held(case: Bookcase, wanted: bool) -> Iterator[None]:
     """Collect all writes in a transaction, and drop them."""
-    work = case.ctx.pages._engine.begin_transaction() if wanted else None
+    work = Transaction(case.ctx.pages._engine) if wanted else None
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ import pytest
 
 import quire
 from quire import ContextSystem, FileStorage, InvalidValue, MemoryStorage, Segment
+from quire.core.engine import Transaction
 from quire.core.plan import Plan
 from quire.core.records import page_key
 from quire.core.state import State
@@ -91,7 +92,7 @@ def test_several_steps_in_one_plan_see_each_other_and_are_one_entry() -> None:
 def test_work_that_was_held_back_leaves_memory_once_it_is_committed() -> None:
     system = book()
     engine = system._engine
-    work = engine.begin_transaction()
+    work = Transaction(engine)
     overlay = ref(engine.state.storage)
     system.create_detail_page("Note", "", "text", "mem-0")
     work.commit_all()

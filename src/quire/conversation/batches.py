@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from quire.conversation.arrivals import store_marked
 from quire.conversation.results import MarkMap, Modification
-from quire.core.engine import Engine
+from quire.core.engine import Engine, Transaction
 from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
@@ -283,7 +283,7 @@ class Temporary:
             self._version = before.version
             self._messages = before.next_message
             self._around = before.batches()
-            self._transaction = self._engine.begin_transaction()
+            self._transaction = Transaction(engine)
             try:
                 engine.run(actor, "batch_start", batch_start)
             except BaseException:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,15 +12,15 @@ from quire.conversation.batches import Temporary
 from quire.conversation.edits import cleanup, messages_of, planner_of
 from quire.conversation.importing import Importer
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
-from quire.conversation.sequence import Item, Messages, items, newest_numbers, numbers_after, to_message
-from quire.core.engine import Engine
+from quire.conversation.sequence import Item, Messages, items, newest_numbers, numbers_after, read_messages
+from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
 from quire.errors import InvalidValue, QuireError, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, check_one_line, check_text
 from quire.providers import parse
-from quire.system.rules import check_whole_number
+from quire.system.rules import check_bool, check_whole_number
 
 
 class Conversation:
@@ -101,7 +102,7 @@ class Conversation:
             )
         importer = Importer(messages)
         for part in importer.parts():
-            self._run_with_retry("import_messages", importer.plan_part, part)
+            self._engine.retry(partial(self._engine.run, self.actor, "import_messages", importer.plan_part, part))
             importer.confirm_part()
             if progress is not None:
                 progress(self._engine.read(importer.report))
@@ -121,18 +122,12 @@ class Conversation:
 
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the name in the contract
         """Return the messages in the conversation, in order; with `all` every message by index, marked ones too."""
-        if not isinstance(all, bool):
-            raise InvalidValue(f"is {short_repr(all)}; True or False is needed.", argument="all")
-        return Messages(self._engine.read, everything=all)
+        return Messages(self._engine.read, everything=check_bool(all, "all"))
 
     def message(self, index: int) -> Message:
         """Return the message with this index, marked or not."""
 
-        def read(state: Any) -> Message:
-            numbering = state.numbering()
-            return to_message(state, numbering, numbering.number(edits.check_index(state, index)))
-
-        return self._engine.read(read)
+        return self._engine.read(lambda state: read_messages(state, [edits.number_of(state, index)])[0])
 
     def messages_after(self, index: int | None = None, limit: int = 100) -> list[Message]:
         """Return the next messages in order, after this one or from the first on.
@@ -143,35 +138,23 @@ class Conversation:
         most = check_whole_number(limit, "limit")
 
         def read(state: Any) -> list[Message]:
-            numbering = state.numbering()
             after = None if index is None else edits.check_index(state, index)
-            return [to_message(state, numbering, number) for number in islice(numbers_after(state, after), most)]
+            return read_messages(state, islice(numbers_after(state, after), most))
 
         return self._engine.read(read)
 
     def newest(self, limit: int = 100) -> list[Message]:
         """Return the last messages of the conversation, in order. Earlier messages are not read."""
         most = check_whole_number(limit, "limit")
-
-        def read(state: Any) -> list[Message]:
-            numbering = state.numbering()
-            return [to_message(state, numbering, number) for number in islice(newest_numbers(state), most)][::-1]
-
-        return self._engine.read(read)
+        return self._engine.read(lambda state: read_messages(state, islice(newest_numbers(state), most))[::-1])
 
     def messages_on(self, page: PageIndex) -> list[Message]:
         """Return the messages of an exchange by its page; none for any other page. Raises `NoSuchPage`."""
-
-        def read(state: Any) -> list[Message]:
-            numbering = state.numbering()
-            return [to_message(state, numbering, number) for number in state.require_page(page).header.numbers]
-
-        return self._engine.read(read)
+        return self._engine.read(lambda state: read_messages(state, state.require_page(page).header.numbers))
 
     def items(self, active: bool = False) -> Iterator[Item]:
         """Iterate over prompts, exchanges and summaries by seq; with `active` only over those in the conversation."""
-        if not isinstance(active, bool):
-            raise InvalidValue(f"is {short_repr(active)}; True or False is needed.", argument="active")
+        check_bool(active, "active")
         found = self._engine.read(lambda state: items(state, active=active))
         return self._engine.stream(found, lambda _, item: item)
 
@@ -179,14 +162,14 @@ class Conversation:
         """Return the page of a message; None if it was removed."""
 
         def look(state: Any) -> PageIndex | None:
-            page = state.page_of(state.numbering().number(edits.check_index(state, index)))
+            page = state.page_of(edits.number_of(state, index))
             return None if page is None else state.index(page.key)
 
         return self._engine.read(look)
 
     def mark_of(self, index: int) -> Mark:
         """Return why a message is out of the conversation; `Mark.NONE` if it is in."""
-        return self._engine.read(lambda state: state.mark_of(state.numbering().number(edits.check_index(state, index))))
+        return self._engine.read(lambda state: state.mark_of(edits.number_of(state, index)))
 
     def is_modified(self, index: int) -> bool:
         """Return True if an edit took the message out of the conversation."""
@@ -215,8 +198,15 @@ class Conversation:
         if isinstance(operations, str | bytes | Mapping) or not isinstance(operations, Sequence):
             raise InvalidValue(f"is {short_repr(operations)}; a list of dicts is needed.", argument="operations")
         planned = [planner_of(value, f"operations[{n}]") for n, value in enumerate(operations)]
-        with self._in_transaction():
-            return [self._engine.run(self.actor, operation, plan) for operation, plan in planned]
+        with self._engine.lock:
+            transaction = Transaction(self._engine)
+            try:
+                results = [self._engine.run(self.actor, operation, plan) for operation, plan in planned]
+                transaction.commit_all()
+            except BaseException:
+                transaction.discard()
+                raise
+            return results
 
     def cleanup(self) -> Cleanup:
         """Destroy the messages that are not in the conversation and renumber the others.
@@ -260,22 +250,6 @@ class Conversation:
                 error.add_note(f"What was done in the temporary block could not be stored: {second}")
             raise
         block.end()
-
-    def _run_with_retry(self, operation: str, planner: Callable[[Plan, Any], None], part: Any) -> None:
-        """Plan and commit an addition; retry if another writer was first."""
-        self._engine.retry(lambda: self._engine.run(self.actor, operation, planner, part))
-
-    @contextmanager
-    def _in_transaction(self) -> Iterator[None]:
-        """Commit all operations of a block as one, or none."""
-        with self._engine.lock:
-            transaction = self._engine.begin_transaction()
-            try:
-                yield
-                transaction.commit_all()
-            except BaseException:
-                transaction.discard()
-                raise
 
     def _add_message(self, role: Any, content: Any) -> int:
         if isinstance(content, str):  # the usual case needs no parser

@@ -25,12 +25,11 @@ from quire.system.rules import check_not_waiting, check_unpinned
 
 def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
     """Insert messages at the end, or before message `at` (inside an exchange: after it)."""
-    numbering = plan.numbering()
     notes: list[str] = []
     place: InsertPosition | None = None
     if at is not None:
-        if at != numbering.length or type(at) is not int:
-            number = numbering.number(check_index(plan, at))
+        if at != plan.numbering().length or type(at) is not int:
+            number = number_of(plan, at)
             place = place_before(plan, number)
             page = plan.page_of(number)
             if page is not None and number in page.header.numbers[1:]:
@@ -100,14 +99,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
         if isinstance(now, PageRecord) and set(now.header.numbers) != old & set(now.header.numbers):
             raise InvalidOperation("Cannot replace an exchange by a result of its own call; replace only that result.")
         plan.change(page, mark=Mark.REPLACED, lifecycle=Lifecycle.COLD_ARCHIVED)
-    result = _result(plan, "replace", wanted, pages)
-    return Modification(
-        operation="replace",
-        covered=result.covered,
-        inserted=_indices(plan, fresh_numbers),
-        pages=result.pages,
-        notes=result.notes,
-    )
+    return _result(plan, "replace", wanted, pages, inserted=_indices(plan, fresh_numbers))
 
 
 def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
@@ -126,14 +118,7 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
         summaries.append(page)
         for original in run:
             plan.change(original, mark=Mark.COMPRESSED, standin=page.key, lifecycle=Lifecycle.COLD_ARCHIVED)
-    result = _result(plan, "compress", wanted, pages)
-    return Modification(
-        operation="compress",
-        covered=result.covered,
-        pages=result.pages,
-        summaries=_pages(plan, summaries),
-        notes=result.notes,
-    )
+    return _result(plan, "compress", wanted, pages, summaries=_pages(plan, summaries))
 
 
 def check_index(reader: Reader, index: object) -> int:
@@ -143,6 +128,11 @@ def check_index(reader: Reader, index: object) -> int:
         known = f"messages are 0 to {length - 1}" if length else "there are no messages yet"
         raise InvalidValue(f"No message {short_repr(index)}; {known}.")
     return index
+
+
+def number_of(reader: Reader, index: object) -> int:
+    """Return the number of the message with this index. Raises `InvalidValue`."""
+    return reader.numbering().number(check_index(reader, index))
 
 
 def check_indices(reader: Reader, indices: object) -> list[int]:
@@ -226,7 +216,9 @@ def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]
         yield run
 
 
-def _result(plan: Plan, operation: str, wanted: Sequence[int], pages: Sequence[PageRecord]) -> Modification:
+def _result(
+    plan: Plan, operation: str, wanted: Sequence[int], pages: Sequence[PageRecord], **added: Any
+) -> Modification:
     covered = _indices(plan, sorted(number for page in pages for number in page.header.numbers))
     more = sorted(set(covered) - set(wanted))
     skipped = sorted(set(wanted) - set(covered))
@@ -235,7 +227,8 @@ def _result(plan: Plan, operation: str, wanted: Sequence[int], pages: Sequence[P
         notes.append(f"A call and its results go together: {_join_indices(more)} too.")
     if skipped:
         notes.append(f"Out of the conversation already: {_join_indices(skipped)}.")
-    return Modification(operation=operation, covered=covered, pages=_pages(plan, pages), notes=tuple(notes))
+    changed = _pages(plan, pages)
+    return Modification(operation=operation, covered=covered, pages=changed, notes=tuple(notes), **added)
 
 
 def _join_indices(indices: Sequence[int]) -> str:

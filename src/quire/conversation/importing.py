@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from quire.conversation.arrivals import receive, store_marked
 from quire.conversation.results import Finding, ImportReport
 from quire.core.plan import Plan
@@ -184,7 +187,7 @@ class Importer:
 
     def plan_part(self, plan: Plan, part: list[Message]) -> None:
         """Plan the arrival of one part."""
-        self._part = self._total.next_part()
+        self._part = self._total.copy()
         for message in part:
             number = self._arrive(plan, message)
             self._part.add(number, plan.message(number).page)
@@ -196,7 +199,7 @@ class Importer:
 
     def confirm_part(self) -> None:
         """Record that the last planned part is committed."""
-        self._total.merge(self._part)
+        self._total = self._part
 
     def finish(self, reader: Reader) -> ImportReport:
         """Return the report, with the calls that never got a result."""
@@ -266,26 +269,22 @@ class Importer:
         self._part.findings.append(Finding(kind=kind, item=None, index=index, text=text))
 
 
-class _Tally:
-    """The counts and findings of the whole history or of one part."""
+class _Tally(Struct):
+    """The counts and findings of an import so far."""
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.pages = 0
-        self.first: int | None = None
-        self.last: int | None = None
-        self.marked: list[int] = []
-        self.findings: list[Finding] = []
-        self.callers: dict[int, int] = {}
-        self.prompts = 0
-        self.has_turns = False
-        self.newest_page = -1
+    messages: int = 0
+    pages: int = 0
+    first: int | None = None
+    last: int | None = None
+    marked: list[int] = []
+    findings: list[Finding] = []
+    callers: dict[int, int] = {}
+    prompts: int = 0
+    has_turns: bool = False
+    newest_page: int = -1
 
-    def next_part(self) -> "_Tally":
-        """Return an empty tally that continues from here."""
-        part = _Tally()
-        part.prompts, part.has_turns, part.newest_page = self.prompts, self.has_turns, self.newest_page
-        return part
+    def copy(self) -> "_Tally":
+        return replace(self, marked=[*self.marked], findings=[*self.findings], callers={**self.callers})
 
     def add(self, number: int, page: int) -> None:
         """Count a message and, if it is a new one, its page."""
@@ -294,14 +293,3 @@ class _Tally:
         self.newest_page = max(page, self.newest_page)
         self.first = number if self.first is None else self.first
         self.last = number
-
-    def merge(self, part: "_Tally") -> None:
-        """Add the counts of a part."""
-        self.messages += part.messages
-        self.pages += part.pages
-        self.first = part.first if self.first is None else self.first
-        self.last = self.last if part.last is None else part.last
-        self.marked += part.marked
-        self.findings += part.findings
-        self.callers |= part.callers
-        self.prompts, self.has_turns, self.newest_page = part.prompts, part.has_turns, part.newest_page

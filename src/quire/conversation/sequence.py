@@ -1,7 +1,7 @@
 """Sequence: the messages of a conversation as a lazy sequence, and all its items by seq."""
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar, overload
 
@@ -74,16 +74,17 @@ class Messages(Sequence[Message]):
         return self._known
 
     def _messages(self, numbers: Sequence[int]) -> list[Message]:
-        def load(state: State) -> list[Message]:
-            numbering = state.numbering()
-            return [to_message(state, numbering, number) for number in numbers]
-
-        found: list[Message] = self._read(load)
+        found: list[Message] = self._read(lambda state: read_messages(state, numbers))
         return found
 
 
-def to_message(reader: Reader, numbering: Numbering, number: int) -> Message:
-    """Return a message with its index."""
+def read_messages(reader: Reader, numbers: Iterable[int]) -> list[Message]:
+    """Return the messages with these numbers, each with its index."""
+    numbering = reader.numbering()
+    return [_to_message(reader, numbering, number) for number in numbers]
+
+
+def _to_message(reader: Reader, numbering: Numbering, number: int) -> Message:
     index = numbering.index(number)
     if index is None:
         raise InvalidOperation("The message was destroyed by a cleanup.", Hint("messages", purpose="for the others"))

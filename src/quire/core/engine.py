@@ -163,7 +163,8 @@ class Engine:
             if isinstance(state.storage, OverlayStorage):
                 raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
             head = storage.head(state.context)
-            if (head.version if head else 0) != state.version or not self._same_last_entry(storage):
+            here, there = (each.get(state.context, JOURNAL, state.version) for each in (state.storage, storage))
+            if (head.version if head else 0) != state.version or here != there:
                 found = f"has version {head.version}" if head else "does not exist"
                 raise InvalidOperation(
                     f"Context {state.context!r} {found} in the target; here it has version {state.version}.",
@@ -220,11 +221,6 @@ class Engine:
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 
-    def begin_transaction(self) -> "Transaction":
-        """Hold further commits in memory until the transaction commits them as one or discards them."""
-        with self.lock:
-            return Transaction(self)
-
     def _entry(self, plan: Plan, operation: str, touched: tuple[Touched, ...], undoes: int) -> EntryRecord:
         self._attempts += 1
         return EntryRecord(
@@ -275,14 +271,12 @@ class Engine:
             self._stale = True
             raise
 
-    def _same_last_entry(self, storage: Storage) -> bool:
-        state = self.state
-        here, there = (each.get(state.context, JOURNAL, state.version) for each in (state.storage, storage))
-        return here == there
-
 
 class Transaction:
-    """Commits that are held in memory and visible only through this engine, until they are committed as one."""
+    """Commits that are held in memory and visible only through this engine, until they are committed as one.
+
+    The caller holds the lock.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
