@@ -33,7 +33,7 @@ def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -
     """
     if message.role == "tool":
         return add_result(plan, message)
-    if message.role == "system" and (segment := _prompt_segment(plan)) is not None and _is_first(plan):
+    if message.role == "system" and (segment := plan.first_segment(SegmentType.SYSTEM)) is not None and _is_first(plan):
         return _add(plan, message, InsertPosition(page_key(segment, 0)), name=_prompt_name(message), pinned=True)
     end = end_of_conversation(plan)
     if place not in (None, end) or message.role == "system":
@@ -57,7 +57,7 @@ def store_marked(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> 
 
 def set_prompt(plan: Plan, message: Message) -> int:
     """Set the system prompt, or a further one with the message's name. The same text again changes nothing."""
-    segment = _prompt_segment(plan)
+    segment = plan.first_segment(SegmentType.SYSTEM)
     if segment is None:
         raise InvalidOperation(
             "This context has no SYSTEM segment for a prompt.", Hint("add_segment", purpose="to add one")
@@ -254,10 +254,6 @@ def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
     found = (plan.page(plan.current_key(key)) for key in reversed(plan.callers(call_key(call_id))))
     pages = [page for page in found if isinstance(page, PageRecord)]
     return sorted(pages, key=lambda page: page.header.mark is not Mark.NONE)
-
-
-def _prompt_segment(reader: Reader) -> int | None:
-    return next((n for n, segment in reader.live_segments() if segment.type is SegmentType.SYSTEM), None)
 
 
 def _prompt_name(message: Message) -> str:

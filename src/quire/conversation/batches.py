@@ -12,12 +12,12 @@ from quire.conversation.results import MarkMap, Modification
 from quire.core.engine import Engine, Transaction
 from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
-from quire.core.reader import Reader, slot_of
+from quire.core.reader import Reader
 from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, decode_entry, segment_number
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
-from quire.model.pages import Form, Lifecycle, Mark, SegmentType
+from quire.model.pages import Form, Lifecycle, Mark
 from quire.storage.base import JOURNAL
 from quire.system.compressed_summaries import compressed_pages, remake_summary
 from quire.system.journal import page_before
@@ -28,7 +28,6 @@ Before = dict[int, PageRecord | Gone | None]
 
 
 def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
-    """Open the next batch at a message index, by default at the end."""
     numbering = plan.numbering()
     start = numbering.length if boundary is None else boundary
     if type(start) is not int or not 0 <= start <= numbering.length:
@@ -48,7 +47,6 @@ def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
 
 
 def batch_commit(plan: Plan) -> Modification:
-    """Close the current batch and keep its changes as part of the batch around it."""
     batches = plan.batches()
     if not batches:
         raise InvalidOperation("No batch is open.", Hint("batch_start", purpose="to open one"))
@@ -57,7 +55,6 @@ def batch_commit(plan: Plan) -> Modification:
 
 
 def batch_end(plan: Plan, target: int) -> Modification:
-    """Go back to a batch: later messages leave the conversation, and later marks are undone."""
     batches = plan.batches()
     if type(target) is not int or not 0 <= target <= len(batches):
         raise InvalidValue(f"No batch {short_repr(target)} is open; open batches are 0 to {len(batches)}.")
@@ -86,7 +83,6 @@ def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too
 
 
 def mark_map(reader: Reader) -> MarkMap:
-    """Return the messages and the open batches as lists of indices."""
     numbering = reader.numbering()
     starts = [batch.boundary for batch in reader.batches()]
     indices = [numbering.index(start) if start < numbering.end else numbering.length for start in starts]
@@ -205,9 +201,7 @@ def _restore_page(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, .
     if old.is_cold:
         plan.change(page, **fields, pinned=False)
     else:
-        home = plan.home_of(page)
-        rank = plan.free_rank(home, slot_of(page)) if home == page.parent else plan.append_rank(home)
-        plan.place(page, home, rank, **fields)
+        plan.place_home(page, **fields)
     return page.header.numbers if old.header.mark is Mark.NONE else ()
 
 
@@ -224,12 +218,9 @@ def _restore_folder(plan: Plan, before: Before, old: PageRecord) -> None:
     above = None if old.parent is None else before.get(old.parent)
     if isinstance(above, PageRecord) and isinstance(plan.page(above.key), Gone):
         _restore_folder(plan, before, above)
-    plan.restore(replace(old, header=replace(old.header, pinned=False)))
-    page = plan.require_referenced(old.key, old.key)
+    page = plan.restore(replace(old, header=replace(old.header, pinned=False)))
     if not page.is_cold:
-        home = plan.home_of(page)
-        rank = plan.free_rank(home, slot_of(page)) if home == page.parent else plan.append_rank(home)
-        plan.place(page, home, rank)
+        plan.place_home(page)
 
 
 def _restore_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
@@ -263,9 +254,7 @@ def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None,
 
 
 def _check_page_unpinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:
-    segment = plan.segment(segment_number(page.key))
-    is_prompt = segment is not None and segment.type is SegmentType.SYSTEM
-    if not pinned_too and not is_prompt:
+    if not pinned_too and not plan.in_system(page):
         check_unpinned(plan, page, "take out")
 
 

@@ -1,4 +1,4 @@
-"""Edits: plan to insert, delete, replace and compress messages, and to clean up.
+"""Edits: plan to insert, delete, replace and compress messages, and to clean up, as `Conversation` documents.
 
 A cleanup destroys the marked messages and renumbers the others. Edits can also be given as dicts, in the form of the
 design documents.
@@ -12,10 +12,10 @@ from quire.conversation.arrivals import InsertPosition, end_of_conversation, pla
 from quire.conversation.results import Cleanup, Modification
 from quire.core.plan import Plan
 from quire.core.reader import Numbering, Reader, merge_gaps, slot_of
-from quire.core.records import GAPS, PageRecord, segment_number
+from quire.core.records import GAPS, PageRecord
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
-from quire.model.pages import Lifecycle, Mark, PageIndex, SegmentType
+from quire.model.pages import Lifecycle, Mark, PageIndex
 from quire.model.text import check_text
 from quire.providers import parse
 from quire.storage.base import MESSAGE
@@ -24,7 +24,6 @@ from quire.system.rules import check_not_waiting, check_unpinned
 
 
 def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
-    """Insert messages at the end, or before message `at` (inside an exchange: after it)."""
     notes: list[str] = []
     place: InsertPosition | None = None
     if at is not None:
@@ -49,7 +48,6 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
 
 
 def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
-    """Take messages out of the conversation. They stay readable until a cleanup."""
     wanted = check_indices(plan, indices)
     pages = [
         page for page in _pages_to_edit(plan, wanted, "delete") if page.header.mark in (Mark.NONE, Mark.COMPRESSED)
@@ -79,10 +77,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
         _check_editable(plan, half, "replace")
         fresh = replace_message(plan, half, numbers[0], messages[0])
         return Modification(
-            operation="replace",
-            covered=tuple(wanted),
-            inserted=_indices(plan, [fresh]),
-            pages=_pages(plan, [half]),
+            operation="replace", covered=tuple(wanted), inserted=_indices(plan, [fresh]), pages=_pages(plan, [half])
         )
     lone = _lone_result(messages)
     if lone is not None:
@@ -103,7 +98,6 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
 
 
 def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
-    """Replace messages by summaries, one for every run of neighbours. They stay readable until a cleanup."""
     wanted = check_indices(plan, indices)
     text = None if summary is None else check_text(summary, "summary")
     pages = [page for page in _pages_to_edit(plan, wanted, "compress") if page.header.mark is Mark.NONE]
@@ -165,8 +159,7 @@ def _pages_to_edit(plan: Plan, indices: Sequence[int], doing: str) -> list[PageR
 
 
 def _check_editable(plan: Plan, page: PageRecord, doing: str) -> None:
-    segment = plan.segment(segment_number(page.key))
-    if segment is not None and segment.type is SegmentType.SYSTEM:
+    if plan.in_system(page):
         raise InvalidOperation(
             f"Cannot {doing} {plan.index(page.key)!r}: it is the system prompt.",
             Hint("system", arguments="text", purpose="to change it"),
@@ -248,7 +241,6 @@ def _pages(plan: Plan, pages: Iterable[PageRecord]) -> tuple[PageIndex, ...]:
 
 
 def cleanup(plan: Plan) -> Cleanup:
-    """Destroy the messages that are not in the conversation. Nothing before it can be undone afterwards."""
     if plan.batches():
         raise InvalidOperation(f"Batch {len(plan.batches())} is open; end or commit it first.")
     numbering = plan.numbering()
@@ -273,17 +265,13 @@ def cleanup(plan: Plan) -> Cleanup:
     fresh = Numbering(gaps, plan.next_message)
     left = (number for number in numbering.numbers() if number in kept)
     pairs = ((numbering.index(number), fresh.index(number)) for number in left)
+    records = (plan.state.storage.get(plan.state.context, MESSAGE, number) for number in gone)
     return Cleanup(
         renumbered={was: now for was, now in pairs if was is not None and now is not None},
         messages=len(gone),
         pages=len(marked),
-        bytes=sum(_stored_bytes(plan, number) for number in gone),
+        bytes=sum(len(record.value) for record in records if record is not None),
     )
-
-
-def _stored_bytes(plan: Plan, number: int) -> int:
-    record = plan.state.storage.get(plan.state.context, MESSAGE, number)
-    return len(record.value) if record else 0
 
 
 Planner = Callable[[Plan], Modification]

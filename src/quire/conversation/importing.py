@@ -27,15 +27,13 @@ UNREADABLE = "unreadable"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CALL_ITEMS = ("function_call", "custom_tool_call")
 _OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
-Repair = tuple[int, str, str]
-"""(item, kind, text): something that was wrong."""
 
 
 class Repairer:
     """Repairs the items of a history that a parser would refuse."""
 
     def __init__(self) -> None:
-        self.repairs: list[Repair] = []
+        self.findings: list[Finding] = []
         self.failure: Exception | None = None
         """The error that the history itself raised instead of its next item."""
         self._waiting: list[str] = []
@@ -119,7 +117,7 @@ class Repairer:
             self._report("missing id", f"A result had no call id and was assigned to {result[key]!r}.")
 
     def _report(self, kind: str, words: str) -> None:
-        self.repairs.append((self._item, kind, words))
+        self.findings.append(Finding(kind=kind, item=self._item, text=words))
 
 
 def _lacks_id(message: Message) -> bool:
@@ -214,14 +212,13 @@ class Importer:
     def report(self, reader: Reader) -> ImportReport:
         """Return the report so far."""
         numbering, kept = reader.numbering(), self._total
-        repairs = (Finding(kind=kind, item=item, index=None, text=text) for item, kind, text in self._repairer.repairs)
         return ImportReport(
             messages=kept.messages,
             pages=kept.pages,
             first=None if kept.first is None else numbering.index(kept.first),
             last=None if kept.last is None else numbering.index(kept.last),
             marked=tuple(index for number in kept.marked if (index := numbering.index(number)) is not None),
-            findings=(*repairs, *kept.findings),
+            findings=(*self._repairer.findings, *kept.findings),
         )
 
     def _arrive(self, plan: Plan, message: Message) -> int:
@@ -266,7 +263,7 @@ class Importer:
 
     def _find(self, reader: Reader, kind: str, number: int, text: str) -> None:
         index = reader.numbering().index(number)
-        self._part.findings.append(Finding(kind=kind, item=None, index=index, text=text))
+        self._part.findings.append(Finding(kind=kind, index=index, text=text))
 
 
 class _Tally(Struct):

@@ -26,21 +26,7 @@ from quire.core.records import (
     is_undone,
 )
 from quire.core.state import Folder
-from quire.storage.base import (
-    ANCHOR,
-    BODY,
-    CALL,
-    MESSAGE,
-    NOTE,
-    PAGE,
-    PIN,
-    SEGMENT,
-    TALLY,
-    Delete,
-    Patch,
-    Put,
-    Write,
-)
+from quire.storage.base import ANCHOR, BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Delete, Patch, Put, Write
 
 
 class Changes:

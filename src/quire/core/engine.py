@@ -296,7 +296,9 @@ class Transaction:
 
     def commit_all(self) -> None:
         """Commit everything as one. Raises what a commit raises; the transaction is then still open."""
-        engine, inner = self._engine, self._inner()
+        engine, inner = self._engine, self._engine.current()
+        if inner.storage is not self._overlay:
+            raise InvalidOperation("A transaction that began later is still open: end that first.")
         commit = self._overlay.as_commit()
         if commit is not None:
             last = self._overlay.get(inner.context, JOURNAL, commit.version)
@@ -314,9 +316,3 @@ class Transaction:
             del transactions[transactions.index(self) :]
             self._engine.state = self._outer
             self._engine.epoch += 1
-
-    def _inner(self) -> State:
-        state = self._engine.current()
-        if state.storage is not self._overlay:
-            raise InvalidOperation("A transaction that began later is still open: end that first.")
-        return state

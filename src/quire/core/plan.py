@@ -20,7 +20,6 @@ from quire.core.records import (
     Header,
     MessageRecord,
     NoteRecord,
-    Origin,
     PageRecord,
     SegmentRecord,
     call_key,
@@ -238,6 +237,12 @@ class Plan(Reader):
         self._last[parent] = max(rank, self._last.get(parent, b""))
         return self._write(PageRecord(record.key, parent, rank, self._stamp(record.header, fields)))
 
+    def place_home(self, record: PageRecord, **fields: Any) -> PageRecord:
+        """Move a page back to its old place, or to the end of the root if its folder is gone."""
+        home = self.home_of(record)
+        rank = self.free_rank(home, slot_of(record)) if home == record.parent else self.append_rank(home)
+        return self.place(record, home, rank, **fields)
+
     def create(self, key: int, parent: int | None, rank: bytes, header: Header) -> PageRecord:
         """Add a page with a key that was never used."""
         if parent is not None:
@@ -317,8 +322,8 @@ class Plan(Reader):
             self.actors = (*self.actors, actor)
         return self.actors.index(actor)
 
-    def origin(self) -> Origin:
-        """Return the header fields for the origin of a new page."""
+    def origin(self) -> dict[str, Any]:
+        """Return the header fields that record who created a page, when, and by which entry."""
         return {"author": self.author(), "created": self.now, "age": 0, "born": self.seq, "seq": self.seq}
 
     def count(self, text: str) -> int:

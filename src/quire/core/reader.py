@@ -195,7 +195,16 @@ class Reader:
 
     def conversation(self) -> int | None:
         """Return the number of the conversation: the first USER segment."""
-        return next((n for n, segment in self.live_segments() if segment.type is SegmentType.USER), None)
+        return self.first_segment(SegmentType.USER)
+
+    def first_segment(self, kind: SegmentType) -> int | None:
+        """Return the number of the first segment of a type."""
+        return next((n for n, segment in self.live_segments() if segment.type is kind), None)
+
+    def in_system(self, record: PageRecord) -> bool:
+        """Return True if a page is in a SYSTEM segment."""
+        segment = self.segment(segment_number(record.key))
+        return segment is not None and segment.type is SegmentType.SYSTEM
 
     def key_of(self, index: object) -> int | None:
         """Return the key of a canonical index, whether or not the page exists; None for any other spelling."""

@@ -9,7 +9,7 @@ Structs are stored as arrays: a field may be appended with a default, never move
 """
 
 from collections.abc import Callable
-from typing import Final, TypedDict, TypeVar
+from typing import Final, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -78,16 +78,6 @@ class Header(Struct, frozen=True, array_like=True, gc=False, tag=0):
     level: int = 0
     clip: int = 0
     line_tokens: int = 0
-
-
-class Origin(TypedDict):
-    """The header fields that record who created a page, when, and by which entry."""
-
-    author: int
-    created: int
-    age: int
-    born: int
-    seq: int
 
 
 class Gone(Struct, frozen=True, array_like=True, gc=False, tag=1):

@@ -400,10 +400,6 @@ class State(Reader):
         """Return the pages in memory, least recently used first."""
         return [*self._pinned_pages.items(), *self._pages.items()]
 
-    def cached_bytes(self) -> int:
-        """Return the size of the bodies in memory."""
-        return self._bodies.size
-
     def apply(
         self,
         *,

@@ -93,20 +93,18 @@ def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> Page
     first = run[0]
     folder = plan.home_of(first) if first.is_cold or first.parent is None else first.parent
     rank = plan.rank_before(folder, first.key) if folder == first.parent else plan.append_rank(folder)
-    header = Header(
-        folder=False,
-        name="",
-        description="",
-        **plan.origin(),
-        form=Form.SUMMARY,
-    )
+    header = Header(folder=False, name="", description="", **plan.origin(), form=Form.SUMMARY)
     page = plan.create(plan.next_key(segment_number(folder)), folder, rank, header)
     return plan.change(page, **_summary_fields(plan, run, text))
 
 
 def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
     messages = [plan.message(number).message for page in originals for number in page.header.numbers]
-    short, detail = summarise(messages) if text is None else (_one_line(text), text)
+    if text is None:
+        short, detail = summarise(messages)
+    else:
+        short = check_one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
+        detail = text
     many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
     return {
         "name": f"Summary of {many}",
@@ -116,10 +114,6 @@ def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | Non
         "body": plan.add_body(detail),
         "messages": len(messages),
     }
-
-
-def _one_line(text: str) -> str:
-    return check_one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
 
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:

@@ -1,7 +1,6 @@
-"""Lifecycle: plan to expand, hide, archive, restore, recall and pin pages."""
+"""Lifecycle: plan to expand, hide, archive, restore, recall and pin pages, as `ContextSystem` documents."""
 
 from quire.core.plan import Plan
-from quire.core.reader import slot_of
 from quire.core.records import PageRecord
 from quire.errors import Hint, InvalidOperation
 from quire.model.pages import Lifecycle, Mark, PageIndex, Visibility
@@ -17,12 +16,10 @@ from quire.system.rules import (
 
 
 def expand(plan: Plan, index: PageIndex) -> None:
-    """Open a page and all folders above it."""
     open_chain(plan, require_attached(plan, index, "expand"))
 
 
 def hide(plan: Plan, index: PageIndex) -> None:
-    """Show only the page's summary line."""
     record = require_attached(plan, index, "hide")
     if plan.effective_lifecycle(record) is not Lifecycle.ACTIVE:
         raise InvalidOperation(
@@ -35,7 +32,6 @@ def hide(plan: Plan, index: PageIndex) -> None:
 
 
 def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
-    """Take a page out of the view. A hot page stays in the tree; a cold one leaves it with its subtree."""
     check_bool(cold, "cold")
     record = require_attached(plan, index, "archive")
     check_movable(plan, record, "archive")
@@ -43,34 +39,27 @@ def archive(plan: Plan, index: PageIndex, *, cold: bool = False) -> None:
 
 
 def restore(plan: Plan, index: PageIndex) -> None:
-    """Bring a hot page back into the view unchanged and open all folders above it."""
     record = require_attached(plan, index, "restore")
     plan.change(record, lifecycle=Lifecycle.ACTIVE)
     _open_above(plan, record)
 
 
 def recall(plan: Plan, index: PageIndex) -> PageIndex:
-    """Bring the cold subtree of this page back to its place, or under the root if that place is gone."""
     record = plan.require_page(index)
     if record.header.mark is not Mark.NONE:
         raise marked_error(plan, record, "recall")
     top = plan.cold_top(record)
-    if top is None:
-        return index
-    home = plan.home_of(top)
-    rank = plan.free_rank(home, slot_of(top)) if home == top.parent else plan.append_rank(home)
-    plan.place(top, home, rank, lifecycle=Lifecycle.ACTIVE)
+    if top is not None:
+        plan.place_home(top, lifecycle=Lifecycle.ACTIVE)
     return index
 
 
 def pin(plan: Plan, index: PageIndex) -> None:
-    """Always show a page in full; open it and all folders above it."""
     record = require_attached(plan, index, "pin")
     open_chain(plan, plan.change(record, pinned=True))
 
 
 def unpin(plan: Plan, index: PageIndex) -> None:
-    """Remove a pin."""
     plan.change(require_attached(plan, index, "unpin"), pinned=False)
 
 

@@ -17,7 +17,6 @@ from quire.core.reader import merge_gaps
 from quire.core.records import (
     PAGE_CODE,
     PURGED,
-    EntryRecord,
     Gone,
     Header,
     PageRecord,
@@ -45,12 +44,12 @@ from quire.storage.base import (
     Delete,
     Family,
     Put,
-    Record,
     Storage,
     SupportsScrub,
 )
 from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
+from quire.system.journal import page_before
 from quire.system.rules import check_not_waiting, pinned_error
 
 _BLANK = "[purged]"
@@ -76,12 +75,12 @@ class PageHistory:
         for record in storage.scan(context, JOURNAL):
             self.first = min(self.first, record.key)
             for touched in decode_entry(record.key, record.value).touched:
-                if touched.family == PAGE_CODE and touched.before is not None:
-                    self._add(touched.key, _page_of(touched.key, touched.before, touched.group, touched.order))
+                if touched.family == PAGE_CODE:
+                    self._add(touched.key, page_before(touched))
         for record in storage.scan(context, ANCHOR):
             change = decode_deferred_change(record.key, record.value)
-            if change.before is not None:
-                self._add(record.key, _page_of(record.key, change.before, change.group, change.order))
+            touched = Touched(PAGE_CODE, record.key, change.before, change.group, change.order)
+            self._add(record.key, page_before(touched))
 
     def unreferenced_bodies(self) -> set[int]:
         """Return the texts without any reference: a fork does not have the journal of its origin."""
@@ -92,12 +91,12 @@ class PageHistory:
         """Return True if a page has, or ever had, one of these forms."""
         return any(header.form in forms for header in self.headers.get(key, ()))
 
-    def _add(self, key: int, page: PageRecord | Gone) -> None:
+    def _add(self, key: int, page: PageRecord | Gone | None) -> None:
         if isinstance(page, PageRecord):
             self.headers.setdefault(key, []).append(page.header)
             if page.parent is not None:
                 self.parents.setdefault(key, set()).add(page.parent)
-        elif page.moved_to >= 0:
+        elif page is not None and page.moved_to >= 0:
             self.moved.setdefault(key, set()).add(page.moved_to)
             self.moved.setdefault(page.moved_to, set()).add(key)
 
@@ -240,17 +239,12 @@ def _erase(plan: Plan, traces: Traces) -> int:
             plan.erasures.append(Put(CALL, record.key, value) if left else Delete(CALL, record.key))
     entries = 0
     for record in storage.scan(context, JOURNAL):
-        rewritten = _without_traces(decode_entry(record.key, record.value), traces)
-        if rewritten is not None:
-            plan.erasures.append(Put(JOURNAL, record.key, encode_record(record.key, rewritten)))
+        entry = decode_entry(record.key, record.value)
+        touched = tuple(_blanked(item, traces) for item in entry.touched)
+        if touched != entry.touched:
+            plan.erasures.append(Put(JOURNAL, record.key, encode_record(record.key, replace(entry, touched=touched))))
             entries += 1
     return entries
-
-
-def _without_traces(entry: EntryRecord, traces: Traces) -> EntryRecord | None:
-    """Return a journal entry without the purged content; None if it had none."""
-    touched = tuple(_blanked(item, traces) for item in entry.touched)
-    return None if touched == entry.touched else replace(entry, touched=touched)
 
 
 def _blanked(touched: Touched, traces: Traces) -> Touched:
@@ -260,7 +254,7 @@ def _blanked(touched: Touched, traces: Traces) -> Touched:
         return Touched(PAGE_CODE, touched.key)
     if touched.key not in traces.derived:
         return touched
-    page = _page_of(touched.key, touched.before, touched.group, touched.order)
+    page = page_before(touched)
     if not isinstance(page, PageRecord):
         return touched
     header = replace(page.header, name=_BLANK, description="", summary_tokens=0, body=0, meta=b"")
@@ -307,10 +301,6 @@ def _closure(start: Iterable[int], following: Callable[[int], Iterable[int]]) ->
     return found
 
 
-def _page_of(key: int, value: bytes, group: int | None, order: bytes) -> PageRecord | Gone:
-    return decode_page(Record(key, value, group, order))
-
-
 class Purged(Struct, frozen=True, kw_only=True):
     """The result of a purge: the purged pages by the indices they had, the number of texts and messages, the contexts.
 
@@ -338,10 +328,11 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
         found[:0] = _find_in_relatives(engine, mine)
         share_traces([traces for _, traces in found])
     pages = () if mine.is_empty() else tuple(state.index(key) for key in sorted(mine.keys))
-    done = [_Purge(one, actor, traces) for one, traces in found if not traces.is_empty()]
-    for work in done:  # this context last: after an interruption, the same call completes the rest
-        work.commit()
-    names = [work.engine.state.context for work in done]
+    done = [(one, *_plan_purge(one, actor, traces)) for one, traces in found if not traces.is_empty()]
+    for one, plan, _ in done:  # this context last: after an interruption, the same call completes the rest
+        one.commit(plan, PURGE)
+        one.reload()
+    names = [one.state.context for one, _, _ in done]
     everywhere = [one.state.context for one, _ in found]
     for name in everywhere:
         get_index(state.storage, name)
@@ -351,7 +342,7 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
         pages=pages,
         texts=len(mine.bodies),
         messages=len(mine.numbers),
-        entries=sum(work.entries for work in done),
+        entries=sum(entries for _, _, entries in done),
         contexts=tuple(reversed(names)),
         scrubbed=not problem,
         problem=problem,
@@ -367,20 +358,13 @@ def _find_in_relatives(engine: Engine, mine: Traces) -> Iterator[tuple[Engine, T
             yield other, Traces(history, keys)
 
 
-class _Purge:
-    """The planned purge of one context."""
-
-    def __init__(self, engine: Engine, actor: str, traces: Traces) -> None:
-        self.engine = engine
-        self._plan = engine.begin(actor)
-        try:
-            self.entries = purge(self._plan, traces)
-        except InvalidOperation as error:
-            raise InvalidOperation(f"In context {engine.state.context!r}: {error.fact}", *error.hints) from None
-
-    def commit(self) -> None:
-        self.engine.commit(self._plan, PURGE)
-        self.engine.reload()
+def _plan_purge(engine: Engine, actor: str, traces: Traces) -> tuple[Plan, int]:
+    """Return the planned purge of one context and the number of journal entries that it rewrites."""
+    plan = engine.begin(actor)
+    try:
+        return plan, purge(plan, traces)
+    except InvalidOperation as error:
+        raise InvalidOperation(f"In context {engine.state.context!r}: {error.fact}", *error.hints) from None
 
 
 def _relatives(state: State) -> Iterator[str]:

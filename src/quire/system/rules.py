@@ -7,7 +7,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, page_number, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
-from quire.model.pages import Lifecycle, Mark, SegmentType, Visibility
+from quire.model.pages import Lifecycle, Mark, Visibility
 
 Choice = TypeVar("Choice", bound=IntEnum)
 
@@ -98,13 +98,11 @@ def check_root_can_hide(reader: Reader, record: PageRecord) -> None:
     """Raise `InvalidOperation` for the root of a SYSTEM segment or of the conversation."""
     if not record.is_root:
         return
-    number = segment_number(record.key)
-    segment = reader.segment(number)
-    if segment is not None and segment.type is SegmentType.SYSTEM:
+    if reader.in_system(record):
         raise InvalidOperation(
             f"Cannot hide {reader.index(record.key)!r}: the root of a SYSTEM segment is always shown."
         )
-    if number == reader.conversation():
+    if segment_number(record.key) == reader.conversation():
         raise InvalidOperation(f"Cannot hide {reader.index(record.key)!r}: the conversation's root is always shown.")
 
 

@@ -1,4 +1,4 @@
-"""Segments: plan to add, remove and change segments."""
+"""Segments: plan to add, remove and change segments, as `ContextSystem` documents."""
 
 from typing import Any
 
@@ -39,17 +39,11 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     number = plan.add_counter(segment_id) if known is None else known
     plan.put_segment(number, record)
     check_conversation(plan)
-    header = Header(
-        folder=True,
-        name=name,
-        description="",
-        **plan.origin(),
-    )
+    header = Header(folder=True, name=name, description="", **plan.origin())
     plan.create(page_key(number, 0), None, b"", header)
 
 
 def remove_segment(plan: Plan, segment_id: str) -> int:
-    """Remove a segment with all its pages, cold ones too; return the number of pages removed."""
     number = plan.require_segment(segment_id)
     if number == plan.conversation():
         raise InvalidOperation(f"Cannot remove segment {segment_id!r}: it holds the conversation.")
@@ -76,7 +70,6 @@ def update_segment(
     description: str | None = None,
     max_capacity: int | None = None,
 ) -> None:
-    """Change a segment's name, description or capacity. None means no change."""
     fields: dict[str, Any] = {}
     if name is not None:
         fields["name"] = check_one_line(name, "name", MAX_NAME, empty=False)
@@ -88,7 +81,6 @@ def update_segment(
 
 
 def set_segment_permission(plan: Plan, segment_id: str, permission: Permission) -> None:
-    """Set the permission of the agent in a segment."""
     _change(plan, segment_id, {"permission": check_choice(Permission, permission, "permission")})
     check_conversation(plan)
 

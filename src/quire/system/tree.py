@@ -1,4 +1,4 @@
-"""Tree: plan the creation, change, move and removal of pages."""
+"""Tree: plan the creation, change, move and removal of pages, as `ContextSystem` documents."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +17,6 @@ from quire.model.pages import (
     Page,
     PageBase,
     PageIndex,
-    SegmentType,
     Visibility,
     parse_index,
 )
@@ -36,7 +35,6 @@ def create_detail_page(
     pinned: bool | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> PageIndex:
-    """Add a leaf at the end of a folder."""
     above = require_folder(plan, parent, "add a page to")
     header = _header(plan, name, description, meta, check_text(detail))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
@@ -52,10 +50,6 @@ def create_contents_page(
     pinned: bool | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> PageIndex:
-    """Add a folder and move the given pages of the same segment into it, in the given order.
-
-    The folder goes to the end of its parent, or to the place of its first child if that was in the same parent.
-    """
     above = require_folder(plan, parent, "add a page to")
     header = _header(plan, name, description, meta, None)
     gathered = _require_children(plan, above, children)
@@ -115,7 +109,6 @@ def update_page(
 
 
 def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
-    """Replace the body of a text page."""
     record = require_attached(plan, index, "change the text of")
     if record.header.folder:
         raise InvalidOperation(f"Cannot change the text of {index!r}: it is a folder; give the text to a page in it.")
@@ -133,10 +126,6 @@ def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
 def move_page(
     plan: Plan, source: PageIndex, target: PageIndex, before: PageIndex | None = None
 ) -> dict[PageIndex, PageIndex]:
-    """Move a page with its subtree into a folder, to its end or before one of its children.
-
-    Returns the new indices (old to new) if it is in another segment, else an empty dict.
-    """
     record = require_attached(plan, source, "move")
     above = require_folder(plan, target, "move a page into")
     check_movable(plan, record, "move")
@@ -153,7 +142,6 @@ def move_page(
 
 
 def remove_page(plan: Plan, index: PageIndex) -> int:
-    """Remove a page with everything below it; return the number of pages removed. `undo` restores them."""
     record = require_attached(plan, index, "remove")
     check_movable(plan, record, "remove")
     keys = [page.key for _, page in plan.subtree(record)]
@@ -181,7 +169,7 @@ def _add(
     plan: Plan, key: int, above: PageRecord, header: Header, pinned: object, rank: bytes | None = None
 ) -> PageIndex:
     if pinned is None:
-        pinned = _in_system(plan, above)
+        pinned = plan.in_system(above)
     elif not isinstance(pinned, bool):
         raise InvalidValue(
             f"is {short_repr(pinned)}; True, False or None (pinned in SYSTEM segments) is needed.", argument="pinned"
@@ -272,7 +260,7 @@ def _move_to_segment(plan: Plan, record: PageRecord, above: PageRecord, rank: by
     number = segment_number(above.key)
     keys = {key: plan.next_key(number) for key in moved}
     fields: dict[str, Any] = {"seq": plan.seq, "line_tokens": 0}  # the line contains the new index
-    if _in_system(plan, above):
+    if plan.in_system(above):
         fields |= {"pinned": True, "lifecycle": Lifecycle.ACTIVE, "visibility": Visibility.EXPANDED}
     for old, page in moved.items():
         parent = above.key if old == record.key or page.parent is None else keys[page.parent]
@@ -283,7 +271,7 @@ def _move_to_segment(plan: Plan, record: PageRecord, above: PageRecord, rank: by
             replace(page.header, **fields, age=plan.now - page.header.created),
         )
         plan.remove(old, moved_to=keys[old])
-    if _in_system(plan, above):
+    if plan.in_system(above):
         open_chain(plan, above)
     return {plan.index(old): plan.index(new) for old, new in keys.items()}
 
@@ -291,8 +279,3 @@ def _move_to_segment(plan: Plan, record: PageRecord, above: PageRecord, rank: by
 def _check_not_window(record: PageRecord, index: object, doing: str) -> None:
     if record.header.form is Form.WINDOW:
         raise InvalidOperation(f"Cannot {doing} {index!r}: it is a window of an app. Act in the window instead.")
-
-
-def _in_system(plan: Plan, record: PageRecord) -> bool:
-    segment = plan.segment(segment_number(record.key))
-    return segment is not None and segment.type is SegmentType.SYSTEM

@@ -258,7 +258,8 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
             elif plan.state.current_key(item.key) not in kept:
                 _revert_page(plan, item, homes, leaving, unpinned=item.key in unpinned)
         elif item.family == SEGMENT_CODE:
-            if page_key(item.key, 0) not in kept or _was_live(item):
+            was_live = item.before is not None and not decode_segment(item.key, item.before).gone
+            if was_live or page_key(item.key, 0) not in kept:
                 _revert_segment(plan, item)
         elif item.key < CHECKPOINTS:
             _revert_note(plan, item)
@@ -367,12 +368,7 @@ def _original(state: State, record: EntryRecord) -> EntryRecord:
 
 
 def _revert_page(
-    plan: Plan,
-    touched: Touched,
-    homes: Mapping[int, int],
-    leaving: Container[int],
-    *,
-    unpinned: bool = False,
+    plan: Plan, touched: Touched, homes: Mapping[int, int], leaving: Container[int], *, unpinned: bool = False
 ) -> None:
     now = plan.page(touched.key)
     before = page_before(touched)
@@ -432,10 +428,6 @@ def _revert_segment(plan: Plan, touched: Touched) -> None:
     before = replace(now, gone=True) if before is None else replace(before, permission=now.permission)
     if replace(before, seq=now.seq, updated=now.updated) != now:
         plan.put_segment(touched.key, before)
-
-
-def _was_live(touched: Touched) -> bool:
-    return touched.before is not None and not decode_segment(touched.key, touched.before).gone
 
 
 def _revert_note(plan: Plan, touched: Touched) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from quire.core.reader import Reader
 from quire.core.records import PageRecord
 from quire.core.state import State
 from quire.model.pages import Form, SegmentType
@@ -43,11 +42,6 @@ class StoredWindow(Struct, frozen=True):
         return self.page.header.closed
 
 
-def segment_of_windows(reader: Reader) -> int | None:
-    """Return the number of the segment of the windows: the first TOOL segment."""
-    return next((n for n, segment in reader.live_segments() if segment.type is SegmentType.TOOL), None)
-
-
 def stored_window(page: object) -> StoredWindow | None:
     """Return the window of a page, or None."""
     if not isinstance(page, PageRecord) or page.header.form is not Form.WINDOW:
@@ -61,7 +55,7 @@ def stored_window(page: object) -> StoredWindow | None:
 
 def window_pages(state: State) -> Iterator[StoredWindow]:
     """Yield every window of the context, closed ones too."""
-    number = segment_of_windows(state)
+    number = state.first_segment(SegmentType.TOOL)
     for page in () if number is None else state.segment_pages(number):
         window = stored_window(page)
         if window is not None:

@@ -14,11 +14,11 @@ from quire.core.reader import Reader
 from quire.core.records import Header, PageRecord, page_key, page_number, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchWindow, QuireError, short_repr
-from quire.model.pages import Form, Lifecycle, Permission, Visibility
+from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.model.text import MAX_DESCRIPTION, collapse_whitespace, encode_meta
 from quire.system.lifecycle import open_chain
 from quire.system.rules import check_unpinned, require_attached
-from quire.system.window_pages import StoredWindow, WindowMeta, segment_of_windows, stored_window
+from quire.system.window_pages import StoredWindow, WindowMeta, stored_window
 from quire.windows.app import (
     App,
     AppRegistry,
@@ -73,7 +73,7 @@ class StoredWindows:
         if changed is None or any(page_number(key) == 0 for key in changed):  # a segment was added, removed or changed
             self._by_key.clear()
             self._ids.clear()
-            self._segment = segment_of_windows(state)
+            self._segment = state.first_segment(SegmentType.TOOL)
             for page in () if self._segment is None else state.segment_pages(self._segment):
                 self._take(page.key, stored_window(page))
         else:
@@ -109,7 +109,7 @@ class StoredWindows:
 
 def place_for_windows(reader: Reader) -> int:
     """Return the key of the folder for new windows. Raise `InvalidOperation` if there is no TOOL segment."""
-    number = segment_of_windows(reader)
+    number = reader.first_segment(SegmentType.TOOL)
     if number is None:
         raise InvalidOperation(
             "There is no segment for windows. A segment of the type TOOL is needed.",
