@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from quire.core.reader import Reader
-from quire.core.records import Gone, PageRecord, SegmentRecord, page_key, segment_number
+from quire.core.records import Gone, PageRecord, SegmentRecord, segment_number
 from quire.errors import PermissionDenied, short_repr
 from quire.model.pages import Form, Mark, Permission, SegmentType
 
@@ -124,7 +124,7 @@ def current_turn_pages(reader: Reader) -> Iterator[int]:
     A model has both in front of it and need not search for them. Once the user is answered, there are none.
     """
     newest = True
-    for page in _exchanges_newest_first(reader):
+    for page in (page for page in reader.newest_leaves() if page.header.numbers):
         header = page.header
         if newest and header.form is Form.ASSISTANT and len(header.numbers) == 1 and not header.pending:
             return  # the user has been answered
@@ -134,19 +134,6 @@ def current_turn_pages(reader: Reader) -> Iterator[int]:
             yield page.key
             return
         newest = False
-
-
-def _exchanges_newest_first(reader: Reader) -> Iterator[PageRecord]:
-    conversation = reader.conversation()
-    rows = [] if conversation is None else [reader.members(page_key(conversation, 0), reverse=True)]
-    while rows:
-        page = next(rows[-1], None)
-        if page is None:
-            rows.pop()
-        elif page.header.folder:
-            rows.append(reader.members(page.key, reverse=True))
-        elif page.header.numbers:
-            yield page
 
 
 class _Rule(NamedTuple):

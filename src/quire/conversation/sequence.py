@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,8 +16,6 @@ from quire.model.messages import Message
 from quire.model.pages import Form, Mark, PageIndex, SegmentType
 from quire.system.window_pages import StoredWindow, window_pages
 
-T = TypeVar("T")
-Read = Callable[[Callable[[State], T]], T]
 _CHUNK = 256
 
 
@@ -68,9 +66,7 @@ class Messages(Sequence[Message]):
 
     def _numbers(self) -> Sequence[int]:
         if self._known is None:
-            look = all_numbers if self._everything else numbers_in_place
-            found: Sequence[int] = self._read(look)
-            self._known = found
+            self._known = self._read(all_numbers if self._everything else numbers_in_place)
         return self._known
 
     def _messages(self, numbers: Sequence[int]) -> list[Message]:
@@ -97,12 +93,7 @@ def _to_message(reader: Reader, numbering: Numbering, number: int) -> Message:
 
 def numbers_in_place(reader: Reader) -> Sequence[int]:
     """Return the numbers of all messages in the conversation, in order: the prompts, then the conversation."""
-    found = array("q")
-    for segment in _message_segments(reader):
-        root = reader.require_referenced(page_key(segment, 0), page_key(segment, 0))
-        for _, page in reader.subtree(root):
-            found.extend(_numbers_of(page))
-    return found
+    return array("q", numbers_after(reader, None))
 
 
 def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
@@ -131,15 +122,8 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
 def newest_numbers(reader: Reader) -> Iterator[int]:
     """Yield the numbers of `numbers_in_place` from the last to the first; earlier ones are not read."""
     for segment in reversed(_message_segments(reader)):
-        stack = [reader.members(page_key(segment, 0), reverse=True)]
-        while stack:
-            page = next(stack[-1], None)
-            if page is None:
-                stack.pop()
-            elif page.header.folder:
-                stack.append(reader.members(page.key, reverse=True))
-            else:
-                yield from reversed(_numbers_of(page))
+        for page in reader.newest_leaves(page_key(segment, 0)):
+            yield from reversed(_numbers_of(page))
 
 
 def _message_segments(reader: Reader) -> list[int]:

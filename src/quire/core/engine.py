@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from os import urandom
 from threading import RLock
+from time import time_ns
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
@@ -31,7 +32,6 @@ from quire.errors import (
     StorageFailure,
     short_repr,
 )
-from quire.model.clock import Clock
 from quire.model.tokens import TokenCounter
 from quire.storage.base import JOURNAL, MESSAGE, NOTE, VECTOR, Commit, Delete, Family, Put, Storage, Write
 from quire.storage.overlay import OverlayStorage
@@ -42,6 +42,13 @@ Item = TypeVar("Item")
 _CHUNK = 256
 _MAX_TRIES = 20
 """How often a call is retried. Each conflict means that another writer succeeded."""
+Clock = Callable[[], int]
+"""Returns the time in milliseconds since 1970. The journal's seq defines the order: a jump only changes shown times."""
+
+
+def system_clock() -> int:
+    """Return the current time in milliseconds since 1970."""
+    return time_ns() // 1_000_000
 
 
 class Engine:

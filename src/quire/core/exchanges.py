@@ -91,16 +91,10 @@ def unfold_last_turn(plan: Plan, line: PageRecord) -> None:
 def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
     """Return the exchanges at the end of a folded line, starting with the last user message."""
     turn: list[PageRecord] = []
-    stack = [iter([line])]
-    while stack and len(turn) < _LONGEST_TURN:
-        page = next(stack[-1], None)
-        if page is None:
-            stack.pop()
-        elif page.header.folder:
-            stack.append(plan.members(page.key, reverse=True))
-        elif page.header.numbers and page.header.lifecycle is Lifecycle.ACTIVE:
+    for page in plan.newest_leaves(line.key) if line.header.folder else (line,):
+        if page.header.numbers and page.header.lifecycle is Lifecycle.ACTIVE:
             turn.insert(0, page)
-            if page.header.form is Form.USER:
+            if page.header.form is Form.USER or len(turn) == _LONGEST_TURN:
                 break
     return turn
 

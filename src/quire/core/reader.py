@@ -335,17 +335,25 @@ class Reader:
 
     def last_exchange(self) -> PageRecord | None:
         """Return the newest user or assistant exchange, by its place in the conversation."""
-        conversation = self.conversation()
-        stack = [] if conversation is None else [self.members(page_key(conversation, 0), reverse=True)]
+        turns = (page for page in self.newest_leaves() if page.header.form in (Form.USER, Form.ASSISTANT))
+        return next(turns, None)
+
+    def newest_leaves(self, folder: int | None = None) -> Iterator[PageRecord]:
+        """Yield the leaves below a folder, by default of the conversation, from the last to the first."""
+        if folder is None:
+            conversation = self.conversation()
+            if conversation is None:
+                return
+            folder = page_key(conversation, 0)
+        stack = [self.members(folder, reverse=True)]
         while stack:
             page = next(stack[-1], None)
             if page is None:
                 stack.pop()
             elif page.header.folder:
                 stack.append(self.members(page.key, reverse=True))
-            elif page.header.form in (Form.USER, Form.ASSISTANT):
-                return page
-        return None
+            else:
+                yield page
 
     def open_exchange(self) -> PageRecord | None:
         """Return the exchange that waits for results: the newest one, if it has open calls and was not closed."""

@@ -1,24 +1,10 @@
-"""Clocks: the time in milliseconds since 1970, from a source that tests can replace.
+"""Times: milliseconds since 1970, as quire stores them, and datetimes."""
 
-The journal's seq defines the order of changes, so a clock that jumps only affects the times that are shown.
-"""
-
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from quire.errors import InvalidValue, short_repr
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-Clock = Callable[[], int]
-"""Returns the time in milliseconds since 1970."""
-
-
-def system_clock() -> int:
-    """Return the current time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def to_datetime(milliseconds: int) -> datetime:

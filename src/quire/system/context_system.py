@@ -12,12 +12,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
-from quire.core.engine import Engine
+from quire.core.engine import Clock, Engine, system_clock
 from quire.core.reader import slot_of
 from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
-from quire.model.clock import Clock, system_clock
 from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, format_index
 from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter, VocabularyCounter
@@ -144,14 +143,9 @@ class ContextSystem:
 
     def load_page(self, index: PageIndex) -> Page:
         """Return the page as stored now; the cached copy is dropped first."""
-
-        def load(state: State) -> Page:
-            key = state.key_of(index)
-            if key is not None:
-                state.evict(key)
-            return to_page(state, state.require_page(index))
-
-        return self._engine.read(load)
+        with self._engine.lock:
+            self.evict_page(index)
+            return self.get_page(index)
 
     def names(self, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
         """Return the names of pages by index; an index without a page is left out. Raises `InvalidValue`."""
@@ -396,7 +390,8 @@ class ContextSystem:
     ) -> Iterator[Entry]:
         """Iterate over the journal entries above `after` (and below `before`) that pass every filter.
 
-        The oldest comes first, with `reverse` the newest.
+        The oldest comes first, with `reverse` the newest. `page` is an index that exists or existed; `since` and
+        `until` are inclusive.
         """
         start = check_whole_number(after, "after")
         filters: dict[str, Any] = {"actor": actor, "operation": operation, "page": page, "since": since, "until": until}

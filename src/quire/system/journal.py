@@ -64,10 +64,7 @@ def history(
     before: int | None = None,
     reverse: bool = False,
 ) -> Iterator[Entry]:
-    """Yield the entries with a seq above `after` and below `before` that pass every filter, oldest first.
-
-    `page` is an index that exists or existed; `since` and `until` are inclusive. `reverse` starts with the newest.
-    """
+    """Yield the entries as `ContextSystem.history` documents it."""
     wanted = _filters(state, actor, operation, page, since, until)
     last = state.version if before is None else min(before - 1, state.version)
     return (

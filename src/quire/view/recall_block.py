@@ -4,7 +4,7 @@ from collections.abc import Collection
 from functools import cached_property
 
 from quire.core.engine import Engine
-from quire.core.records import PageRecord, page_key
+from quire.core.records import PageRecord
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import Form
 from quire.search.query import agent_scope
@@ -83,14 +83,7 @@ class RecallBlock:
 def _last_question(engine: Engine) -> tuple[int, str]:
     """Return the page of the last user message, and its text."""
     state = engine.state
-    conversation = state.conversation()
-    stack = [] if conversation is None else [state.members(page_key(conversation, 0), reverse=True)]
-    while stack:
-        page = next(stack[-1], None)
-        if page is None:
-            stack.pop()
-        elif page.header.folder:
-            stack.append(state.members(page.key, reverse=True))
-        elif page.header.form is Form.USER:
+    for page in state.newest_leaves():
+        if page.header.form is Form.USER:
             return page.key, state.message(page.header.numbers[0]).message.text
     return -1, ""
