@@ -4,13 +4,13 @@ Plan → commit → apply: a plan collects changes, the storage commits all of t
 changes last. If the storage fails, memory still matches the disk.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from os import urandom
 from threading import RLock
-from time import time_ns
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
@@ -48,7 +48,7 @@ Clock = Callable[[], int]
 
 def system_clock() -> int:
     """Return the current time in milliseconds since 1970."""
-    return time_ns() // 1_000_000
+    return time.time_ns() // 1_000_000
 
 
 class Engine:
