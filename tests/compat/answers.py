@@ -1,4 +1,4 @@
-"""What quire answers on the contexts of a store, as JSON values.
+"""The answers of quire on the contexts of a store, as JSON values.
 
 Texts that later versions may reword are left out: errors, the rule of `why`, descriptions of tools.
 """
@@ -17,14 +17,14 @@ from quire.view.explain import Why
 from tests.compat.make_store import open_context
 
 FORMS: Mapping[str, dict[str, Any]] = {"own": {}, "small": {"max_tokens": 550}, "smallest": {"max_tokens": 370}}
-"""Views that are kept in the form of every provider."""
+"""Views that are stored in the form of every provider."""
 VIEWS: Mapping[str, dict[str, Any]] = {
     "recall": {"recall": True},
     "told": {"budget_line": True, "model": "gpt-5-mini"},
     "obsolete": {"include_obsolete": True, "windows": "inline"},
     "no prompt": {"include_system_prompt": False, "reserve": 100},
 }
-"""Views that are kept in the form of OpenAI only."""
+"""Views that are stored in the form of OpenAI only."""
 QUERIES = (
     "window seat",
     "靠窗",
@@ -43,13 +43,13 @@ _DIGITS = 4
 
 
 def answers_of(storage: quire.Storage) -> dict[str, Any]:
-    """What quire answers on every context of a store. It may write to the store: an index, or vectors."""
+    """Return the answers of quire on every context of a store. This may write an index or vectors to the store."""
     with quire.Library(storage) as library:
         return {name: _of_context(library, name) for name in library.list()}
 
 
 def text_of(value: Any, depth: int = 3) -> str:
-    """The value as JSON text, in the form in which it is kept and compared: what is deeper stands on one line."""
+    """Return the value as JSON text, in the form that is stored and compared: deeper levels are on one line."""
     if depth and isinstance(value, dict) and value:
         inner = ",\n".join(
             f"{json.dumps(str(key), ensure_ascii=False)}: {text_of(value[key], depth - 1)}" for key in value
@@ -61,12 +61,12 @@ def text_of(value: Any, depth: int = 3) -> str:
 
 
 def without_times(value: Any) -> Any:
-    """The value with the same word in place of every time."""
+    """Return the value with the same word in place of every time."""
     return json.loads(_TIME.sub("TIME", json.dumps(value, ensure_ascii=False)))
 
 
 def history_of(ctx: quire.Context) -> list[Any]:
-    """The journal as `audit` writes it."""
+    """Return the journal as `audit` writes it."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "audit.jsonl"
         ctx.audit(path)

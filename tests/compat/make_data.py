@@ -1,6 +1,6 @@
-"""Write `data/` anew: the store of `make_store` on every backend, and what quire answers on it.
+"""Write `data/` again: the store of `make_store` on every backend, and the answers of quire on it.
 
-Run it as `python -m tests.compat.make_data` with the code of the version whose form is to be kept. Do not run it to
+Run it as `python -m tests.compat.make_data` with the code of the version that must stay compatible. Do not run it to
 make a failing test pass: then the stores of users fail too.
 """
 

@@ -20,7 +20,7 @@ OPEN = "团队/张伟"
 ERASED = "erased"
 
 BUDGETS = {SUPPORT: 1_000, FORK: 900, IMPORTED: 900, OPEN: 2_000, ERASED: 450}
-"""The contexts of the store, each with the budget it is opened with."""
+"""The contexts of the store, each with its budget."""
 COMPRESSION = {ERASED: quire.CompressionConfig(keep_turns=1, sliding_window=4)}
 
 _START = 1_750_000_000_000_000_000
@@ -65,7 +65,7 @@ class Letters:
 
 
 def open_context(library: quire.Library, name: str, *, create: bool = False) -> quire.Context:
-    """Open a context of the store with the options that it was made with."""
+    """Open a context of the store with its original options."""
     ctx = library.open(
         name,
         create=create,
@@ -275,7 +275,7 @@ def _go_another_way(ctx: quire.Context) -> None:
 
 
 def _import(ctx: quire.Context) -> None:
-    """Import a history in which something is wrong, and search it by words and by vectors."""
+    """Import a broken history, and search it by words and by vectors."""
     _tick()
     history: list[Any] = [{"role": "system", "content": "You write code."}]
     for number in range(5):

@@ -1,4 +1,4 @@
-"""The stores in `data/`: putting them where the code can open them, and writing them there in the first place."""
+"""The stores in `data/`: copy them to a place where the code can open them, and write them."""
 
 import json
 import re
@@ -24,12 +24,12 @@ _POSTGRES = DATA / "postgres.sql"
 _S3 = DATA / "s3"
 _SCHEMA = "quire_compat"
 _NOISE = re.compile(r"(--|SET |SELECT pg_catalog\.set_config|\\).*")
-"""Lines of a dump that say nothing about the store, or that other versions of the server refuse."""
+"""Lines of a dump that do not belong to the store, or that other versions of the server refuse."""
 
 
 @contextmanager
 def opened(backend: str, place: str) -> Iterator[quire.Storage]:
-    """The storage at a place."""
+    """Open the storage at a place."""
     storage = open_s3(place, upkeep="inline") if backend == "s3" else quire.open_storage(place)
     try:
         yield storage
@@ -38,7 +38,7 @@ def opened(backend: str, place: str) -> Iterator[quire.Storage]:
 
 
 def fresh(backend: str, folder: Path) -> str:
-    """A place where nothing is stored yet."""
+    """Return an empty place."""
     match backend:
         case "sqlite":
             return f"sqlite:{folder / 'store.quire'}"
@@ -51,19 +51,19 @@ def fresh(backend: str, folder: Path) -> str:
 
 
 def loaded(backend: str, folder: Path) -> str:
-    """A new place that holds a copy of the kept store."""
+    """Return a new place with a copy of the stored data."""
     place = fresh(backend, folder)
     _LOADERS[backend](place)
     return place
 
 
 def keep(backend: str, place: str) -> None:
-    """Write the store at a place into `data/`, in the place of what is there."""
+    """Write the store at a place into `data/`, and replace the old one."""
     _KEEPERS[backend](place)
 
 
 def schema_for_keeping() -> str:
-    """The place of a PostgreSQL store that `keep` can write."""
+    """Return the place of a PostgreSQL store that `keep` can write."""
     return postgres_url(schema=_SCHEMA)
 
 
@@ -122,7 +122,7 @@ def _keep_s3(place: str) -> None:
     _S3.mkdir()
     manifest = {}
     found = [each["path"] for chunk in obstore.list(_objects(), place) for each in chunk]
-    keys = sorted(key for key in found if "/probes/" not in key)  # those are trials of the server, not of the store
+    keys = sorted(key for key in found if "/probes/" not in key)  # those test the server, not the store
     for number, key in enumerate(keys):
         name = f"object-{number:02}"
         (_S3 / name).write_bytes(bytes(obstore.get(_objects(), key).bytes()))

@@ -1,7 +1,7 @@
-"""Stores that 0.1.0 wrote are read, answered from and written to as 0.1.0 did it.
+"""Stores that 0.1.0 wrote: later code reads them, gives the same answers, and can write to them.
 
-The stores and the answers are in `data/`. A test that fails here tells of a change that users would meet in their own
-stores. `make_data` says how the data was written.
+The stores and the answers are in `data/`. A test that fails here shows a change that breaks the stores of users.
+`make_data` describes how the data was written.
 """
 
 import json
@@ -18,19 +18,19 @@ from tests.compat.make_store import BUDGETS, FORK, IMPORTED, OPEN, SUPPORT, make
 from tests.compat.places import BACKENDS, DATA, loaded, opened
 
 UNREACHED = ("unreached_records", "note")
-"""What the doctor notes of a fork at a checkpoint: it has bodies that only the journal of its origin refers to."""
+"""The doctor's note on a fork at a checkpoint: it has bodies that only the journal of its origin refers to."""
 
 
 @cache
 def expected() -> Mapping[str, dict[str, Any]]:
-    """What 0.1.0 answers on each context."""
+    """Return the answers of 0.1.0 on each context."""
     found: dict[str, dict[str, Any]] = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))
     return found
 
 
 @pytest.fixture(params=BACKENDS)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quire.Storage]:
-    """A fresh copy of the store that 0.1.0 wrote, on every durable backend."""
+    """Return a fresh copy of the store that 0.1.0 wrote, on every durable backend."""
     backend: str = request.param
     with opened(backend, loaded(backend, tmp_path)) as found:
         yield found
@@ -97,7 +97,7 @@ def _undo_a_fold(library: quire.Library) -> None:
 
 
 def _go_on_with_what_was_open(library: quire.Library) -> None:
-    """Go on with the batch and the window that the old code left open."""
+    """Continue with the batch and the window that the old code left open."""
     with open_context(library, OPEN) as ctx:
         shown = expected()[OPEN]["batches"]["batch_boundaries"]
         assert ctx.conversation.mark_map().batch_boundaries == shown

@@ -16,7 +16,7 @@ def events(values: list[dict[str, Any]], provider: Provider) -> Iterator[Event]:
 
 
 def check_pairs(values: list[dict[str, Any]], provider: Provider) -> None:
-    """Return whether every result follows its call, and every call is answered once."""
+    """Check that every result follows its call, and that every call is answered once."""
     waiting: list[str] = []
     for kind, call_id in events(values, provider):
         if kind == "call":

@@ -24,7 +24,7 @@ MOMENT = 1e-9
 
 
 class Interrupted(Exception):
-    """Stands for the death of the process."""
+    """Simulates the death of the process."""
 
 
 def at_put(objects: CountingObjects, prefix: str, action: Callable[[], object], times: int = 1) -> None:

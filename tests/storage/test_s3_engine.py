@@ -1,4 +1,4 @@
-"""The engine of S3Storage: whatever is written, flushed, merged and forked, it reads as memory does."""
+"""The engine of S3Storage: after any writes, flushes, merges and forks, it reads the same data as memory."""
 
 from random import Random
 

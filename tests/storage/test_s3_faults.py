@@ -155,7 +155,7 @@ def test_an_outcome_that_cannot_be_had_is_called_unknown_and_found_later(stores:
 
 
 def test_a_write_refused_because_of_itself_is_not_a_failure(stores: Stores) -> None:
-    """The first attempt arrives late, the second one is refused because of it, then the server is away."""
+    """The first attempt arrives late, the second one is refused because of it, then the server is unavailable."""
     stores.through.commit("c", Commit(0, 1, HEAD, ()))
     script: list[Fault] = ["late", "none", "none"]
 

@@ -35,7 +35,7 @@ def rows(storage: SQLiteStorage) -> dict[str, int]:
     """Return the number of rows of each table that has rows."""
     names = storage._db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        " AND name NOT IN ('search_config', 'search_data')"  # never empty, whatever the index holds
+        " AND name NOT IN ('search_config', 'search_data')"  # never empty, with any content of the index
     )
     counts = {
         str(name): int(storage._db.execute(f"SELECT count(*) FROM {name}").get or 0) for name, *_ in names.fetchall()
@@ -121,7 +121,7 @@ def test_a_body_that_the_source_deletes_stays_for_the_fork(storage: SQLiteStorag
     fork(storage, "c", "f", body=4, message=4)
     write(storage, "c", *deletes(1, 2, 5))
     assert (held(storage, "c"), held(storage, "f")) == ([0, 3, 4], [0, 1, 2, 3])
-    assert rows(storage)["body"] == 5  # nobody reads the last one
+    assert rows(storage)["body"] == 5  # no context reads the last one
     storage.drop("c")
     assert held(storage, "f") == [0, 1, 2, 3]
     assert rows(storage) == {"context": 1, "shared": 1, "body": 4, "message": 4}

@@ -1,7 +1,7 @@
 """One browser and one server per test process, and a separate context for every test.
 
-Every page is watched: an error on its console, a dialog, or a request to anybody but the server fails the test in which
-it happens, whatever that is about.
+Every page is monitored: an error on its console, a dialog, or a request to another host fails the test in which it
+happens.
 """
 
 import os
