@@ -21,7 +21,7 @@ Kept = Mapping[str, Mapping[str, Any]]
 
 
 class Row(NamedTuple):
-    """One line: what was measured, in English and in Chinese, what came out, and what came out for others."""
+    """One line: the measured quantity in English and in Chinese, the result, and the results of others."""
 
     english: str
     chinese: str
@@ -46,7 +46,7 @@ def with_figures(text: str, results: Kept, language: int) -> str:
 
 
 def rows(results: Kept) -> Iterator[Row]:
-    """The lines, from what was measured."""
+    """Return the lines from the measurements."""
     measured = Measured(results["peers"])
     yield _bill(measured)
     yield _refused(measured)
@@ -89,7 +89,7 @@ def _bill(measured: Measured) -> Row:
 
 
 def _refused(measured: Measured) -> Row:
-    """Over all cases: what a provider refuses, and what is over the budget."""
+    """Return, over all cases, the requests that a provider refuses and those above the budget."""
     cases = measured.cases("life")
     wrong: dict[str, int] = {}
     for entry in measured.entries("life"):

@@ -37,7 +37,7 @@ def permissions() -> str:
 def tools() -> str:
     """Return the tools and their arguments."""
     return _table(
-        ["tool", "arguments", "what the model is told", ""],
+        ["tool", "arguments", "description for the model", ""],
         [[f"`{tool.name}`", _arguments(tool), tool.about, _NEEDS[tool.needs]] for tool in TOOLS],
     )
 
