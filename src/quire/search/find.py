@@ -14,7 +14,7 @@ from quire.model.clock import check_moment, to_datetime, to_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
 from quire.search.indexing import query_index, read_page
 from quire.search.page_text import DisplayText, is_searchable, read_body, read_display_text
-from quire.search.query import Query, Scope, all_segments, narrow, parse_query
+from quire.search.query import Query, Scope, all_segments, parse_query
 from quire.search.rank import NearestPages, RankedPage, demote, rank
 from quire.search.self_search_filter import echo_cache_of
 from quire.search.snippets import OPEN, make_snippet
@@ -119,7 +119,7 @@ def find(
     chosen = Filters(**filters)
     chosen.check()
     seen = all_segments(state) if scope is None else scope
-    within = seen if chosen.segment is None else narrow(seen, [_segment(state, seen, chosen.segment)])
+    within = seen if chosen.segment is None else Scope(frozenset({_segment(state, seen, chosen.segment)}))
     if not limit or not wanted.clauses or not state.version:
         return []
     near, written = _meaning(state, query, embedder), _written(query)

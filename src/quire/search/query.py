@@ -12,12 +12,11 @@ Pages outside the scope are not counted, ranked or found.
 """
 
 import re
-from collections.abc import Iterable
 
 from msgspec import Struct
 
 from quire.core.reader import Reader
-from quire.core.records import page_key, segment_number
+from quire.core.records import page_key
 from quire.errors import InvalidValue, short_repr
 from quire.model.pages import MAX_NUMBER, Permission
 from quire.search.tokenizer import MAX_TERM, is_unspaced, normalize_text, split_runs, split_terms
@@ -28,9 +27,6 @@ class Scope(Struct, frozen=True):
     """The numbers of the segments that a viewer may see."""
 
     segments: frozenset[int]
-
-    def __contains__(self, key: int) -> bool:
-        return segment_number(key) in self.segments
 
     def spans(self) -> list[Span]:
         """Return the spans of page keys in the scope, in order, as few as possible."""
@@ -53,11 +49,6 @@ def agent_scope(reader: Reader) -> Scope:
     """Return the scope of an agent: all segments but the private ones."""
     live = reader.live_segments()
     return Scope(frozenset(number for number, segment in live if segment.permission is not Permission.PRIVATE))
-
-
-def narrow(scope: Scope, segments: Iterable[int]) -> Scope:
-    """Return the part of a scope in these segments."""
-    return Scope(scope.segments.intersection(segments))
 
 
 MAX_QUERY = 10_000

@@ -36,11 +36,6 @@ _FEW = 256
 """Among at least so many pages, a word on every fourth page is common; counting stops there."""
 
 
-def count_limit(documents: int) -> int:
-    """Return up to how many pages with a word are counted. A word on so many pages is common."""
-    return documents // _COMMON if documents >= _FEW else documents
-
-
 def idf(count: int, documents: int) -> float:
     """Return the weight of a word that occurs on so many pages."""
     return log(1 + (documents - count + 0.5) / (count + 0.5))
@@ -53,7 +48,8 @@ class Weights:
         self._index = index
         self._spans = spans
         self.amount: Amount = index.amount(spans)
-        self.most = count_limit(self.amount.documents)
+        documents = self.amount.documents
+        self.most = documents // _COMMON if documents >= _FEW else documents
         self._counts: dict[Phrase, int] = {}
 
     def count(self, phrase: Phrase) -> int:

@@ -30,7 +30,7 @@ from quire.model.pages import Form
 from quire.model.text import collapse_whitespace
 from quire.search.indexing import query_index, read_page, scan_pages
 from quire.search.page_text import is_searchable, read_body
-from quire.search.query import Clause, Query, Scope, make_phrase, narrow
+from quire.search.query import Clause, Query, Scope, make_phrase
 from quire.search.rank import K1, B, idf, rank
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.snippets import CLOSE, OPEN, make_snippet
@@ -167,7 +167,8 @@ def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> 
         first, last = page_key(conversation, 0), page_key(conversation + 1, 0) - 1
         pages: Iterable[PageRecord] = scan_pages(state.storage, state.context, first, last)
     else:
-        pages = _with_neighbours(state, _search(state, question, scope, narrow(scope, [conversation]), _MAX_FOUND))
+        found = _search(state, question, scope, Scope(frozenset({conversation})), _MAX_FOUND)
+        pages = _with_neighbours(state, found)
     exchanges = sorted((page for page in pages if page.header.numbers), key=lambda page: page.header.numbers)
     segments = segment_ids(state, scope)
     place = -1

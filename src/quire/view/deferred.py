@@ -18,7 +18,10 @@ class DeferredReader(Reader):
 
     def __init__(self, reader: Reader, anchors: Mapping[int, DeferredChange]) -> None:
         super().__init__(reader)
-        self._before = {key: _page_before(key, anchor) for key, anchor in anchors.items()}
+        self._before = {
+            key: None if anchor.before is None else decode_page(Record(key, anchor.before, anchor.group, anchor.order))
+            for key, anchor in anchors.items()
+        }
         self._groups: dict[tuple[int, bool], list[PageRecord]] = {}
         for page in self._before.values():
             if isinstance(page, PageRecord) and page.parent is not None:
@@ -56,9 +59,3 @@ def opened_pages(anchors: Mapping[int, DeferredChange]) -> list[tuple[DeferredCh
     pages = ((anchor, decode_page(Record(key, anchor.opened))) for key, anchor in anchors.items() if anchor.opened)
     opened = [(anchor, page) for anchor, page in pages if isinstance(page, PageRecord)]
     return sorted(opened, key=lambda item: item[0].seq)
-
-
-def _page_before(key: int, anchor: DeferredChange) -> PageRecord | Gone | None:
-    if anchor.before is None:
-        return None
-    return decode_page(Record(key, anchor.before, anchor.group, anchor.order))

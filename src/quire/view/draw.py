@@ -260,7 +260,8 @@ def insert_opened(
         states = ((leaf.key, leaf.header.seq, leaf.header.visibility) for leaf in leaves)
         cache_key = ("opened", page.key, anchor.seq, *states, *missing)
         part = builder.get_or_build(cache_key, partial(draw_opened, reader, builder, page, leaves, missing))
-        place = max((n for n, node in enumerate(placed) if _existed_at(node, anchor.seq)), default=-1) + 1
+        earlier = (n for n, node in enumerate(placed) if any(one.header.born <= anchor.seq for one in node.pages))
+        place = max(earlier, default=-1) + 1
         while place < len(placed) and placed[place].part.kind == "opened":
             place += 1
         placed.insert(place, Node(part, []))
@@ -364,11 +365,6 @@ def _is_below(reader: Reader, key: int | None, folder: int) -> bool:
             return False
         key = page.parent
     return key == folder
-
-
-def _existed_at(node: Node, seq: int) -> bool:
-    """Return whether a page of the node was created by entry `seq` or an earlier one."""
-    return any(page.header.born <= seq for page in node.pages)
 
 
 def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committed: int) -> ViewPart | None:

@@ -72,9 +72,7 @@ class ViewCache:
         A part of `among` comes with the seq of an entry. It goes into the conversation, after what that entry found.
         """
         head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
-        body = [*self.segments, *[node.part for node in self.nodes]]
-        if among:
-            body = [*self.segments, *_insert_parts(self.nodes, among)]
+        body = [*self.segments, *(_insert_parts(self.nodes, among) if among else [node.part for node in self.nodes])]
         if body and body[0].messages[0].role != "user":
             head.append(draw_opening(self._builder))
         return head + body

@@ -51,7 +51,6 @@ def _find_word(lowered: str) -> int:
 class FactKind(IntEnum):
     """The kind of a fact. A summary takes facts with a small number first."""
 
-    CONSTRAINT = 0
     ERROR = 1
     IDENTIFIER = 2
     AMOUNT = 3
