@@ -15,7 +15,7 @@ from bench.measure import NoTokens
 from bench.traces import TRACES, conversation
 from quire import Context, VocabularyCounter
 from quire.agent.gate import Gate, VisibleReader
-from quire.agent.schema import TOOLS, openai_schema
+from quire.agent.tool_table import TOOLS, openai_schema
 from quire.core.records import PageRecord
 from quire.view.preamble import fill_preamble
 

@@ -190,7 +190,7 @@ class Wrapper:
     """Base of the classes below: makes the calls of a synchronous object in a `CallQueue`."""
 
     _shares_queue: ClassVar[bool] = True
-    """Whether an object that a call returns uses the queue of that call."""
+    """True if an object that a call returns uses the queue of that call."""
 
     def __init__(self, calls: CallQueue, get: Callable[[], Any]) -> None:
         """`get` returns the synchronous object. It is called in the queue, because it may import or open something."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from quire import Permission
 from quire.agent import Quota
 from quire.agent.gate import ALLOWED, OPERATIONS, Right
-from quire.agent.schema import TOOLS, Tool
+from quire.agent.tool_table import TOOLS, Tool
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "agent.md"
 _NEEDS = {"": "", "windows": "while there are apps", "manage": "with `manage=True`"}

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 import quire
 from quire import Context, InvalidValue, Permission, VocabularyCounter
 from quire.agent import AgentContext, Quota
-from quire.agent.schema import TOOLS, openai_schema, parameter_schema
+from quire.agent.tool_table import TOOLS, openai_schema, parameter_schema
 from quire.agent.tools import Tools
 from tests.books import everything
 from tests.talks import new_talk

@@ -10,7 +10,7 @@ import pytest
 
 import quire
 from quire import Context, Storage
-from quire.agent.schema import TOOLS
+from quire.agent.tool_table import TOOLS
 from quire.model.messages import Message, ToolCall
 from quire.search import self_search_filter as echoes
 from quire.search.self_search_filter import is_echo

@@ -160,16 +160,16 @@ def _is_runnable(tool: Any) -> bool:
 def _runner(tool: Any) -> Callable[..., Any]:
     """Return a function that runs a tool of the SDK. Wrong arguments are an error for the model."""
 
-    async def awaited(**arguments: Any) -> Any:
+    async def run_async(**arguments: Any) -> Any:
         result: Awaitable[Any] = tool.call(arguments)
         with _report_wrong_arguments():
             return await result
 
-    def called(**arguments: Any) -> Any:
+    def run_sync(**arguments: Any) -> Any:
         with _report_wrong_arguments():
             return tool.call(arguments)
 
-    return awaited if iscoroutinefunction(tool.call) else called
+    return run_async if iscoroutinefunction(tool.call) else run_sync
 
 
 @contextmanager

@@ -25,7 +25,7 @@ _ITEM = "item"
 _PRINT = "print"
 _PART = "part"
 _FAR = 1_000
-"""How many stored items are compared with the beginning of a list."""
+"""The number of stored items that are compared with the start of a list."""
 
 Item = TypeVar("Item")
 

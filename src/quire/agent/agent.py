@@ -19,9 +19,9 @@ from quire.model.text import check_one_line
 from quire.search.find import Filters, Hit, find
 from quire.search.query import agent_scope
 from quire.system import ContextSystem, lifecycle, segments, tree
+from quire.system.public_values import to_page, to_segment, to_text
 from quire.system.quota import Quota, charge, check_quota
 from quire.system.rules import check_choice, check_movable, check_whole_number, require_attached
-from quire.system.to_public import to_page, to_segment, to_text
 from quire.view.cost import Outlook
 from quire.view.deferred import is_shown_whole
 from quire.view.renderer import ViewFacade
@@ -68,7 +68,7 @@ class AgentContext:
 
     @property
     def manages(self) -> bool:
-        """Whether this agent may add and remove segments and set permissions."""
+        """True if this agent may add and remove segments and set permissions."""
         return self._gate.manage
 
     def check_permission(self, index: PageIndex, operation: str) -> None:

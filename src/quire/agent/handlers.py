@@ -23,7 +23,7 @@ _FOOTER_TOKENS = 32
 
 
 class ToolContext:
-    """What the tools of one agent work with: the agent, and the windows of its context, if it has any.
+    """The objects that the tools of one agent use: the agent, and the windows of its context, if it has any.
 
     With `beside` the model's own conversation is not stored in this context, so its calls are not part of it.
     """

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quire.agent import schema
+from quire.agent import tool_table
 from quire.agent.handlers import ToolContext
-from quire.agent.schema import TOOLS, Tool, check_arguments
+from quire.agent.tool_table import TOOLS, Tool, check_arguments
 from quire.errors import Hint, InvalidValue, QuireError, QuotaExceeded, Wording, short_repr
 from quire.model.messages import ToolCall
 
@@ -131,19 +131,23 @@ class Tools:
 
         Raise `InvalidValue` if two of them have the same name.
         """
-        return self._join([schema.openai_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside)
+        return self._join([tool_table.openai_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside)
 
     def responses(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """Return the schemas for the OpenAI Responses API, followed by your own tools in `beside`."""
-        return self._join([schema.responses_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside)
+        return self._join(
+            [tool_table.responses_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside
+        )
 
     def anthropic(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """Return the schemas for Anthropic messages, followed by your own tools in `beside`."""
-        return self._join([schema.anthropic_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside)
+        return self._join(
+            [tool_table.anthropic_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside
+        )
 
     def mcp(self) -> list[dict[str, Any]]:
         """Return the schemas for the Model Context Protocol."""
-        return [schema.mcp_schema(tool, self._prefix + tool.name) for tool in self._tools()]
+        return [tool_table.mcp_schema(tool, self._prefix + tool.name) for tool in self._tools()]
 
     # Calls
 

@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 from unicodedata import category, east_asian_width
 
 Values = dict[str, Any]
-"""What `--json` prints of a value of the library."""
+"""Encode a value of the library for `--json`."""
 DEFAULT_WIDTH = 100
 _GAP = "  "
 _CODES = {

@@ -175,7 +175,7 @@ class Changes:
 def find_deferred_changes(plan: Plan, known: Mapping[int, DeferredChange]) -> dict[int, DeferredChange | None]:
     """Return the deferred changes of a plan by page: a new one, or None for a known one that is applied now."""
     if not plan.is_deferred:
-        return dict.fromkeys(known if plan.applies_deferred else _applied(plan, known)) if known else {}
+        return dict.fromkeys(known if plan.applies_deferred else _applied_keys(plan, known)) if known else {}
     keys = (*plan.pages, *(key for key in plan.opened_pages if key not in plan.pages))
     found = {key: _defer_page(plan, key, known) for key in keys}
     return {key: change for key, change in found.items() if change is not None}
@@ -210,7 +210,7 @@ def _deferred_below(plan: Plan, folder: PageRecord, deferred: Mapping[int, Defer
     return tuple(page.key for page in live if any(above.key == folder.key for above in plan.ancestors(page)))
 
 
-def _applied(plan: Plan, known: Mapping[int, DeferredChange]) -> set[int]:
+def _applied_keys(plan: Plan, known: Mapping[int, DeferredChange]) -> set[int]:
     """Return the keys of the deferred changes that a plan without deferral applies.
 
     They are the pages that it changes, the pages that the view shows below a folder that it changes, and the folders

@@ -139,7 +139,7 @@ class _Copy:
         self.size = 0
         self.head = Head(0, b"")
         self.reason = ""
-        """Why the copy was refused, in a few words."""
+        """The reason for refusing the copy, in a few words."""
 
     def run(self) -> Progress:
         """Copy what is missing, verify everything, and set the final head."""

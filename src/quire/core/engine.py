@@ -41,7 +41,7 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 _CHUNK = 256
 _MAX_TRIES = 20
-"""How often a call is retried. Each conflict means that another writer succeeded."""
+"""The number of retries of a call. Each conflict means that another writer succeeded."""
 Clock = Callable[[], int]
 """Returns the time in milliseconds since 1970. The journal's seq defines the order: a jump only changes shown times."""
 

@@ -179,7 +179,7 @@ class Batch(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Billing(Struct, frozen=True, array_like=True, gc=False):
-    """What a model billed compared with what was counted: decaying sums, and the last report."""
+    """A model's billed tokens compared with the counted ones: decaying sums, and the last report."""
 
     model: str
     reports: int
@@ -305,11 +305,11 @@ def _unseal(family: str, key: int, value: bytes) -> bytes:
     """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record."""
     payload = value[:-_SEAL]
     if len(value) < _SEAL or crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(value[-_SEAL:]):
-        raise _damaged(family, key, "its checksum does not match")
+        raise _damage_error(family, key, "its checksum does not match")
     return payload
 
 
-def _damaged(family: str, key: int, reason: object) -> Corrupt:
+def _damage_error(family: str, key: int, reason: object) -> Corrupt:
     return Corrupt(f"is damaged: {reason}.", record=f"{family} record {key}")
 
 
@@ -322,7 +322,7 @@ def _decoder_of(kind: type[T], family: str) -> Callable[[int, bytes], T]:
         try:
             return decoder.decode(payload)
         except msgspec.MsgspecError as error:
-            raise _damaged(family, key, error) from error
+            raise _damage_error(family, key, error) from error
 
     return decode
 
@@ -348,7 +348,7 @@ def decode_body(key: int, value: bytes) -> str:
     try:
         return _unseal("body", key, value).decode()
     except UnicodeDecodeError as error:
-        raise _damaged("body", key, error) from error
+        raise _damage_error("body", key, error) from error
 
 
 def decode_page(record: Record) -> PageRecord | Gone:
@@ -356,16 +356,16 @@ def decode_page(record: Record) -> PageRecord | Gone:
     key, parent = record.key, record.group
     payload = record.value[:-_SEAL]  # as `_unseal`, without a call: pages are decoded most often
     if crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(record.value[-_SEAL:]):
-        raise _damaged("page", key, "its checksum does not match")
+        raise _damage_error("page", key, "its checksum does not match")
     try:
         header = _page_decoder.decode(payload)
     except msgspec.MsgspecError as error:
-        raise _damaged("page", key, error) from error
+        raise _damage_error("page", key, error) from error
     if isinstance(header, Gone):
         return header
     if parent is not None:
         if bool(parent & COLD_GROUP) is not (header.lifecycle is Lifecycle.COLD_ARCHIVED):
-            raise _damaged("page", key, "its lifecycle and its place disagree")
+            raise _damage_error("page", key, "its lifecycle and its place disagree")
         parent &= ~COLD_GROUP
     return PageRecord(key, parent, record.order, header)
 
@@ -379,7 +379,7 @@ def decode_head(value: bytes) -> HeadRecord:
         found = msgspec.msgpack.decode(payload)
         if isinstance(found, list) and found and isinstance(found[0], int) and found[0] > FORMAT:
             raise _newer_format(found[0]) from None
-        raise _damaged("head", 0, error) from error
+        raise _damage_error("head", 0, error) from error
     if head.format > FORMAT:
         raise _newer_format(head.format)
     return head

@@ -76,7 +76,7 @@ def numbers_used_up(segment_id: str) -> InvalidOperation:
 
 
 class Folder(NamedTuple):
-    """What appending to a folder needs: the number of its children and the highest rank ever used in it."""
+    """The data for appending to a folder: the number of its children and the highest rank ever used in it."""
 
     children: int
     last: bytes | None
@@ -116,7 +116,7 @@ class State(Reader):
         fetched = self._prefetch(context) if self._prefetch else Prefetch(self.storage.head(context), self.storage)
         found, near = fetched
         if found is None and self.version:
-            raise self._deleted()
+            raise self._deleted_error()
         if found is not None and found.version < 0:
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy.", Hint("migrate", purpose="again to finish it")
@@ -216,9 +216,9 @@ class State(Reader):
             below = below.below
         if not self.version or below.head(self.context) is not None:
             return None
-        return self._deleted()
+        return self._deleted_error()
 
-    def _deleted(self) -> NoSuchContext:
+    def _deleted_error(self) -> NoSuchContext:
         return NoSuchContext(
             f"Context {short_repr(self.context)} was deleted.", Hint("open", purpose="to create it again")
         )

@@ -85,7 +85,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     @property
     def healthy(self) -> bool:
-        """Whether only notes and repaired symptoms are left."""
+        """True if only notes and repaired symptoms are left."""
         return all(symptom.repaired or symptom.severity == "note" for symptom in self.symptoms)
 
 
@@ -196,7 +196,7 @@ class _ContextExamination:
             yield self._symptom("no_such_context", "error", "context", "There is no context of this name.")
             return
         if head.version < 0:
-            yield self._unfinished(head)
+            yield self._report_unfinished(head)
             return
         try:
             decode_head(head.value)
@@ -208,9 +208,9 @@ class _ContextExamination:
         problems = check(state)
         yield from (self._problem(problem) for problem in problems if not problem.derived)
         is_readable = not any(problem.invariant == 0 and not problem.derived for problem in problems)
-        yield from self._derived(state, [problem for problem in problems if problem.derived], is_readable)
+        yield from self._check_derived_data(state, [problem for problem in problems if problem.derived], is_readable)
         if is_readable:
-            yield from self._unreached(state)
+            yield from self._find_unreached(state)
         if self._indexes is not None:
             yield from self._indexes.symptoms(self._context, head)
 
@@ -223,7 +223,7 @@ class _ContextExamination:
         text = f"{problem.text} (invariant {problem.invariant})."
         return self._symptom("invariant_broken", "error", problem.where, text, _FROM_BACKUP)
 
-    def _unfinished(self, head: Head) -> Symptom:
+    def _report_unfinished(self, head: Head) -> Symptom:
         if head.value == LEAVING:
             text = "Its removal was interrupted."
             symptom = self._symptom("removal_unfinished", "warning", "context", text, _REPAIRS)
@@ -233,7 +233,7 @@ class _ContextExamination:
         remedy = "Run the same migration or import again to finish it, or delete the context."
         return self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)
 
-    def _derived(self, state: State, problems: list[Problem], is_readable: bool) -> Iterator[Symptom]:
+    def _check_derived_data(self, state: State, problems: list[Problem], is_readable: bool) -> Iterator[Symptom]:
         """Yield the problems of derived data; repair them if all of its sources can be read."""
         repaired = bool(problems) and self._repair and is_readable
         if repaired:
@@ -243,7 +243,7 @@ class _ContextExamination:
             symptom = self._symptom(code, "warning", problem.where, f"{problem.text}{end}", _REPAIRS)
             yield replace(symptom, repaired=repaired)
 
-    def _unreached(self, state: State) -> Iterator[Symptom]:
+    def _find_unreached(self, state: State) -> Iterator[Symptom]:
         """Yield bodies that nothing refers to, and vectors of removed pages."""
         unused: tuple[tuple[Family, list[int], str], ...] = (
             (BODY, _unused_bodies(state), "texts that no page and no history refers to"),

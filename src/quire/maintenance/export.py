@@ -93,7 +93,7 @@ def export_context(
     """
     target = check_path(path)
     if target.exists() and not overwrite:
-        raise _taken(target)
+        raise _exists_error(target)
     with snapshot_of(check_storage(storage), check_context_name(context)) as snapshot:
         for _ in range(_TRIES):
             head = snapshot.head(context)
@@ -205,14 +205,14 @@ def _rename(fresh: Path, target: Path, *, overwrite: bool) -> None:
             os.link(fresh, target)
             return
         except FileExistsError:
-            raise _taken(target) from None
+            raise _exists_error(target) from None
         except OSError:  # the file system has no hard links
             if target.exists():
-                raise _taken(target) from None
+                raise _exists_error(target) from None
     os.replace(fresh, target)
 
 
-def _taken(target: Path) -> InvalidOperation:
+def _exists_error(target: Path) -> InvalidOperation:
     return InvalidOperation(
         f"{str(target)!r} exists already.", Hint("export", arguments="overwrite=True", purpose="to replace it")
     )
@@ -306,9 +306,9 @@ class ExportFile:
                 break
             checksum.update(_FRAME.pack(len(payload), crc32(payload)) + payload)
         if closing != _Closing(records, checksum.digest()):
-            self._damaged(start, "its closing has another number of records or another checksum")
+            self._damage_error(start, "its closing has another number of records or another checksum")
         if self._file.read(1):
-            self._damaged(offset, "it has bytes after its end")
+            self._damage_error(offset, "it has bytes after its end")
 
     def _check_title(self, title: bytes) -> int:
         number = title.removeprefix(_TITLE).strip()
@@ -323,14 +323,14 @@ class ExportFile:
 
     def _read_opening(self, opening: _Opening, offset: int) -> None:
         if opening.version <= 0:
-            self._damaged(offset, f"its version is {opening.version}")
+            self._damage_error(offset, f"its version is {opening.version}")
         try:
             decode_head(opening.head)
             self.name = check_context_name(opening.name)
         except NewerFormat:
             raise
         except QuireError as error:
-            self._damaged(offset, str(error).rstrip("."))
+            self._damage_error(offset, str(error).rstrip("."))
         self._head = Head(opening.version, opening.head)
 
     def _check_order(self, line: _Line, last: tuple[int, int], offset: int) -> tuple[int, int]:
@@ -341,7 +341,7 @@ class ExportFile:
             )
         here = (_ORDER[line.family], line.key)
         if here <= last or line.key > MAX_KEY:
-            self._damaged(offset, f"{line.family} record {line.key} is out of order")
+            self._damage_error(offset, f"{line.family} record {line.key} is out of order")
         return here
 
     def _read_frame(self, offset: int) -> tuple[bytes, int]:
@@ -354,18 +354,18 @@ class ExportFile:
         except (OSError, MemoryError, OverflowError) as error:
             raise StorageFailure(f"Cannot read {str(self.path)!r}: {error}.") from error
         if len(head) < _FRAME.size or (len(payload) < size and not self._file.read(1)):
-            self._damaged(offset, "the file ends here without its closing; it is incomplete")
+            self._damage_error(offset, "the file ends here without its closing; it is incomplete")
         if len(payload) < size or not payload or crc32(payload) != checksum:
-            self._damaged(offset, "the checksum does not match")
+            self._damage_error(offset, "the checksum does not match")
         return payload, offset + _FRAME.size + size
 
     def _decode(self, payload: bytes, kind: type[T], offset: int) -> T:
         try:
             return msgspec.msgpack.decode(payload, type=kind)
         except msgspec.MsgspecError as error:
-            self._damaged(offset, str(error))
+            self._damage_error(offset, str(error))
 
-    def _damaged(self, offset: int, reason: str) -> NoReturn:
+    def _damage_error(self, offset: int, reason: str) -> NoReturn:
         raise Corrupt(f"{str(self.path)!r} is damaged at byte {offset}: {reason}.")
 
 

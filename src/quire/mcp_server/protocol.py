@@ -51,7 +51,7 @@ class ContextServer(Server[None]):
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
 
     def create_initialization_options(
         self,
@@ -72,7 +72,7 @@ class ContextServer(Server[None]):
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def _initialized(self, ctx: RequestContext, _: types.NotificationParams) -> None:
+    async def _on_initialized(self, ctx: RequestContext, _: types.NotificationParams) -> None:
         self.subscriptions.add_client(ctx.session)
 
     # Tools

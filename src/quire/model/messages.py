@@ -68,7 +68,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether it has anything that can be shown to a model."""
+        """True if it has anything that can be shown to a model."""
         if isinstance(self.content, str) or self.content is None:
             return bool(self.tool_calls) or bool(self.content and self.content.strip())
         return bool(self.tool_calls) or any(

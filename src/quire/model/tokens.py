@@ -39,12 +39,12 @@ class VocabularyCounter:
     @property
     def name(self) -> str:
         """The vocabulary and the engine, such as `o200k_base/splintr`."""
-        return f"{self.vocabulary}/{self._loaded()}"
+        return f"{self.vocabulary}/{self._load_once()}"
 
     @property
     def exact(self) -> bool:
         """False if no engine is installed, so that counts are estimates."""
-        return self._loaded() != "estimate"
+        return self._load_once() != "estimate"
 
     def count(self, text: str) -> int:
         """Return the number of tokens of the text.
@@ -61,10 +61,10 @@ class VocabularyCounter:
             return self._count(_SURROGATE.sub("\ufffd", text))
 
     def _first(self, text: str) -> int:
-        self._loaded()
+        self._load_once()
         return self._count(text)
 
-    def _loaded(self) -> str:
+    def _load_once(self) -> str:
         if self._engine is None:
             self._engine, self._count = _load(self.vocabulary)
         return self._engine

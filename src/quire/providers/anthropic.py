@@ -56,7 +56,7 @@ def _thinking(block: Values) -> Part | None:
     return {"type": "thinking", **found} if len(found) == 2 else None
 
 
-def _redacted(block: Values) -> Part | None:
+def _read_redacted(block: Values) -> Part | None:
     found = parts.pick_texts(block, data="data")
     return {"type": "thinking", **found} if found else None
 
@@ -66,11 +66,11 @@ _READERS: Mapping[str, parts.Reader] = {
     "document": _document,
     "search_result": _search_result,
     "thinking": _thinking,
-    "redacted_thinking": _redacted,
+    "redacted_thinking": _read_redacted,
 }
 
 
-def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
+def _write_block(part: Part, role: Role, origin: Provider) -> Values | None:
     writers = _WRITERS if role in ("user", "tool") else {"thinking": _written_thinking}
     block = parts.write_part(part, origin, "anthropic", writers)
     return None if block and block["type"] == "text" and not block["text"].strip() else block
@@ -142,11 +142,11 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     written: list[Values] = []
     for message in messages[len(_prompt(messages)) :]:
         original = find_original(message, "anthropic")
-        value = original or _formatted(message, lambda i: i if i in own else _legal_id(i))
+        value = original or _format_message(message, lambda i: i if i in own else _legal_id(i))
         if value is None:
             continue
         if written and written[-1]["role"] == value["role"] and _joins(message, written[-1]):
-            written[-1] = _joined(written[-1], value)
+            written[-1] = _join_messages(written[-1], value)
         else:
             written.append(value)
     return written
@@ -157,7 +157,7 @@ def system(messages: Sequence[Message]) -> str | list[Values]:
     contents: list[Any] = []
     for message in _prompt(messages):
         original = find_original(message, "anthropic")
-        contents.append(original["content"] if original else _written(message))
+        contents.append(original["content"] if original else _write_content(message))
     if len(contents) == 1:
         return contents[0] or ""
     return [block for content in contents for block in _blocks(content)] or ""
@@ -170,7 +170,9 @@ def _prompt(messages: Sequence[Message]) -> list[Message]:
 def _exact(message: Message, original: Values) -> Message:
     """Keep the original without blank texts: the API returns them but does not accept them."""
     content = _without_blanks(original["content"])
-    return keep_original(message, {**original, "content": content}, _formatted(message, str)) if content else message
+    return (
+        keep_original(message, {**original, "content": content}, _format_message(message, str)) if content else message
+    )
 
 
 def _without_blanks(content: Any) -> Any:
@@ -235,9 +237,9 @@ def _turn(blocks: list[Any], place: str) -> Message:
     return Message(role="assistant", content=content or None, tool_calls=tuple(calls), origin="anthropic")
 
 
-def _formatted(message: Message, rename: Rename) -> Values | None:
+def _format_message(message: Message, rename: Rename) -> Values | None:
     """Write the message from the common fields; None if nothing remains."""
-    content = _written(message)
+    content = _write_content(message)
     match message.role:
         case "tool":
             result: Values = {"type": "tool_result", "tool_use_id": rename(message.tool_call_id or "")}
@@ -255,11 +257,11 @@ def _formatted(message: Message, rename: Rename) -> Values | None:
             return {"role": "user", "content": content or "[empty]"} if content or not message.joined else None
 
 
-def _written(message: Message) -> str | list[Values]:
+def _write_content(message: Message) -> str | list[Values]:
     content = parts.prefix_name(message)
     if isinstance(content, str):
         return content if content.strip() else ""
-    return [block for part in content or () if (block := _written_part(part, message.role, message.origin))]
+    return [block for part in content or () if (block := _write_block(part, message.role, message.origin))]
 
 
 def _written_call(call: ToolCall, rename: Rename) -> Values:
@@ -292,6 +294,6 @@ def _joins(message: Message, previous: Values) -> bool:
     return isinstance(previous["content"], list) and any(map(_is_result, previous["content"]))
 
 
-def _joined(first: Values, second: Values) -> Values:
+def _join_messages(first: Values, second: Values) -> Values:
     content = [*_blocks(first["content"]), *_blocks(second["content"])]
     return {**first, **second, "content": sorted(content, key=lambda block: not _is_result(block))}

@@ -56,14 +56,14 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[Broken]:
             yield from _take_result(position, message.get("tool_call_id"), waiting)
             continue
         if role != "function":
-            yield from _unanswered(position, waiting)
+            yield from _report_unanswered(position, waiting)
         calls = message.get("tool_calls") or []
         if role == "assistant":
             yield from _openai_calls(position, calls, waiting)
         says_more = calls or any(message.get(field) for field in ("function_call", "refusal", "audio"))
         if _is_empty(message.get("content")) and not says_more and role != "function":
             yield position, "empty content", f"A {role} message without content."
-    yield from _unanswered(len(messages) - 1, waiting)
+    yield from _report_unanswered(len(messages) - 1, waiting)
     other = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
     if other is None:
         yield len(messages) - 1, "only system messages", "All messages are system messages."
@@ -87,7 +87,7 @@ def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Ite
         yield position, "orphaned result", f"No open call has the id {short_repr(call_id)}."
 
 
-def _unanswered(position: int, waiting: dict[str, int]) -> Iterator[Broken]:
+def _report_unanswered(position: int, waiting: dict[str, int]) -> Iterator[Broken]:
     """Yield the calls that wait for a result, and stop waiting."""
     for call_id in waiting:
         yield position, "unanswered call", f"The call {call_id!r} has no result before this point."
@@ -121,7 +121,7 @@ def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
                 yield from _reasoning(position, items)
             case "message":
                 yield from _check_message(position, item, ("system", "developer", "user", "assistant"))
-    yield from _unanswered(len(items) - 1, waiting)
+    yield from _report_unanswered(len(items) - 1, waiting)
 
 
 def _take_output(position: int, call_id: str, waiting: dict[str, int], answered: set[str]) -> Iterator[Broken]:
@@ -160,9 +160,9 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
                 blocks.append({"type": "text", "text": content})
         first = turn[0][0]
         yield from _take_results(first, blocks, waiting)
-        yield from _unanswered(first, waiting)
+        yield from _report_unanswered(first, waiting)
         yield from _make_calls(first, blocks, waiting, called)
-    yield from _unanswered(len(messages) - 1, waiting)
+    yield from _report_unanswered(len(messages) - 1, waiting)
 
 
 def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[Broken]:

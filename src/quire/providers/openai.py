@@ -29,17 +29,17 @@ def parse(entries: Iterable[Entry]) -> Iterator[Message]:
             role=role,
             content=_content(value, role, place),
             tool_calls=tuple(_calls(value, place)) if role == "assistant" else (),
-            tool_call_id=_answered(value, place) if role == "tool" else None,
+            tool_call_id=_answered_id(value, place) if role == "tool" else None,
             name=parts.optional_text(value, "name", place),
             developer=value["role"] == "developer",
             meta=meta,
         )
-        yield keep_original(message, _as_input(value), _formatted(message))
+        yield keep_original(message, _as_input(value), _format_message(message))
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
     """Return the messages in the shape of chat completions."""
-    values = (find_original(message, "openai") or _formatted(message) for message in messages)
+    values = (find_original(message, "openai") or _format_message(message) for message in messages)
     return [value for value in values if value]
 
 
@@ -68,7 +68,7 @@ def _content(value: Values, role: Role, place: str) -> str | list[Part] | None:
     return content or None
 
 
-def _answered(value: Values, place: str) -> str:
+def _answered_id(value: Values, place: str) -> str:
     if value["role"] == "function":
         return _legacy_id(parts.name_field(value, place))
     return parts.text_field(value, "tool_call_id", place)
@@ -126,9 +126,9 @@ _READERS: Mapping[str, parts.Reader] = {
 }
 
 
-def _formatted(message: Message) -> Values | None:
+def _format_message(message: Message) -> Values | None:
     """Write the message from the common fields; None if nothing remains."""
-    content = _written(message)
+    content = _write_content(message)
     if content is None and not message.tool_calls:
         return None
     value: Values = {"role": "developer" if message.developer else message.role}
@@ -142,10 +142,10 @@ def _formatted(message: Message) -> Values | None:
     return value
 
 
-def _written(message: Message) -> str | list[Values] | None:
+def _write_content(message: Message) -> str | list[Values] | None:
     if isinstance(message.content, str):
         return message.content
-    written = (_written_part(part, message.role, message.origin) for part in message.content or ())
+    written = (_write_block(part, message.role, message.origin) for part in message.content or ())
     blocks = [block for block in written if block]
     if not blocks:
         thought_only = message.role == "assistant" and bool(message.content)
@@ -155,7 +155,7 @@ def _written(message: Message) -> str | list[Values] | None:
     return blocks
 
 
-def _written_part(part: Part, role: Role, origin: Provider) -> Values | None:
+def _write_block(part: Part, role: Role, origin: Provider) -> Values | None:
     if part.get("refusal") and role == "assistant":
         return {"type": "refusal", "refusal": part["text"]}
     return parts.write_part(part, origin, "openai", _WRITERS if role == "user" else {})

@@ -42,7 +42,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     custom = {call.id for message in messages for call in message.tool_calls if call.custom}
     items: list[Values] = []
     for message in messages:
-        items.extend(find_original(message, "responses") or _formatted(message, custom))
+        items.extend(find_original(message, "responses") or _format_items(message, custom))
     return items
 
 
@@ -103,7 +103,7 @@ def _message(run: Sequence[Entry]) -> Message:
     else:
         message = _turn(run)
     custom = [message.tool_call_id] if first.value.get("type") == "custom_tool_call_output" else []
-    message = keep_original(message, [item.value for item in run], list(_formatted(message, custom)))
+    message = keep_original(message, [item.value for item in run], list(_format_items(message, custom)))
     meta = {key: value for item in run for key, value in item.meta.items()}
     return structs.replace(message, meta=meta) if meta else message
 
@@ -145,7 +145,7 @@ def _turn(run: Sequence[Entry]) -> Message:
         elif _is_call(item.value):
             called.append(_call(item))
         else:
-            content.append(_kept(item))
+            content.append(_keep_item(item))
     only_text = said if isinstance(said, str) and len(content) == 1 else None
     return Message(
         role="assistant",
@@ -168,7 +168,7 @@ def _call(item: Entry) -> ToolCall:
     return ToolCall(parts.optional_text(value, "call_id", place) or "", name, arguments, kind == "custom_tool_call")
 
 
-def _kept(item: Entry) -> Part:
+def _keep_item(item: Entry) -> Part:
     place, value = item[:2]
     kind = "item_reference" if value.get("type") is None else _kind_of(value)
     if not kind:
@@ -199,16 +199,16 @@ _READERS: Mapping[str, parts.Reader] = {
 _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", "computer_screenshot"})
 
 
-def _formatted(message: Message, custom: Container[str | None]) -> Iterator[Values]:
+def _format_items(message: Message, custom: Container[str | None]) -> Iterator[Values]:
     """Write the items of the message from the common fields."""
     if message.role == "tool":
         kind = "custom_tool_call_output" if message.tool_call_id in custom else "function_call_output"
-        yield {"type": kind, "call_id": message.tool_call_id or "", "output": _written(message) or ""}
+        yield {"type": kind, "call_id": message.tool_call_id or "", "output": _write_content(message) or ""}
     elif message.role == "assistant":
         yield from _written_turn(message)
         yield from map(_written_call, message.tool_calls)
     else:
-        yield {"role": "developer" if message.developer else message.role, "content": _written(message) or ""}
+        yield {"role": "developer" if message.developer else message.role, "content": _write_content(message) or ""}
 
 
 def _written_turn(message: Message) -> Iterator[Values]:
@@ -233,7 +233,7 @@ def _written_words(words: list[str]) -> Iterator[Values]:
         words.clear()
 
 
-def _written(message: Message) -> str | list[Values]:
+def _write_content(message: Message) -> str | list[Values]:
     content = parts.prefix_name(message)
     if isinstance(content, str):
         return content

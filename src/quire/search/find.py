@@ -84,7 +84,7 @@ class Filters(Struct, frozen=True, kw_only=True):
 
     @property
     def look_at_pages(self) -> bool:
-        """Whether pages must be read to apply the filters."""
+        """True if pages must be read to apply the filters."""
         return any(getattr(self, field) is not None for field in self.__struct_fields__ if field != "segment")
 
     def check(self) -> None:
@@ -122,7 +122,7 @@ def find(
     within = seen if chosen.segment is None else Scope(frozenset({_segment(state, seen, chosen.segment)}))
     if not limit or not wanted.clauses or not state.version:
         return []
-    near, written = _meaning(state, query, embedder), _written(query)
+    near, written = _meaning(state, query, embedder), _exact_text(query)
     search = _Search(state, wanted, min(limit, MAX_KEY), seen, within, chosen, near, written)
     try:
         found = query_index(state.storage, state.context, search.hits)
@@ -156,7 +156,7 @@ def _meaning(state: State, query: str, embedder: Embedder | None) -> NearestPage
     return lambda spans, limit: vectors.like(vector, spans, limit)
 
 
-def _written(query: str) -> str | None:
+def _exact_text(query: str) -> str | None:
     """Return a query that pages should match letter for letter: one word with signs or accents, as `user_id`."""
     text = query.strip()
     if text.endswith("*") or '"' in text or any(map(str.isspace, text)):
@@ -203,11 +203,11 @@ class _Search(Struct, frozen=True):
             if len(first) >= self.limit or len(ranked) < wanted or is_filled:
                 late = [hit for hit in hits if hit[0].key in echoes.keys]
                 late = [(demote(entry) if entry.key in new else entry, page) for entry, page in late]
-                return self._shown(aside, first, sorted(late, key=lambda hit: (-hit[0].score, hit[0].key)))
+                return self._make_hits(aside, first, sorted(late, key=lambda hit: (-hit[0].score, hit[0].key)))
             if not new or 2 * len(new) > self.limit:  # otherwise a second search fills the few free places
                 wanted *= _AGAIN
 
-    def _shown(self, aside: UncachedReader, first: Sequence[_Entry], echoes: Sequence[_Entry]) -> list[Hit]:
+    def _make_hits(self, aside: UncachedReader, first: Sequence[_Entry], echoes: Sequence[_Entry]) -> list[Hit]:
         if self.written is not None:
             first = _as_written_first(self.state, first, self.written)
         first = first[: self.limit]

@@ -74,19 +74,19 @@ class LayeredIndex:
         return blocks
 
     def amount(self, spans: Sequence[Span]) -> Amount:
-        one, two = self._below.amount(self._left(spans)), self._above.amount(spans)
+        one, two = self._below.amount(self._lower_spans(spans)), self._above.amount(spans)
         return Amount(one.documents + two.documents, one.terms + two.terms)
 
     def count(self, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
-        found = self._below.count(phrase, self._left(spans), most)
+        found = self._below.count(phrase, self._lower_spans(spans), most)
         return min(found + self._above.count(phrase, spans, most), most)
 
     def best(self, wanted: IndexQuery, spans: Sequence[Span], score: Score, limit: int) -> list[ScoredKey]:
-        below = self._below.best(wanted, self._left(spans), score, limit)
+        below = self._below.best(wanted, self._lower_spans(spans), score, limit)
         above = self._above.best(wanted, spans, score, limit)
         return list(islice(merge(below, above, key=lambda item: (-item[0], item[1])), limit))
 
-    def _left(self, spans: Sequence[Span]) -> Sequence[Span]:
+    def _lower_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
         """Return the spans without the keys that only the upper index answers."""
         found: list[Span] = []
         for first, last in spans:

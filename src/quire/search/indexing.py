@@ -74,14 +74,14 @@ def is_sound(index: SearchIndex, storage: Storage, context: str) -> bool:
     A damaged index can answer every query with nothing, and the database engine reports no error.
     """
     for reverse in (False, True):
-        for page in islice(_named(storage, context, reverse=reverse), _CHECKED):
+        for page in islice(_named_pages(storage, context, reverse=reverse), _CHECKED):
             words = split_terms(page.header.name)
             if not all(index.count(Phrase((word,)), [(page.key, page.key)], 1) for word in words[:_CHECKED]):
                 return False
     return True
 
 
-def _named(storage: Storage, context: str, *, reverse: bool) -> Iterator[PageRecord]:
+def _named_pages(storage: Storage, context: str, *, reverse: bool) -> Iterator[PageRecord]:
     for record in islice(storage.scan(context, PAGE, reverse=reverse), _CHECKED_AMONG):
         page = decode_page(record)
         if isinstance(page, PageRecord) and is_searchable(page) and split_terms(page.header.name):
@@ -207,7 +207,7 @@ _CHECK_INTERVAL = 64
 _indexes: PerStorageCache[MemoryIndex] = PerStorageCache()
 _has_index: PerStorageCache[bool] = PerStorageCache()
 _missed: PerStorageCache[list[int]] = PerStorageCache()
-"""How often a search in a context found nothing."""
+"""The number of searches in a context that found nothing."""
 
 
 def get_index(storage: Storage, context: str) -> Index:

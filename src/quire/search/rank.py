@@ -33,11 +33,11 @@ _SHORTEST = 0.5
 """A body below this share of the average length counts as that long; otherwise a single word would always win."""
 _COMMON = 4
 _FEW = 256
-"""Among at least so many pages, a word on every fourth page is common; counting stops there."""
+"""From this number of pages on, a word on every fourth page is common; counting stops there."""
 
 
 def idf(count: int, documents: int) -> float:
-    """Return the weight of a word that occurs on so many pages."""
+    """Return the weight of a word that occurs on this many pages."""
     return log(1 + (documents - count + 0.5) / (count + 0.5))
 
 
@@ -202,22 +202,22 @@ def _by_words(
     return [*found.values(), *late.values()]
 
 
-def _demoting(score: Score, behind: Collection[int]) -> Score:
+def _demote(score: Score, behind: Collection[int]) -> Score:
     """Return a scorer that puts the pages in `behind` after all others and keeps their order."""
     if not behind:
         return score
 
-    def scored(place: ScoredDocument) -> float:
+    def score_demoted(place: ScoredDocument) -> float:
         return score(place) * _BEHIND if place.rowid & MAX_KEY in behind else score(place)
 
-    return scored
+    return score_demoted
 
 
 def _best(
     index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behind: Collection[int] = ()
 ) -> list[ScoredKey]:
     """Return the best pages of a tier. Pages with only common words are scored only if they can be among them."""
-    worth = _demoting(make_scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
+    worth = _demote(make_scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
     every, some = tier.wanted.every, tier.wanted.some
     weights = dict(zip(some, tier.weights[len(every) :], strict=True)) if some else {}
     order = sorted(some, key=lambda phrase: -weights[phrase])
@@ -227,7 +227,7 @@ def _best(
             wanted = IndexQuery(every, tuple(order[:split]), tuple(order[split:]))
             again = [0.0] * split
             first = [*tier.weights[: len(every)], *again, *(weights[phrase] for phrase in order)]
-            first_worth = _demoting(make_scorer(first, index.sizes(), tier.average, tier.bonus), behind)
+            first_worth = _demote(make_scorer(first, index.sizes(), tier.average, tier.bonus), behind)
             found = index.best(wanted, within, first_worth, limit)
             if len(found) == limit and found[-1][0] > left + max_score(tier.weights[: len(every)]):
                 return found

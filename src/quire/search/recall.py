@@ -39,7 +39,7 @@ from quire.search.vectors import Embedder, speaker_name, try_vectors
 from quire.storage.search_protocol import Index
 
 MAX_WHOLE = 4_000
-"""A conversation of up to so many messages is taken whole."""
+"""A conversation of up to this many messages is read completely."""
 _MAX_FOUND = 300
 _NEIGHBOURS = 2
 _MAX_OTHERS = 40
@@ -65,7 +65,7 @@ _INDENT = "\n "
 
 Count = Callable[[str], int]
 WordHits = Mapping[str, int]
-"""How often an exchange contains each word of the question that occurs in it."""
+"""The number of times an exchange contains each word of the question."""
 
 
 class Memory(Struct, frozen=True):

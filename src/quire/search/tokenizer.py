@@ -49,7 +49,7 @@ _TYPED = dict.fromkeys(map(ord, "‘’“”–—…•·\u00a0\u2009\u200b"),
 _LETTERS = rf"[^\W_{_UNSPACED}]"
 _SIGNS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _JOINT = re.compile("[A-Z0-9](?:(?<=[a-z0-9][A-Z])|(?<=[A-Za-z][0-9])|(?=[A-Za-z])(?<=[0-9])|(?=[a-z])(?<=[A-Z][A-Z]))")
-"""Where the pieces of a compound name meet. It begins with the rarest character, so that prose is skipped quickly."""
+"""Matches the boundaries in a compound name. It starts with the rarest character, so that prose is skipped quickly."""
 _ALNUM = re.compile("[A-Za-z0-9]+")
 _PIECE = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _DATA = re.compile("[0-9a-f]+|[0-9A-F]+")
@@ -81,7 +81,7 @@ def _word() -> re.Pattern[str]:
 
 
 @cache
-def _unspaced() -> re.Pattern[str]:
+def _unspaced_pattern() -> re.Pattern[str]:
     return re.compile(f"[{_UNSPACED}]")
 
 
@@ -95,7 +95,7 @@ def normalize_text(text: str) -> str:
     return (text if is_normalized("NFKC", text) else normalize("NFKC", text)).casefold()
 
 
-def _unglued(text: str) -> str:
+def _split_numbers(text: str) -> str:
     """Return the text with blanks in dates, times and versions where words end."""
     return _GLUED.sub(lambda found: f"{found[0][0]} " if found[1] is None else f" {found[0]}", text)
 
@@ -131,7 +131,7 @@ def _base(sign: str) -> str:
 
 def split_runs(text: str) -> list[str]:
     """Return the runs of a normalized text, in order."""
-    text = _unglued(text)
+    text = _split_numbers(text)
     return _ASCII.findall(text) if text.isascii() else _word().findall(text)
 
 
@@ -148,11 +148,11 @@ def tokenize(text: str) -> tuple[list[str], list[str]]:
 
 def _terms(text: str, *, joined: bool) -> list[str]:
     if text.isascii():
-        words = (_unglued(text) if joined else text).translate(_WORDS_ONLY).split()
+        words = (_split_numbers(text) if joined else text).translate(_WORDS_ONLY).split()
         is_short = len(text) <= MAX_TERM or max(map(len, words), default=0) <= MAX_TERM
         return words if is_short else [word[:MAX_TERM] for word in words]
     found: list[str] = []
-    for run in _word().findall(_unglued(text)):
+    for run in _word().findall(_split_numbers(text)):
         if run.isascii():
             found.append(run[:MAX_TERM])
         elif is_unspaced(run):
@@ -167,7 +167,7 @@ def _parts(text: str) -> list[str]:
     """Return further terms for compound names: the pieces of each in a row, then the joined pieces."""
     found: list[str] = []
     together: dict[str, None] = {}
-    for word in dict.fromkeys(_ALNUM.findall(_unglued(text))):
+    for word in dict.fromkeys(_ALNUM.findall(_split_numbers(text))):
         if 2 < len(word) <= MAX_TERM or (len(word) == 2 and not word.isalpha()):
             pieces = _PIECE.findall(word)
             if 1 < len(pieces) <= _MOST_PIECES:
@@ -193,7 +193,7 @@ def are_one_word(signs: str) -> bool:
 
 def is_unspaced(run: str) -> bool:
     """Return whether a run is of a script that does not separate words by blanks."""
-    return not run.isascii() and _unspaced().match(run) is not None
+    return not run.isascii() and _unspaced_pattern().match(run) is not None
 
 
 _STOP: Final = (

@@ -87,7 +87,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Any:
     except Exception as error:
         raise EmbedderFailed from error
     try:
-        rows = numpy.asarray(_given(found), dtype=numpy.float32)
+        rows = numpy.asarray(_read_vectors(found), dtype=numpy.float32)
     except InvalidValue:
         raise
     except (TypeError, ValueError) as error:
@@ -100,7 +100,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Any:
     return rows / numpy.where(lengths == 0, 1, lengths)
 
 
-def _given(vectors: Any) -> Any:
+def _read_vectors(vectors: Any) -> Any:
     """Return the result of an embedder, a generator's as a list. Raise `InvalidValue` for a coroutine."""
     if hasattr(vectors, "__await__"):
         getattr(vectors, "close", lambda: None)()  # it is never awaited

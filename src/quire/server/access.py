@@ -76,7 +76,7 @@ def bind(host: str, port: int) -> socket.socket:
 def url_of(host: str, port: int) -> str:
     """Return the URL at which this machine reaches a server bound to `host` and `port`."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    return f"http://{_bracketed(host)}:{port}/"
+    return f"http://{_bracket_ipv6(host)}:{port}/"
 
 
 # The token
@@ -172,7 +172,7 @@ class AccessCheck:
     """
 
     def __init__(self, bound: str, hosts: Iterable[str], token: str | None) -> None:
-        self._names = {host.lower() for host in (*_LOOPBACK, _bracketed(bound), *hosts)}
+        self._names = {host.lower() for host in (*_LOOPBACK, _bracket_ipv6(bound), *hosts)}
         self._any_address = not is_loopback(bound)
         self._digest = None if token is None else sha256(token.encode()).digest()
 
@@ -221,5 +221,5 @@ def _is_address(name: str) -> bool:
         return False
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

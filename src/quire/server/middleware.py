@@ -134,7 +134,7 @@ class AccessMiddleware:
                 await refused.response()(scope, receive, send_with_headers)
             else:
                 _use_encoded_path(scope)
-                await self._app(scope, self._bounded(receive), send_with_headers)
+                await self._app(scope, self._limit_body(receive), send_with_headers)
         finally:
             self._metrics.running -= 1
             seconds = perf_counter() - start
@@ -151,11 +151,11 @@ class AccessMiddleware:
             return self._too_large()
         return None
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _limit_body(self, receive: Receive) -> Receive:
         """Return a `receive` that limits the size of the body and the time it may take."""
         received, done = 0, False
 
-        async def bounded() -> Message:
+        async def receive_limited() -> Message:
             nonlocal received, done
             if done:  # the next message is the disconnect, which may come at any time
                 return await receive()
@@ -170,7 +170,7 @@ class AccessMiddleware:
                 raise self._too_large()
             return message
 
-        return bounded
+        return receive_limited
 
     def _too_large(self) -> HttpError:
         return HttpError(

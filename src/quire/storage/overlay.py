@@ -71,7 +71,7 @@ class OverlayStorage:
             first = last.key + 1 if last and not reverse else start
             return self._table.scan(family, first, last.key - 1 if last and reverse else stop, reverse=reverse)
 
-        return self._merged(family, lower, own_rows, _key, reverse)
+        return self._merge_records(family, lower, own_rows, _key, reverse)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
@@ -83,7 +83,7 @@ class OverlayStorage:
         def own_rows(last: Record | None) -> Rows:
             return self._table.members(family, group, _slot(last)[1:] if last else after, reverse=reverse)
 
-        return self._merged(family, lower, own_rows, _slot, reverse)
+        return self._merge_records(family, lower, own_rows, _slot, reverse)
 
     def commit(self, context: str, commit: Commit) -> None:
         if context != self.context:
@@ -130,7 +130,7 @@ class OverlayStorage:
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         if context == self.context:
-            raise self._uncommitted("fork")
+            raise self._uncommitted_error("fork")
         self.below.fork(context, target, commit, below)
 
     def contexts(self, after: str = "") -> Iterator[str]:
@@ -141,13 +141,13 @@ class OverlayStorage:
 
     def drop(self, context: str) -> None:
         if context == self.context:
-            raise self._uncommitted("drop")
+            raise self._uncommitted_error("drop")
         self.below.drop(context)
 
     def close(self) -> None:
         """Do nothing: the storage below stays open."""
 
-    def _uncommitted(self, operation: str) -> InvalidOperation:
+    def _uncommitted_error(self, operation: str) -> InvalidOperation:
         return InvalidOperation(f"Context {self.context!r} has uncommitted changes; {operation} it after the commit.")
 
     def _apply(self, write: Write, patched: Mapping[tuple[Family, int], Record | None]) -> None:
@@ -166,7 +166,7 @@ class OverlayStorage:
                 if old is not None:
                     self._table.put(family, key, write.value, old.group, old.order)
 
-    def _merged(
+    def _merge_records(
         self, family: Family, lower: Iterator[Record], own_rows: RowsAfter, sort_key: SortKey, reverse: bool
     ) -> Iterator[Record]:
         """Yield the records below and the overlay's in one order, each as it is when it is reached."""

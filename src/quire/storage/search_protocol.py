@@ -210,7 +210,7 @@ class Sizes:
                 found = f"have {len(value):,} bytes" if isinstance(value, bytes) else f"are {short_repr(value)}"
                 raise MalformedIndex(f"the sizes of block {number} {found}, not {2 * self.BLOCK:,} bytes")
             block = array("H", value)
-            self._blocks[number] = block if sys.byteorder == "little" else _swapped(block)
+            self._blocks[number] = block if sys.byteorder == "little" else _swap_bytes(block)
 
     def get(self, key: int) -> int:
         """Return the size of a document; -1 if there is none."""
@@ -250,7 +250,7 @@ class Sizes:
     def block(self, number: int) -> bytes:
         """Return a block as it is stored."""
         block = self._blocks[number]
-        return (block if sys.byteorder == "little" else _swapped(block)).tobytes()
+        return (block if sys.byteorder == "little" else _swap_bytes(block)).tobytes()
 
     def _amount(self, number: int, first: int, last: int) -> Amount:
         if first <= number << 9 and last >= (number << 9 | 511):
@@ -267,7 +267,7 @@ def _sum(sizes: "array[int]") -> Amount:
     return Amount(documents, sum(sizes) - documents)
 
 
-def _swapped(block: "array[int]") -> "array[int]":
+def _swap_bytes(block: "array[int]") -> "array[int]":
     copy = array("H", block)
     copy.byteswap()
     return copy

@@ -28,8 +28,8 @@ from quire.system import lifecycle, segments, tree
 from quire.system.check import Problem, check
 from quire.system.journal import Entry, export, history
 from quire.system.json_form import marshal, unmarshal
+from quire.system.public_values import to_page, to_segment, to_text
 from quire.system.rules import check_bool, check_whole_number, require_child
-from quire.system.to_public import to_page, to_segment, to_text
 from quire.system.undo import checkpoint, checkpoints, messages_at, rollback, undo
 
 if TYPE_CHECKING:

@@ -43,9 +43,9 @@ from quire.model.text import (
     format_json,
 )
 from quire.providers.originals import read_message
+from quire.system.public_values import to_text
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
-from quire.system.to_public import to_text
 
 _STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
 

@@ -240,14 +240,14 @@ def _erase(plan: Plan, traces: Traces) -> int:
     entries = 0
     for record in storage.scan(context, JOURNAL):
         entry = decode_entry(record.key, record.value)
-        touched = tuple(_blanked(item, traces) for item in entry.touched)
+        touched = tuple(_blank_touched(item, traces) for item in entry.touched)
         if touched != entry.touched:
             plan.erasures.append(Put(JOURNAL, record.key, encode_record(record.key, replace(entry, touched=touched))))
             entries += 1
     return entries
 
 
-def _blanked(touched: Touched, traces: Traces) -> Touched:
+def _blank_touched(touched: Touched, traces: Traces) -> Touched:
     if touched.family != PAGE_CODE or touched.before is None:
         return touched
     if touched.key in traces.keys:

@@ -16,9 +16,9 @@ class StorageCase:
     """The store of one test. Backends override `open_storage`."""
 
     persistent: bool = True
-    """Whether data survives the handle that wrote it."""
+    """True if data survives the handle that wrote it."""
     closes: bool = True
-    """Whether a closed handle raises an error."""
+    """True if a closed handle raises an error."""
 
     def open_storage(self, place: Path) -> Storage:
         """Return a handle on the store at this path, which does not exist before the first call.

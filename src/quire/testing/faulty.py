@@ -53,7 +53,7 @@ class FaultyStorage:
 
     @property
     def failed(self) -> bool:
-        """Whether the call that fails has been made."""
+        """True if the call that fails has been made."""
         return 0 < self._fail_at <= len(self.calls)
 
     def head(self, context: str) -> Head | None:

@@ -36,7 +36,7 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
     every = [size for row in sizes for size in row]
     allowed = iter(share_equally(every, max(0, sum(every) - excess)))
     return [
-        _shortened(message, row, [next(allowed) for _ in row], index, count)
+        _shorten_message(message, row, [next(allowed) for _ in row], index, count)
         for message, row in zip(left, sizes, strict=True)
     ]
 
@@ -62,11 +62,11 @@ def _no_further(count: Count, limit: int) -> Count:
     """Return a counter that stops early: of a text of megabytes only the beginning is counted."""
     enough = 4_096 + 32 * limit
 
-    def counted(text: str) -> int:
+    def count_early(text: str) -> int:
         tokens = count(text[:enough])
         return count(text) if tokens <= limit and len(text) > enough else tokens
 
-    return counted
+    return count_early
 
 
 def _sizes(message: Message, count: Count) -> list[int]:
@@ -76,17 +76,17 @@ def _sizes(message: Message, count: Count) -> list[int]:
     return [text, *(size if size > _LONG_CALL else 0 for size in arguments)]
 
 
-def _shortened(message: Message, sizes: list[int], allowed: list[int], index: PageIndex, count: Count) -> Message:
+def _shorten_message(message: Message, sizes: list[int], allowed: list[int], index: PageIndex, count: Count) -> Message:
     if sizes[0] > allowed[0]:
-        message = _clipped(message, allowed[0], index, count)
+        message = _clip_message(message, allowed[0], index, count)
     if sizes[1:] == allowed[1:]:
         return message
     calls = zip(message.tool_calls, sizes[1:], allowed[1:], strict=True)
-    shorter = [call if size <= room else _clipped_call(call, room, index, count) for call, size, room in calls]
+    shorter = [call if size <= room else _clip_call(call, room, index, count) for call, size, room in calls]
     return replace(message, tool_calls=tuple(shorter), raw=None)
 
 
-def _clipped_call(call: ToolCall, limit: int, index: PageIndex, count: Count) -> ToolCall:
+def _clip_call(call: ToolCall, limit: int, index: PageIndex, count: Count) -> ToolCall:
     """Return the call with its longest texts clipped, or with a marker in place of its arguments."""
     if call.custom:
         return replace(call, arguments=clip_text(call.arguments, limit, index, count))
@@ -116,7 +116,7 @@ def _clipped_values(arguments: str, limit: int, index: PageIndex, count: Count) 
     return None
 
 
-def _clipped(message: Message, limit: int, index: PageIndex, count: Count) -> Message:
+def _clip_message(message: Message, limit: int, index: PageIndex, count: Count) -> Message:
     parts = message.content if isinstance(message.content, list) else []
     kept = [part for part in parts if part.get("type") != "text"]
     text = clip_text(message.text, limit, index, count)

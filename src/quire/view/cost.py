@@ -135,10 +135,12 @@ def why_not_cached(
         return "Nothing changed." if len(now) >= len(before) else "The end is gone."
     if fold is not None and fold.exchanges:
         return f"A fold took {_quantity(fold.exchanges, 'exchange')} into {_quantity(fold.chapters, 'new chapter')}."
-    return _changed(before, now, place, changes or {})
+    return _describe_change(before, now, place, changes or {})
 
 
-def _changed(before: Sequence[ViewPart], now: Sequence[ViewPart], place: int, changes: Mapping[int, str]) -> str:
+def _describe_change(
+    before: Sequence[ViewPart], now: Sequence[ViewPart], place: int, changes: Mapping[int, str]
+) -> str:
     old, new = before[place], now[place]
     was, shown = _by_page(before), _by_page(now)
     for page in old.pages:

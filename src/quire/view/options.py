@@ -62,7 +62,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
 
 
 class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
-    """When the conversation folds, and how far. An explicit threshold or target is binding.
+    """The rules of folding: when the conversation folds, and how far. An explicit threshold or target is binding.
 
     By default the conversation folds when the view would exceed the budget, down to 0.4 of it. The last three turns are
     kept as far as they fit half of that. `keep_turns` sets how many are kept. With `sliding_window`, a fold takes all

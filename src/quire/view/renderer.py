@@ -138,7 +138,7 @@ class Renderer:
                 folded = self._fold(room, tail, cold=cold)
                 cache = self._update_cache()
             if cache.total_tokens() + tail.tokens > room or (not may_fold and cache.last_folded_line() is not None):
-                cache = self._shortened(room, tail, limit)
+                cache = self._shorten_view(room, tail, limit)
             inline = options.windows == "inline"
             parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
             tokens = cache.total_tokens() if options.include_system_prompt and not inline else total_tokens(parts)
@@ -322,7 +322,7 @@ class Renderer:
         builder = self._builder or self._new_builder(plan.state)
         return BudgetFitter(plan, builder, self._new_cache(builder), budget=room, config=self.config, tail=tail)
 
-    def _shortened(self, room: int, tail: Tail, limit: int) -> ViewCache:
+    def _shorten_view(self, room: int, tail: Tail, limit: int) -> ViewCache:
         """Return the parts of a view that is made to fit without a commit. Raises `IrreducibleFloor`."""
         from quire.view.fold.fit_budget import irreducible_floor
 

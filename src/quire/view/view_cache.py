@@ -35,7 +35,7 @@ class ViewCache:
         self.nodes: list[Node] = []
         self.conversation_tokens = 0
         self.is_over_capacity = False
-        """Whether a segment shows more than its capacity."""
+        """True if a segment shows more than its capacity."""
         self._fixed = 0
         self._anchors: Mapping[int, DeferredChange] = {}
         self._has_quotations = False

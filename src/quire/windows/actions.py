@@ -66,7 +66,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     def _convert_one(self, value: object) -> Any:
         found = _as_kind(self.kind, value)
         if found is None:
-            raise ValueError(f"{_needed(self.kind)} is needed")
+            raise ValueError(f"{_kind_words(self.kind)} is needed")
         if self.choices and found not in self.choices:
             raise ValueError(f"one of {', '.join(map(repr, self.choices))} is needed")
         return found
@@ -103,12 +103,13 @@ class Action(Struct, frozen=True, kw_only=True):
         """Return the arguments for the method. Raise `InvalidValue` for the first that is wrong."""
         if not isinstance(arguments, Mapping):
             raise InvalidValue(
-                f"is {short_repr(arguments)}; an object with {self._accepted()} is needed.", argument="arguments"
+                f"is {short_repr(arguments)}; an object with {self._signature()} is needed.",
+                argument="arguments",
             )
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in arguments:
             if name not in known:
-                raise InvalidValue(f"{self.name!r} has no argument {short_repr(name)}; it takes {self._accepted()}.")
+                raise InvalidValue(f"{self.name!r} has no argument {short_repr(name)}; it takes {self._signature()}.")
         taken: dict[str, Any] = {}
         for name, parameter in known.items():
             if name in arguments:
@@ -119,10 +120,10 @@ class Action(Struct, frozen=True, kw_only=True):
                         f"Argument {name!r} of {self.name!r} is {short_repr(arguments[name])}; {error}."
                     ) from None
             elif parameter.required:
-                raise InvalidValue(f"{self.name!r} needs the argument {name!r}; it takes {self._accepted()}.")
+                raise InvalidValue(f"{self.name!r} needs the argument {name!r}; it takes {self._signature()}.")
         return taken
 
-    def _accepted(self) -> str:
+    def _signature(self) -> str:
         return f"({self.params})" if self.parameters else "no arguments"
 
 
@@ -242,5 +243,5 @@ def _as_kind(kind: Kind, value: object) -> Any:
             return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _needed(kind: Kind) -> str:
+def _kind_words(kind: Kind) -> str:
     return {"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}[kind]

@@ -13,7 +13,7 @@ from quire.model.text import collapse_whitespace
 from quire.windows.actions import Action, Parameter, action, actions_of, build_action
 
 Content = str | Sequence[str] | Mapping[str | int, str]
-"""What a window shows: a text, a list of items (numbered from 1), or items by their ids."""
+"""The content of a window: a text, a list of items (numbered from 1), or items by their ids."""
 
 Contents = str | tuple[tuple[str, str], ...]
 """Immutable content: a text, or pairs of id and text."""

@@ -184,7 +184,7 @@ class _Loops:
         """Run an awaitable on the loop."""
         from asyncio import run_coroutine_threadsafe
 
-        return run_coroutine_threadsafe(_awaited(awaitable), self._running())
+        return run_coroutine_threadsafe(_await_value(awaitable), self._running_loop())
 
     def result(self, future: "Future[Any]", patience: float) -> Outcome:
         """Return the outcome; cancel the coroutine if it is late."""
@@ -200,7 +200,7 @@ class _Loops:
         except BaseException as error:
             return Outcome(error=error)
 
-    def _running(self) -> "AbstractEventLoop":
+    def _running_loop(self) -> "AbstractEventLoop":
         from asyncio import new_event_loop
 
         with self._lock:
@@ -219,5 +219,5 @@ class _Loops:
                     self._loop = None
 
 
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
+async def _await_value(awaitable: Awaitable[Any]) -> Any:
     return await awaitable

@@ -206,7 +206,7 @@ Step = Callable[[Any], Any]
 
 
 class Saved(NamedTuple):
-    """What an app saved, with a number that grows with every save of the instance."""
+    """The saved state of an app, with a number that grows with every save of the instance."""
 
     text: str
     number: int
@@ -223,7 +223,7 @@ class Instance:
         self.id = ""
         self.lock = threading.Lock()
         self.late = False
-        """Whether its last call exceeded the time limit. The call may still be running."""
+        """True if its last call exceeded the time limit. The call may still be running."""
         self._frame: tuple[str, Frame] | None = None
         self._text = ""
         self._line = ""
@@ -233,7 +233,9 @@ class Instance:
     def job(self, *steps: Step, patience: float) -> Job:
         """Return a call of the app, which creates the object if needed. Each step gets the last one's result."""
         return Job(
-            lambda: run_steps([self._made, self._restored, *steps]), self.lock, patience=0 if self.late else patience
+            lambda: run_steps([self._make_app, self._restore_app, *steps]),
+            self.lock,
+            patience=0 if self.late else patience,
         )
 
     def is_current(self, window: StoredWindow, registered: RegisteredApp) -> bool:
@@ -263,7 +265,7 @@ class Instance:
 
     def content_job(self, patience: float) -> Job:
         """Return a call that gets the description and the content of the window."""
-        return self.job(self._content, self._described, patience=patience)
+        return self.job(self._content, self._describe_content, patience=patience)
 
     def frame(self, window: str, outcome: Outcome) -> Frame:
         """Return the frame of the window, with an error instead of the content if the call failed."""
@@ -287,14 +289,14 @@ class Instance:
         self._line = self._line or frame_line(frame, key)
         return self._line
 
-    def _made(self, _: object) -> App:
+    def _make_app(self, _: object) -> App:
         if self.app is not None:
             return self.app
         app = self.registered.make()
         app.id = self.id
         return app
 
-    def _restored(self, app: App) -> Any:
+    def _restore_app(self, app: App) -> Any:
         if self.app is not None:
             return None
         given = app.restore(json.loads(self.saved)) if self.saved else None
@@ -303,7 +305,7 @@ class Instance:
     def _content(self, _: object) -> Any:
         return self.require_app().content()
 
-    def _described(self, content: object) -> tuple[str, Any]:
+    def _describe_content(self, content: object) -> tuple[str, Any]:
         return str(self.require_app().description), freeze_content(content)
 
     def require_app(self) -> App:

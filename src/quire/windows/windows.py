@@ -38,7 +38,7 @@ from quire.windows.window_manager import (
 )
 
 _ROUNDS = 3
-"""How often windows that opened while others were drawn are drawn too."""
+"""The number of times that windows opened during drawing are drawn too."""
 
 
 def tail_parts(manager: WindowManager, *, include_obsolete: bool = False) -> list[TailPiece]:
@@ -150,13 +150,13 @@ class Windows:
     def _run(self, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Plan, charge the quota and commit."""
 
-        def charged(plan: Plan) -> T:
+        def plan_and_charge(plan: Plan) -> T:
             result = planner(plan, *args, **kwargs)
             if self._quota is not None:
                 charge(plan, self._quota)
             return result
 
-        return self._engine.run(self.actor, operation, charged)
+        return self._engine.run(self.actor, operation, plan_and_charge)
 
     def __repr__(self) -> str:
         return f"<Windows of {self.context!r}: {len(self)} open, {len(self.apps())} apps>"

@@ -55,7 +55,7 @@ def parse(message: BaseMessage) -> list[Message]:
             role=role,
             content=_content(message.content),
             tool_calls=tuple(_calls(message)) if isinstance(message, AIMessage) else (),
-            tool_call_id=_answered(message) if role == "tool" else None,
+            tool_call_id=_call_id_of(message) if role == "tool" else None,
             name=message.name if role != "tool" else None,
         )
     ]
@@ -65,7 +65,7 @@ def fingerprint(message: BaseMessage) -> bytes:
     """Return bytes that are equal for messages with the same content. Ids are left out: a graph sets them later."""
     role, content = _role(message), message.content
     calls = [message.tool_calls, message.invalid_tool_calls] if isinstance(message, AIMessage) else []
-    answered = _answered(message) if role == "tool" else None
+    answered = _call_id_of(message) if role == "tool" else None
     return msgspec.json.encode([role, message.name, content, calls, answered], enc_hook=repr)
 
 
@@ -96,7 +96,7 @@ def _role(message: BaseMessage) -> Role:
             return "user"
 
 
-def _answered(message: BaseMessage) -> str:
+def _call_id_of(message: BaseMessage) -> str:
     return message.tool_call_id if isinstance(message, ToolMessage) else f"function_{message.name}"
 
 
@@ -186,7 +186,7 @@ def to_stored(message: BaseMessage) -> list[Message]:
     fields = {name: getattr(message, name) for name in (*type(message).model_fields, *(message.model_extra or ()))}
     if isinstance(message.content, str):
         del fields["content"]  # the message stores it
-    data = {name: _written(value, f"{type(message).__name__}.{name}") for name, value in fields.items()}
+    data = {name: _to_json(value, f"{type(message).__name__}.{name}") for name, value in fields.items()}
     written = json.dumps({"type": message.type, "data": data}, ensure_ascii=False)
     return [replace(parsed, meta={_META: written}) for parsed in parse(message)]
 
@@ -204,18 +204,18 @@ def from_stored(message: Message) -> BaseMessage | None:
     return found if parsed.content == message.content else to_langchain(message, found)
 
 
-def _written(value: Any, place: str) -> Any:
+def _to_json(value: Any, place: str) -> Any:
     if value is None or type(value) in (str, int, float, bool):
         return value
     if type(value) is list:
-        return [_written(inner, f"{place}[{n}]") for n, inner in enumerate(value)]
+        return [_to_json(inner, f"{place}[{n}]") for n, inner in enumerate(value)]
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value) and _TAG not in value:
-            return {key: _written(inner, f"{place}.{key}") for key, inner in value.items()}
-        pairs = [[_written(key, place), _written(inner, f"{place}[{key!r}]")] for key, inner in value.items()]
+            return {key: _to_json(inner, f"{place}.{key}") for key, inner in value.items()}
+        pairs = [[_to_json(key, place), _to_json(inner, f"{place}[{key!r}]")] for key, inner in value.items()]
         return {_TAG: "dict", "value": pairs}
     if type(value) is tuple:
-        return {_TAG: "tuple", "value": [_written(inner, f"{place}[{n}]") for n, inner in enumerate(value)]}
+        return {_TAG: "tuple", "value": [_to_json(inner, f"{place}[{n}]") for n, inner in enumerate(value)]}
     if isinstance(value, bytes):
         return {_TAG: "bytes", "value": b64encode(value).decode()}
     if isinstance(value, datetime):

@@ -254,16 +254,16 @@ class QuireSession:
 
     async def model_input_filter(self, data: CallModelData[Any]) -> ModelInputData:
         """The filter for `RunConfig.call_model_input_filter`: it sends the view instead of the whole history."""
-        return await self._queue.run(self._shown, data.model_data, RenderOptions())
+        return await self._queue.run(self._show_view, data.model_data, RenderOptions())
 
     def view_filter(self, **options: Any) -> "CallModelInputFilter":
         """Return the filter with options of `Context.render`, such as `recall=True` or `reserve=` for tool schemas."""
         chosen = RenderOptions(**options)
 
-        async def filtered(data: CallModelData[Any]) -> ModelInputData:
-            return await self._queue.run(self._shown, data.model_data, chosen)
+        async def filter_input(data: CallModelData[Any]) -> ModelInputData:
+            return await self._queue.run(self._show_view, data.model_data, chosen)
 
-        return filtered
+        return filter_input
 
     def run_config(self, **options: Any) -> RunConfig:
         """Return a `RunConfig` with the filter; the options are those of `RunConfig`."""
@@ -310,7 +310,7 @@ class QuireSession:
     def _settle(self) -> None:
         _HOLDS.settle(self._key())
 
-    def _shown(self, data: ModelInputData, options: RenderOptions) -> ModelInputData:
+    def _show_view(self, data: ModelInputData, options: RenderOptions) -> ModelInputData:
         self._settle()
         ctx = self.context
         ctx.refresh()

@@ -54,10 +54,10 @@ def fingerprint(item: ModelMessage) -> bytes:
 
 def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
     """Return the parts of a request that have a message, with their messages."""
-    return [(part, message) for part in request.parts if (message := _asked(part)) is not None]
+    return [(part, message) for part in request.parts if (message := _read_request_part(part)) is not None]
 
 
-def _asked(part: Any) -> Message | None:
+def _read_request_part(part: Any) -> Message | None:
     match part:
         case SystemPromptPart():
             return Message(role="system", content=part.content)
@@ -164,13 +164,15 @@ def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[
             pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuilt(message, item))
         elif find_source is not None and isinstance(item, ModelRequest):
             part = spoken_parts(item)[find_source.part][0]
-            pieces.append((item, part if place is not None else _clipped(message, part, names)))
+            pieces.append((item, part if place is not None else _clip_part(message, part, names)))
         else:
-            pieces.append((None, _made(message, names)))
-    return list(_gathered(pieces))
+            pieces.append((None, _make_part(message, names)))
+    return list(_group_requests(pieces))
 
 
-def _gathered(pieces: Sequence[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]]) -> Iterator[ModelMessage]:
+def _group_requests(
+    pieces: Sequence[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]],
+) -> Iterator[ModelMessage]:
     """Yield the parts as requests: the parts of one request together, or that request itself if it is whole."""
     parts: list[ModelRequestPart] = []
     of: ModelRequest | None = None
@@ -201,14 +203,14 @@ def _rebuilt(message: Message, original: object) -> ModelResponse:
     return replace(original, parts=parts) if isinstance(original, ModelResponse) else ModelResponse(parts=parts)
 
 
-def _clipped(message: Message, part: ModelRequestPart, names: dict[str, str]) -> ModelRequestPart:
+def _clip_part(message: Message, part: ModelRequestPart, names: dict[str, str]) -> ModelRequestPart:
     if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
-        return replace(part, content=message.text) if isinstance(part, UserPromptPart) else _made(message, names)
+        return replace(part, content=message.text) if isinstance(part, UserPromptPart) else _make_part(message, names)
     rest = [piece for piece in part.content if not isinstance(piece, str | TextContent)]
     return replace(part, content=[message.text, *rest])
 
 
-def _made(message: Message, names: dict[str, str]) -> ModelRequestPart:
+def _make_part(message: Message, names: dict[str, str]) -> ModelRequestPart:
     match message.role:
         case "system":
             return SystemPromptPart(message.text)

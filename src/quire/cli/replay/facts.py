@@ -14,7 +14,7 @@ _WORD = re.compile("[A-Za-z0-9_]")
 
 
 class Reach(NamedTuple):
-    """How many facts are in the messages that are sent, how many more a search finds, and how many there are."""
+    """The number of facts in the messages that are sent, of further facts that a search finds, and of all facts."""
 
     shown: int = 0
     found: int = 0

@@ -41,7 +41,7 @@ class Simulation(NamedTuple):
 
     @property
     def has_summaries(self) -> bool:
-        """Whether any strategy made a summary."""
+        """True if any strategy made a summary."""
         return any(run.totals.summary_calls for run in self.runs)
 
     def at(self, budget: int) -> list[StrategyRun]:

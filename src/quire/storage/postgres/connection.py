@@ -334,7 +334,7 @@ class Session:
 
     def read(self, text: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of a statement that changes nothing."""
-        with self._translated():
+        with self._translate_errors():
             return self._retry(lambda db: db.execute(self.sql(text), values, binary=True).fetchall())
 
     def stream(self, text: str, values: Sequence[Any], consume: Callable[[Iterator[Row]], T]) -> T:
@@ -346,7 +346,7 @@ class Session:
                 with closing(rows):
                     return consume(rows)
 
-        with self._translated():
+        with self._translate_errors():
             return self._retry(run)
 
     def transact(self, work: Callable[[Db], T]) -> T:
@@ -356,7 +356,7 @@ class Session:
             with self.transaction(db):
                 return work(db)
 
-        with self._translated():
+        with self._translate_errors():
             return self._retry(run)
 
     @contextmanager
@@ -385,7 +385,7 @@ class Session:
             return find_outcome(db) if result is None and is_unsure else result
 
         try:
-            with self._translated():
+            with self._translate_errors():
                 return self._retry(attempt)
         except QuireError as error:
             if not is_unsure or isinstance(error, InvalidOperation | OutcomeUnknown):
@@ -397,7 +397,7 @@ class Session:
     @contextmanager
     def snapshot(self) -> Iterator["SnapshotSession"]:
         """Yield a session that sees the database at one moment, whatever is committed meanwhile."""
-        with self._translated(), self._pool.connection(monotonic() + self.patience) as db, db.transaction():
+        with self._translate_errors(), self._pool.connection(monotonic() + self.patience) as db, db.transaction():
             db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield SnapshotSession(self, db)
 
@@ -424,7 +424,7 @@ class Session:
             pause = min(2 * pause, _MAX_PAUSE)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except psycopg.Error as error:
@@ -441,7 +441,7 @@ class SnapshotSession(Session):
         self._db = db
 
     def read(self, text: str, values: Sequence[Any] = ()) -> list[Row]:
-        with self._translated():
+        with self._translate_errors():
             return self._db.execute(self.sql(text), values, binary=True).fetchall()
 
     def stream(self, text: str, values: Sequence[Any], consume: Callable[[Iterator[Row]], T]) -> T:

@@ -115,13 +115,13 @@ class PostgresCheck:
         serial = found[0][3]
         sizes, different = Sizes(), 0
 
-        def measured() -> Iterator[Document]:
+        def measure_documents() -> Iterator[Document]:
             for document in documents:
                 sizes.put(document.key, len(document.body))
                 yield document
 
         term = context_term(number)
-        for rows in batch_rows(measured()):
+        for rows in batch_rows(measure_documents()):
             fields = map(list, zip(*rows, strict=True))
             different += self._session.read(_COUNT_DIFFERENT, (*fields, number, term, WIDE, term))[0][0]
         return self._is_same(number, serial, dict(sizes.items()), different)

@@ -104,7 +104,7 @@ class PostgresIndex:
         self._serial: int | None = None
 
     def state(self) -> IndexState | None:
-        with self._recovering():
+        with self._recover_index():
             rows = self._session.read(STATE, (self._number(),))
         self._serial = rows[0][3] if rows else 0
         return IndexState(*rows[0][:3]) if rows else None
@@ -122,7 +122,7 @@ class PostgresIndex:
         if query not in counts:
             if len(counts) > _MAX_COUNTS:
                 counts.clear()
-            with self._recovering():
+            with self._recover_index():
                 counts[query] = self._count(number, phrase, spans, most) if spans else 0
         return counts[query]
 
@@ -141,8 +141,8 @@ class PostgresIndex:
         number = self._number()
         if not spans or not number:
             return []
-        with self._recovering():
-            found = self._session.stream(*_query(_BEST, number, _matching(wanted), spans, (number,)), rank)
+        with self._recover_index():
+            found = self._session.stream(*_query(_BEST, number, _make_tsquery(wanted), spans, (number,)), rank)
         if not found and ((state := self.state()) is None or state.reached < MAX_KEY):
             raise IndexLost("The search index was emptied and is built again.")
         return found
@@ -166,7 +166,7 @@ class PostgresIndex:
             return True
 
         states: list[tuple[int, Sizes]] = []
-        with self._recovering():
+        with self._recover_index():
             is_moved = self._session.transact(write)
         if not is_moved:
             return False
@@ -181,12 +181,12 @@ class PostgresIndex:
             for sql in CLEAR_SEARCH:
                 db.execute(self._session.sql(sql), (number,))
 
-        with self._recovering():
+        with self._recover_index():
             self._session.transact(write)
         self._serial = None
 
     @contextmanager
-    def _recovering(self) -> Iterator[None]:
+    def _recover_index(self) -> Iterator[None]:
         """Run a block. If the index is missing or damaged, empty it and raise `IndexLost`.
 
         Raises `IndexReadOnly` if this role or server may not write or read the index.
@@ -207,7 +207,7 @@ class PostgresIndex:
         """Return the cached data of the state that `state` read last."""
         if self._serial is None:
             self.state()
-        with self._recovering():
+        with self._recover_index():
             return self._indexes.current(self._number(), self._serial or 0)
 
     def _move(self, db: Db, number: int, seen: IndexState | None, then: IndexState) -> int | None:
@@ -241,9 +241,9 @@ class PostgresIndex:
             exact = self._session.read(*_query(_COUNT, number, last, spans, (most,)))[0][0]
             if exact >= most:
                 return int(exact)
-            return min(int(exact) + self._count_rows(number, _quoted(WIDE), phrase, spans, most), most)
-        terms = " & ".join([*map(_quoted, phrase.terms[:-1]), last])
-        return self._count_rows(number, f"({terms}) | {_quoted(WIDE)}", phrase, spans, most)
+            return min(int(exact) + self._count_rows(number, _quote_term(WIDE), phrase, spans, most), most)
+        terms = " & ".join([*map(_quote_term, phrase.terms[:-1]), last])
+        return self._count_rows(number, f"({terms}) | {_quote_term(WIDE)}", phrase, spans, most)
 
     def _count_rows(self, number: int, match: str, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
         """Return how many of the candidates have the phrase, by reading each one."""
@@ -345,26 +345,26 @@ def _query(
 ) -> tuple[str, list[Any]]:
     ranges = " OR ".join(["key BETWEEN %s AND %s"] * len(spans))
     ends = [end for span in spans for end in span]
-    return text.replace("{spans}", ranges), [number, f"{_quoted(context_term(number))} & ({match})", *ends, *more]
+    return text.replace("{spans}", ranges), [number, f"{_quote_term(context_term(number))} & ({match})", *ends, *more]
 
 
-def _matching(wanted: IndexQuery) -> str:
+def _make_tsquery(wanted: IndexQuery) -> str:
     """Return a tsquery for documents that have the terms, at any position."""
     groups = [f"({_terms(phrase)})" for phrase in wanted.every]
     if wanted.some:
         groups.append(f"({' | '.join(f'({_terms(phrase)})' for phrase in wanted.some)})")
-    return f"({' & '.join(groups)}) | {_quoted(WIDE)}"
+    return f"({' & '.join(groups)}) | {_quote_term(WIDE)}"
 
 
 def _terms(phrase: Phrase) -> str:
     last = _term(phrase.terms[-1], prefix=phrase.prefix)
-    return " & ".join(dict.fromkeys([*map(_quoted, phrase.terms[:-1]), last]))
+    return " & ".join(dict.fromkeys([*map(_quote_term, phrase.terms[:-1]), last]))
 
 
 def _term(term: str, *, prefix: bool) -> str:
-    return f"{_quoted(term)}:*" if prefix else _quoted(term)
+    return f"{_quote_term(term)}:*" if prefix else _quote_term(term)
 
 
-def _quoted(term: str) -> str:
+def _quote_term(term: str) -> str:
     doubled = term.replace("\\", "\\\\").replace("'", "''")
     return f"'{doubled}'"

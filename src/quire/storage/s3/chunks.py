@@ -117,7 +117,7 @@ class LogEntries:
         return sum(len(entry.value) + _ROW_BYTES for entry in self.entries.values())
 
     @cached_property
-    def _sorted(self) -> list[SortKey]:
+    def _sorted_keys(self) -> list[SortKey]:
         return sorted(self.entries)
 
     @cached_property
@@ -130,7 +130,7 @@ class LogEntries:
 
     def between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[tuple[SortKey, Entry]]:
         """Yield the entries from `low` to `high`."""
-        return ((sort_key, self.entries[sort_key]) for sort_key in _cut(self._sorted, low, high, reverse=reverse))
+        return ((sort_key, self.entries[sort_key]) for sort_key in _cut(self._sorted_keys, low, high, reverse=reverse))
 
     def slots_between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[SortKey]:
         """Yield the slots from `low` to `high`."""

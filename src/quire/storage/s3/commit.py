@@ -1,4 +1,4 @@
-"""How a commit changes the head of a context.
+"""Commits to S3: the changes of the head object of a context.
 
 A commit appends to the log in the head. If the log becomes too large, the commit flushes it into a chunk and merges the
 newest runs into that chunk while they are small. The number of runs therefore grows with the logarithm of the stored

@@ -150,7 +150,7 @@ def extract_facts(text: str) -> Iterator[tuple[str, FactKind]]:
                 neighbours.add(word)
             yield from found
         if numbers and neighbours:
-            yield from _spaced(words, numbers, neighbours)
+            yield from _facts_around_numbers(words, numbers, neighbours)
 
 
 def extract_constraints(text: str) -> Iterator[str]:
@@ -186,7 +186,9 @@ def split_text(text: str) -> Iterator[str]:
     yield text[start:] if start else text
 
 
-def _spaced(words: Sequence[str], numbers: Set[str], neighbours: Set[str]) -> Iterator[tuple[str, FactKind]]:
+def _facts_around_numbers(
+    words: Sequence[str], numbers: Set[str], neighbours: Set[str]
+) -> Iterator[tuple[str, FactKind]]:
     """Yield facts of several words around one that begins with a digit: `May 20, 2024`, `3 bags`, `exit code 1`."""
     seen = set()
     last = len(words) - 1

@@ -240,7 +240,7 @@ class RowItem(NamedTuple):
 
 def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
     """Return the pages that are never folded: the open exchange, the last user message, and the newest exchange."""
-    expanded = _expanded(row)
+    expanded = _expanded_items(row)
     waiting = reader.open_exchange()
     kept = {s.page.key for s in expanded if s.shows(waiting.key)} if waiting is not None else set()
     kept.update(item.page.key for item in expanded[-1:])  # the model has not answered it yet
@@ -253,7 +253,7 @@ def protected_pages(row: Sequence[RowItem], reader: Reader, turns: int, room: in
 
     If not even the newest turn fits, the newest exchanges that fit are protected.
     """
-    expanded = _expanded(row)
+    expanded = _expanded_items(row)
     newest = list(_newest_turns(expanded, turns, room)) or list(_newest_exchanges(expanded, room))
     return essential_pages(row, reader) | set(newest)
 
@@ -308,7 +308,7 @@ def fold_pages(plan: Plan, row: Sequence[RowItem], chosen: Sequence[RowItem], li
     return done
 
 
-def _expanded(row: Sequence[RowItem]) -> list[RowItem]:
+def _expanded_items(row: Sequence[RowItem]) -> list[RowItem]:
     return [item for item in row if not item.is_line and item.tokens]  # an empty exchange shows nothing
 
 

@@ -34,9 +34,9 @@ class Tool(Struct, frozen=True, kw_only=True):
     run: Callable[..., str]
     needs: Literal["", "windows", "manage"] = ""
     read_only: bool = False
-    """Whether it changes neither pages nor what is shown."""
+    """True if it changes neither pages nor what is shown."""
     destructive: bool = False
-    """Whether it may remove or overwrite something."""
+    """True if it may remove or overwrite something."""
 
 
 _PAGE = Parameter(name="page", kind="page", about="Index, such as usr-12", required=True)
