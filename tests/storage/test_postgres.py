@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from threading import Barrier
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from quire.storage.base import BODY, JOURNAL, MESSAGE, PAGE, Commit, Delete, Hea
 from quire.storage.postgres import schema
 from quire.storage.postgres.address import parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
+from quire.storage.postgres.connection import Pool
 from quire.storage.search_protocol import IndexState
 from quire.testing import StorageContract
 from tests.servers.postgres import postgres_url
@@ -370,6 +372,32 @@ def test_one_attempt_to_connect_is_bounded(options: str, limit: object, monkeypa
     with pytest.raises(StorageFailure):
         PostgresStorage(f"postgresql://127.0.0.1:1/db{options}", busy_seconds=0.3)
     assert asked == [limit]
+
+
+@pytest.mark.parametrize(
+    ("reason", "waits"),
+    [
+        ("connection refused", True),
+        ("the database system is starting up", True),
+        ('password authentication failed for user "u"', False),
+        ('database "d" does not exist', False),
+    ],
+)
+def test_a_server_that_was_reachable_is_waited_for_unless_it_denies_access(
+    reason: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[None] = []
+
+    def connect(**_: Any) -> None:
+        attempts.append(None)
+        raise psycopg.OperationalError(reason)
+
+    monkeypatch.setattr(psycopg.Connection, "connect", connect)
+    pool = Pool("postgresql://127.0.0.1:1/db", "db", 1, 0.1)
+    pool._was_connected = True
+    with pytest.raises(psycopg.OperationalError):
+        pool.take(monotonic() + 0.1)
+    assert (len(attempts) > 1) is waits
 
 
 def test_a_commit_waits_for_a_context_that_another_writer_creates(db: psycopg.Connection[Any]) -> None:

@@ -138,6 +138,8 @@ _FIRST_PAUSE, _MAX_PAUSE = 0.01, 0.5
 _PREPARE_AFTER: Final = 3
 _STARTING: Final = ("starting up", "shutting down", "too many", "not yet accepting", "recovery mode")
 """Parts of libpq's messages about a server that will accept connections soon. libpq gives no code for a refused one."""
+_AWAY: Final = ("refused", "No such file", "reset by peer", "closed the connection", "timeout expired")
+"""Parts of its messages about a server that cannot be reached. One that was reachable before may come back."""
 _inherited: list[Any] = []
 """Connections of a parent process. Garbage collection here must not end them there."""
 
@@ -162,10 +164,10 @@ class Pool:
 
     def _fill(self) -> None:
         """Start with no connections."""
-        self._process = os.getpid()
         self._distrusted_at = -math.inf
         self._free = Semaphore(self._size)
         self._idle: deque[tuple[Db, float]] = deque()
+        self._process = os.getpid()  # last: until then, no thread of a child uses a connection of its parent
 
     @contextmanager
     def connection(self, deadline: float) -> Iterator[Db]:
@@ -234,8 +236,8 @@ class Pool:
             except UnicodeError:
                 raise InvalidValue(f"A label in the host name of {self._name} is too long or empty.") from None
             except psycopg.Error as error:
-                is_starting = any(sign in str(error) for sign in _STARTING)
-                if not (is_starting or self._was_connected) or monotonic() + pause > deadline:
+                passing = (*_STARTING, *_AWAY) if self._was_connected else _STARTING
+                if not any(sign in str(error) for sign in passing) or monotonic() + pause > deadline:
                     raise
                 sleep(pause)
                 pause = min(2 * pause, _MAX_PAUSE)
