@@ -251,14 +251,26 @@ class Opening(Generic[C]):
 
 def awaits(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]]:
     """Return an async method that makes the call and returns its result."""
-    return returns(method, CallQueue.run)
+    return _coroutine_function(returns(method, CallQueue.run))
 
 
 def awaits_wrapped(
     method: Callable[Concatenate[Any, P], object], kind: Callable[[], type[W]]
 ) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, W]]:
     """Return an async method that makes the call and wraps its result in the class that `kind` returns."""
-    return returns(method, lambda calls, call: kind()._wrap_result(calls, call))
+    return _coroutine_function(returns(method, lambda calls, call: kind()._wrap_result(calls, call)))
+
+
+def _coroutine_function(
+    method: Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]]:
+    """Return the method as an `async def`: frameworks ask `inspect.iscoroutinefunction` how to call it."""
+
+    async def member(self: Wrapper, /, *args: P.args, **options: P.kwargs) -> T:
+        return await method(self, *args, **options)
+
+    member.__name__ = method.__name__
+    return member
 
 
 def returns(
@@ -283,7 +295,9 @@ class Attribute(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, wrapper: Wrapper, owner: type) -> T:
+    def __get__(self, wrapper: Wrapper | None, owner: type) -> T:
+        if wrapper is None:  # read from the class, as by `help` or a mock
+            return cast(T, self)
         return self._kind(wrapper._calls, lambda: getattr(wrapper._get(), self._name))
 
     def __set__(self, wrapper: Wrapper, value: object) -> None:

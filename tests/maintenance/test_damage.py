@@ -10,7 +10,7 @@ import pytest
 
 import quire
 from quire import Corrupt, FileStorage, Library, MemoryStorage, SQLiteStorage, Storage, StorageFailure, migrate
-from quire.core.records import CHECKPOINTS
+from quire.core.records import CHECKPOINTS, page_key
 from quire.maintenance.export import import_context
 from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, Commit, Delete, Family, Head, Put, Record, Write
 from quire.storage.paths import file_name
@@ -93,6 +93,18 @@ def test_a_lost_checkpoint_or_page_is_told_by_the_doctor_and_by_check() -> None:
     found = [symptom for symptom in quire.doctor(storage, repair=True).symptoms if symptom.code == "record_damaged"]
     assert {symptom.where for symptom in found} == {f"checkpoint at entry {seq}", index}
     assert all("missing; journal entry" in symptom.text for symptom in found)
+
+
+def test_a_damaged_root_is_not_an_empty_folder() -> None:
+    storage = MemoryStorage()
+    key = page_key(quire.open(storage, "c").pages._engine.state.require_segment("mem"), 0)
+    root, head = storage.get("c", PAGE, key), storage.head("c")
+    assert root is not None
+    assert head is not None
+    broken = Put(PAGE, key, root.value[:-1] + bytes([root.value[-1] ^ 1]), root.group, root.order)
+    storage.commit("c", Commit(head.version, head.version, head.value, [broken]))
+    with pytest.raises(Corrupt, match="mem-0"):
+        list(quire.open(storage, "c").pages._engine.state.members(key))
 
 
 def test_several_damaged_contexts_are_named() -> None:

@@ -375,22 +375,23 @@ def test_one_attempt_to_connect_is_bounded(options: str, limit: object, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("reason", "waits"),
+    ("error", "waits"),
     [
-        ("connection refused", True),
-        ("the database system is starting up", True),
-        ('password authentication failed for user "u"', False),
-        ('database "d" does not exist', False),
+        (psycopg.OperationalError("connection refused"), True),
+        (psycopg.OperationalError("the database system is starting up"), True),
+        (psycopg.errors.TooManyConnections("remaining connection slots are reserved"), True),
+        (psycopg.OperationalError('password authentication failed for user "u"'), False),
+        (psycopg.OperationalError('database "d" does not exist'), False),
     ],
 )
 def test_a_server_that_was_reachable_is_waited_for_unless_it_denies_access(
-    reason: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+    error: psycopg.Error, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts: list[None] = []
 
     def connect(**_: Any) -> None:
         attempts.append(None)
-        raise psycopg.OperationalError(reason)
+        raise error
 
     monkeypatch.setattr(psycopg.Connection, "connect", connect)
     pool = Pool("postgresql://127.0.0.1:1/db", "db", 1, 0.1)

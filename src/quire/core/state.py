@@ -195,8 +195,11 @@ class State(Reader):
             if isinstance(page, PageRecord):
                 yield page
         is_stored_root = not page_number(folder) and segment_number(folder) < len(self.head.counters)
-        if is_empty and is_stored_root and self._near.get(self.context, PAGE, folder) is None:
-            raise self.damage_error(f"page {self.index(folder)} is missing.")  # every segment has a root
+        if is_empty and is_stored_root:
+            root = self._near.get(self.context, PAGE, folder)
+            if root is None:
+                raise self.damage_error(f"page {self.index(folder)} is missing.")  # every segment has a root
+            self._decode_page(root)  # raises `Corrupt`: a damaged root is not an empty one
 
     def damage_error(self, text: str) -> QuireError:
         return self.outdated_error() or self._corrupt(text)

@@ -138,6 +138,8 @@ _FIRST_PAUSE, _MAX_PAUSE = 0.01, 0.5
 _PREPARE_AFTER: Final = 3
 _STARTING: Final = ("starting up", "shutting down", "too many", "not yet accepting", "recovery mode")
 """Parts of libpq's messages about a server that will accept connections soon. libpq gives no code for a refused one."""
+_LATER: Final = (errors.TooManyConnections, errors.CannotConnectNow, errors.InsufficientResources)
+"""The same by code: a proxy gives one if its server refuses the first statement."""
 _AWAY: Final = ("refused", "No such file", "reset by peer", "closed the connection", "timeout expired")
 """Parts of its messages about a server that cannot be reached. One that was reachable before may come back."""
 _inherited: list[Any] = []
@@ -237,7 +239,8 @@ class Pool:
                 raise InvalidValue(f"A label in the host name of {self._name} is too long or empty.") from None
             except psycopg.Error as error:
                 passing = (*_STARTING, *_AWAY) if self._was_connected else _STARTING
-                if not any(sign in str(error) for sign in passing) or monotonic() + pause > deadline:
+                is_passing = isinstance(error, _LATER) or any(sign in str(error) for sign in passing)
+                if not is_passing or monotonic() + pause > deadline:
                     raise
                 sleep(pause)
                 pause = min(2 * pause, _MAX_PAUSE)
