@@ -1,5 +1,6 @@
 """The PostgreSQL storage: the contract, addresses, tenants, roles, schemas and time limits."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from threading import Barrier
 from time import monotonic
 from typing import Any
 from uuid import uuid4
+from weakref import ref
 
 import psycopg
 import pytest
@@ -550,6 +552,18 @@ def test_closing_wakes_threads_that_wait_for_a_connection() -> None:
         storage.close()
         with pytest.raises(StorageClosed):
             waiting.result(10)
+
+
+def test_a_storage_that_is_dropped_unclosed_frees_its_connections_at_once() -> None:
+    storage = PostgresStorage(postgres_url())
+    connection = ref(storage._session._pool._idle[-1][0])
+    gc.disable()
+    try:
+        with pytest.warns(ResourceWarning):
+            del storage
+        assert connection() is None
+    finally:
+        gc.enable()
 
 
 def test_opening_drawing_and_adding_take_few_round_trips(

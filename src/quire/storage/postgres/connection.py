@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from threading import Semaphore
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar, cast
+from weakref import WeakMethod
 
 import psycopg
 from psycopg import Connection, InterfaceError, OperationalError, errors
@@ -261,7 +262,9 @@ class Pool:
         Both belong to a session, and a transaction-pooling proxy lends the session to other clients. Such a proxy
         cannot tell a client the process id of the server process it will talk to.
         """
-        db.patience, db.is_server_alive = self._patience, self._is_server_alive
+        check = WeakMethod(self._is_server_alive)  # weak: a pool that is dropped unclosed frees its connections at once
+        db.patience = self._patience
+        db.is_server_alive = lambda: (is_alive := check()) is None or is_alive()
         try:
             row = db.execute("SELECT pg_backend_pid()").fetchone()
             if row is not None and row[0] == db.info.backend_pid:
