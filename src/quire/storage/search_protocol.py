@@ -181,7 +181,7 @@ class SupportsSearch(Protocol):
 
 @runtime_checkable
 class SupportsSearchCheck(Protocol):
-    """A storage that can compare its search indexes with their documents."""
+    """A storage that can compare its search indexes with their documents. Without it, `doctor` checks no index."""
 
     def search_check(self) -> SearchCheck:
         """Start a check."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
-from threading import Semaphore
+from threading import Lock, Semaphore
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakMethod
@@ -145,6 +145,7 @@ _AWAY: Final = ("refused", "No such file", "reset by peer", "closed the connecti
 """Parts of its messages about a server that cannot be reached. One that was reachable before may come back."""
 _inherited: list[Any] = []
 """Connections of a parent process. Garbage collection here must not end them there."""
+_fork_lock = Lock()
 
 
 class Pool:
@@ -188,8 +189,10 @@ class Pool:
     def take(self, deadline: float) -> Db:
         """Return a connection that must be given back. Raises like `connection`."""
         if self._process != os.getpid():  # a child process must neither use nor end its parent's connections
-            _inherited.append(self._idle)
-            self._fill()
+            with _fork_lock:
+                if self._process != os.getpid():
+                    _inherited.append(self._idle)
+                    self._fill()
         if not self._free.acquire(timeout=max(deadline - monotonic(), 0)):
             raise Busy(f"All {self._size} connections to {self._name} are in use: retry, or allow more.")
         try:
