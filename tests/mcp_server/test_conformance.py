@@ -57,7 +57,7 @@ RUNS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 """The suites to run, and the scenarios that every server must pass."""
 
 WANTS_ITS_OWN_SERVER = re.compile(
-    r"There is no (tool|prompt) 'test_|No page 'test://|Not testable: server (does not list|exposes no)"
+    r"No (tool|prompt) 'test_|No page 'test://|Not testable: server (does not list|exposes no)"
     r"|Tool 'json_schema_2020_12_tool' not found|Expected InputRequiredResult|could not get initial InputRequiredResult"
 )
 WITHOUT = {"logging-set-level", "completion-complete", "tools-call-with-logging"}
