@@ -21,11 +21,11 @@ from quire.model.tokens import TokenCounter
 from quire.storage.base import Durability, Storage, no_such_context
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem, Entry, Problem
-from quire.system.rules import check_bool, check_whole_number
+from quire.system.rules import check_bool
 from quire.system.segments import add_segment
 from quire.view.cost import Usage
 from quire.view.explain import Stats, Why
-from quire.view.options import DEFAULT_BUDGET, CompressionConfig, RenderOptions
+from quire.view.options import CompressionConfig, RenderOptions
 from quire.view.parts import FoldResult
 from quire.view.preamble import derived_key
 from quire.view.renderer import ViewFacade
@@ -70,7 +70,7 @@ class Context:
         self,
         pages: ContextSystem,
         *,
-        budget: int = DEFAULT_BUDGET,
+        budget: int | None = None,
         compression: CompressionConfig | None = None,
         preamble: str | None = None,
         owned_storage: Storage | None = None,
@@ -78,7 +78,8 @@ class Context:
         self.pages = pages
         self.conversation = Conversation(pages._engine, pages.actor)
         self._views = ViewFacade(pages._engine, pages.actor, compression, self._pieces, preamble)
-        self._views.budget = check_whole_number(budget, "budget")
+        if budget is not None:
+            self._views.budget = budget
         self._owned_storage = owned_storage
 
     def __repr__(self) -> str:
@@ -86,7 +87,7 @@ class Context:
 
     @property
     def budget(self) -> int:
-        """The tokens of a view. The views, the agents and the tools of this context share it."""
+        """The most tokens of a view, for all handles of this context. A new value is stored with the next write."""
         return self._views.budget
 
     @budget.setter
@@ -308,10 +309,12 @@ class Context:
         Changes to the returned context stay in memory.
         """
         config = replace(self._views.config, cache_seconds=None)  # the age of that state must not cause a fold
-        return self._copy(self.pages.as_of(to), config)
+        past = self._copy(self.pages.as_of(to), config)
+        past.budget = self.budget
+        return past
 
     def _copy(self, pages: ContextSystem, config: CompressionConfig) -> "Context":
-        copy = Context(pages, budget=self.budget, compression=config, preamble=self._views.preamble)
+        copy = Context(pages, compression=config, preamble=self._views.preamble)
         if "windows" in self.__dict__:
             self.windows._share(copy.windows)
         return copy
@@ -349,7 +352,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     where: str | os.PathLike[str] | Storage,
     context: str = "default",
     *,
-    budget: int = DEFAULT_BUDGET,
+    budget: int | None = None,
     durability: Durability = "normal",
     counter: TokenCounter | None = None,
     compression: CompressionConfig | None = None,
@@ -367,7 +370,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
 
     | option        | meaning                                                                                        |
     |---------------|------------------------------------------------------------------------------------------------|
-    | `budget`      | the most tokens of a view                                                                      |
+    | `budget`      | the most tokens of a view; stored with the next write. Default: the stored one, 128,000 if new |
     | `counter`     | counts tokens; default: the vocabulary `o200k_base`                                            |
     | `compression` | when the conversation folds, and how far                                                       |
     | `segments`    | the segments of a new context; default: `sys`, `mem`, `usr`, `win`                             |
@@ -388,7 +391,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
 class Options(TypedDict, total=False):
     """The options of `open`, by name."""
 
-    budget: int
+    budget: int | None
     counter: TokenCounter | None
     compression: CompressionConfig | None
     segments: Sequence[Segment] | None
@@ -400,7 +403,7 @@ class Options(TypedDict, total=False):
 class Setup(NamedTuple):
     """`Options` with their defaults."""
 
-    budget: int = DEFAULT_BUDGET
+    budget: int | None = None
     counter: TokenCounter | None = None
     compression: CompressionConfig | None = None
     segments: Sequence[Segment] | None = None

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from quire.core.plan import Plan
 from quire.core.records import (
+    FORMAT,
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
@@ -67,11 +68,11 @@ class Changes:
         self._tallies()
         self._defer()
 
-    def head(self, identity: bytes) -> HeadRecord:
-        """Return the head of the context after these changes."""
+    def head(self, identity: bytes, budget: int) -> HeadRecord:
+        """Return the head of the context after these changes. This upgrades the context to the current format."""
         plan, old = self._plan, self._state.head
         return HeadRecord(
-            format=old.format,
+            format=FORMAT,
             created=old.created or plan.now,
             updated=plan.now,
             next_body=old.next_body + len(plan.bodies),
@@ -84,6 +85,7 @@ class Changes:
             horizon=plan.horizon,
             deferred_count=self.deferred_count,
             family=old.family,
+            budget=budget,
         )
 
     def _defer(self) -> None:

@@ -80,6 +80,16 @@ class Engine:
         self.embedder = embedder
         self.transactions: list[Transaction] = []
         """The open transactions, outermost first."""
+        self._new_budget = 0  # set by this handle and not committed yet
+
+    @property
+    def budget(self) -> int:
+        """The most tokens of a view, 0 if it was never set. A new value is committed with the next write."""
+        return self._new_budget or self.state.head.budget
+
+    @budget.setter
+    def budget(self, budget: int) -> None:
+        self._new_budget = 0 if budget == self.state.head.budget else budget
 
     def begin(self, actor: str) -> Plan:
         """Return an empty plan over the current state. Hold the lock until it is committed or dropped."""
@@ -188,7 +198,7 @@ class Engine:
         state = self.state
         changes = Changes(plan)
         entry = self._entry(plan, operation, tuple(changes.touched), undoes)
-        head = changes.head(state.head.identity or entry.commit)
+        head = changes.head(state.head.identity or entry.commit, self.budget)
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
@@ -209,6 +219,8 @@ class Engine:
             moved=changes.moved,
         )
         self._stale = False
+        if not self.transactions:
+            self._new_budget = 0
 
     def fork(self, plan: Plan, target: str, messages: int) -> None:
         """Create another context from this one as the plan would leave it, with the first `messages` messages.
@@ -219,7 +231,7 @@ class Engine:
         state = self.state
         changes = Changes(plan)
         entry = self._entry(plan, "fork", (), 0)
-        head = changes.head(entry.commit)
+        head = changes.head(entry.commit, self.budget)
         family = state.head.family or state.head.identity
         head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
         extra: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
@@ -315,6 +327,8 @@ class Transaction:
         inner.adopt_storage(self._outer.storage)
         engine.state = inner
         engine.transactions.remove(self)
+        if commit is not None and not engine.transactions:
+            engine._new_budget = 0
 
     def discard(self) -> None:
         """Drop everything since it began, with the transactions inside it."""

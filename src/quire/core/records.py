@@ -20,7 +20,11 @@ from quire.model.messages import Message
 from quire.model.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
 from quire.storage.base import KEY_BITS, MAX_KEY, Record
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""The format of the records in this version. A commit sets it in the head; heads of older formats are read.
+
+Format 2 appends fields to structs of format 1.
+"""
 COLD_GROUP: Final = 1 << KEY_BITS
 _SEAL: Final = 4
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
@@ -145,7 +149,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     tally record. The tally record of that folder is updated when another folder takes its place here. `identity`
     distinguishes a context from a later one of the same name. Nothing before the entry `horizon` can be undone.
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
-    identity of the context at the origin of all forks.
+    identity of the context at the origin of all forks. `budget` is the most tokens of a view; 0 if it was never set.
     """
 
     format: int
@@ -161,6 +165,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     horizon: int = 0
     deferred_count: int = 0
     family: bytes = b""
+    budget: int = 0
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):

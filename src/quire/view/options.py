@@ -85,6 +85,13 @@ class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_OptionsMet
     summariser: Summariser | None = None
 
 
+def check_budget(budget: object) -> int:
+    """Return the value if it can be the budget of a context. Raises `InvalidValue`."""
+    if type(budget) is not int or not 0 < budget < 1 << 53:
+        raise InvalidValue(f"is {short_repr(budget)}; a number of tokens above 0 is needed.", argument="budget")
+    return budget
+
+
 def check_options(options: RenderOptions) -> RenderOptions:
     """Return the options. Raise `InvalidValue` if one of them has an invalid value."""
     for name in ("include_system_prompt", "include_obsolete", "preview", "budget_line"):

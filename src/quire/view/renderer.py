@@ -39,6 +39,7 @@ from quire.view.options import (
     TARGET_SHARE,
     CompressionConfig,
     RenderOptions,
+    check_budget,
     check_config,
     check_options,
 )
@@ -361,13 +362,21 @@ class ViewFacade:
     ) -> None:
         self.actor = actor
         self.config = check_config(CompressionConfig() if config is None else config)
-        self.budget = DEFAULT_BUDGET
         self.preamble = None if preamble is None else check_text(preamble)
         self._engine = engine
         self._listeners: list[Callable[[FoldResult], None]] = []
         self._pieces = pieces
         self._reports = UsageReports()
         self._renderer = Renderer(engine, self.config, self._notify, self.preamble)
+
+    @property
+    def budget(self) -> int:
+        """The most tokens of a view of this context. Setting it is committed with the next write."""
+        return self._engine.budget or DEFAULT_BUDGET
+
+    @budget.setter
+    def budget(self, budget: int) -> None:
+        self._engine.budget = check_budget(budget)
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
         """Return a view with these options. Raises `InvalidValue` or `IrreducibleFloor`."""
