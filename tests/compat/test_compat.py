@@ -23,8 +23,9 @@ UNREACHED = ("unreached_records", "note")
 
 @cache
 def expected() -> Mapping[str, dict[str, Any]]:
-    """Return the answers of 0.1.0 on each context."""
+    """Return the answers of 0.1.0 on each context, with what was changed on purpose since."""
     found: dict[str, dict[str, Any]] = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))
+    found[OPEN]["stats"]["window_items"] = 1  # 0.1.0 counted closed windows too
     return found
 
 

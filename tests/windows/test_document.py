@@ -87,7 +87,8 @@ def test_4_a_closed_window_is_obsolete_and_out_of_the_active_items(ctx: Context)
 def test_4_closing_by_its_action_does_the_same(ctx: Context) -> None:
     talk(ctx)
     ctx.windows.act("todo_12345", "close", summary="完成")
-    assert ctx.windows.get("todo_12345").obsolete
+    closed = ctx.windows.get("todo_12345")
+    assert (closed.obsolete, closed.summary, closed.content) == (True, "完成", "完成")
     assert [hit.index for hit in ctx.find("完成")] == [ctx.windows.get("todo_12345").page]
 
 
@@ -122,12 +123,12 @@ def test_7_2_the_conversation_reads_as_shown_there(ctx: Context) -> None:
         assert quire.check_legal(view.responses(), "responses") == []
 
 
-def test_8_1_statistics_count_windows(ctx: Context) -> None:
+def test_8_1_statistics_count_open_windows(ctx: Context) -> None:
     talk(ctx)
     ctx.windows.open("counter", window_id="temp_67890")
     ctx.windows.close("temp_67890")
     stats = ctx.stats()
-    assert (stats.total_items, stats.active_items, stats.obsolete_items, stats.window_items) == (5, 4, 1, 2)
+    assert (stats.total_items, stats.active_items, stats.obsolete_items, stats.window_items) == (5, 4, 1, 1)
     assert stats.estimated_tokens == sum(stats.segments.values())
 
 

@@ -230,3 +230,22 @@ def test_a_view_after_an_action_reads_nothing_of_the_windows_that_were_closed() 
         ctx.windows.act("last", "count")
         ctx.render()
     assert storage.records < 50
+
+
+def test_an_inline_window_stays_before_a_page_that_is_opened_later(ctx: Context) -> None:
+    note = ctx.pages.create_detail_page("Route", "Notes", "Take the ferry at noon.", "mem-0")
+    ctx.pages.hide(note)
+    ctx.user("show me the counter")
+    ctx.windows.open("counter")
+    ctx.assistant("Here it is.")
+    ctx.user("and the route")
+    before = ctx.render(windows="inline")
+    ctx.agent.expand_details(note)
+    ctx.assistant("It is open.")
+    view = ctx.render(windows="inline")
+    assert view.shared_prefix == before.tokens
+    kinds = [part.kind for part in view.parts if part.kind in ("window", "opened")]
+    assert kinds == ["window", "opened"]
+    ctx.windows.open("counter")
+    kinds = [part.kind for part in ctx.render(windows="inline").parts if part.kind in ("window", "opened")]
+    assert kinds == ["window", "opened", "window"]

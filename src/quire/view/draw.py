@@ -195,10 +195,21 @@ class PartBuilder:
 
 
 class Node(NamedTuple):
-    """An element of the conversation in a view: a part, and the page or the folded pages that it shows."""
+    """An element of the conversation in a view: a part, and the page or the folded pages that it shows.
+
+    `opened` is the entry that opened a quoted page, 0 for other elements.
+    """
 
     part: ViewPart
     pages: list[PageRecord]
+    opened: int = 0
+
+    @property
+    def entry(self) -> int:
+        """The journal entry after which the element is placed. Folded lines come before everything else."""
+        if self.part.kind == "folded":
+            return 0
+        return max((page.header.born for page in self.pages), default=self.opened)
 
 
 def draw_conversation(reader: Reader, builder: PartBuilder, committed: int) -> list[Node]:
@@ -264,7 +275,7 @@ def insert_opened(
         place = max(earlier, default=-1) + 1
         while place < len(placed) and placed[place].part.kind == "opened":
             place += 1
-        placed.insert(place, Node(part, []))
+        placed.insert(place, Node(part, [], anchor.seq))
     return placed
 
 

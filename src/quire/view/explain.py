@@ -33,7 +33,7 @@ class Why(Struct, frozen=True, kw_only=True):
 class Stats(Struct, frozen=True, kw_only=True):
     """The number of items, active and obsolete, their tokens, and the tokens of each segment.
 
-    `usage` is what each model was found to bill (`report_usage`).
+    `window_items` counts open windows. `usage` is what each model was found to bill (`report_usage`).
     """
 
     total_items: int = 0
@@ -85,7 +85,7 @@ def read_stats(state: State) -> Stats:
         total_items=len(found),
         active_items=len(found) - obsolete,
         obsolete_items=obsolete,
-        window_items=sum(item.type == "Window" for item in found),
+        window_items=sum(item.type == "Window" and not item.obsolete for item in found),
         estimated_tokens=sum(tokens.values()),
         segments=tokens,
     )

@@ -167,10 +167,9 @@ def _is_window(page: PageRecord | Gone | None) -> bool:
 
 def _insert_parts(nodes: Sequence[Node], among: Iterable[tuple[int, ViewPart]]) -> list[ViewPart]:
     """Return the parts of the conversation with others inserted by their entries; folded lines come before all."""
-    row = [(max((page.header.born for page in node.pages), default=0), node.part) for node in nodes]
-    row = [(0 if part.kind == "folded" else born, part) for born, part in row]
+    row = [(node.entry, node.part) for node in nodes]
     for entry, part in among:
-        place = max((n for n, (born, _) in enumerate(row) if born <= entry), default=-1) + 1
+        place = max((n for n, (earlier, _) in enumerate(row) if earlier <= entry), default=-1) + 1
         row.insert(place, (entry, part))
     return [part for _, part in row]
 

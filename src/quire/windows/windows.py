@@ -409,6 +409,7 @@ class Windows:
             content=shows.contents,
             actions=shows.actions,
             error=shows.error,
+            summary=shows.contents if window.obsolete and isinstance(shows.contents, str) else "",
             important=meta.important,
             pinned=header.pinned,
             append=meta.append,
