@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 
 import quire
-from tests.compat.answers import answers_of, text_of, without_times
+from tests.compat.answers import FORMS, VIEWS, answers_of, text_of
 from tests.compat.make_store import BUDGETS, FORK, IMPORTED, OPEN, SUPPORT, make, open_context
 from tests.compat.places import BACKENDS, DATA, loaded, opened
 
+DERIVED = ("views", "with cache marks", "more views", "stats", "why", "find", "agent finds")
+"""Answers that are derived from the records. Later versions draw views and rank pages in other ways."""
+BUILT = ("messages", "shown messages", "marks", "batches", "pending calls", "checkpoints")
+"""Answers that the same operations must give in every version, whatever the renderer folds."""
 UNREACHED = ("unreached_records", "note")
 """The doctor's note on a fork at a checkpoint: it has bodies that only the journal of its origin refers to."""
 
@@ -54,9 +58,22 @@ def test_all_answers_are_those_of_the_old_code(storage: quire.Storage) -> None:
     for name, kept in expected().items():
         assert list(answers[name]) == list(kept)
         for key, value in kept.items():
-            assert answers[name][key] == value, f"{name}: {key}"
-            assert text_of(answers[name][key]) == text_of(value), f"{name}: {key}"  # the order in a dict, too
+            if key not in DERIVED:
+                assert answers[name][key] == value, f"{name}: {key}"
+                assert text_of(answers[name][key]) == text_of(value), f"{name}: {key}"  # the order in a dict, too
     assert _symptoms(storage) == {(FORK, *UNREACHED)}
+
+
+def test_the_views_of_the_store_are_legal_and_fit(storage: quire.Storage) -> None:
+    with quire.Library(storage) as library:
+        for name in BUDGETS:
+            with open_context(library, name) as ctx:
+                for options in (*FORMS.values(), *VIEWS.values()):
+                    view = ctx.render(preview=True, **options)
+                    assert view.tokens <= options.get("max_tokens", ctx.budget), (name, options)
+                    assert quire.check_legal(view.openai(), "openai") == [], (name, options)
+                    assert quire.check_legal(view.responses(), "responses") == [], (name, options)
+                    assert quire.check_legal(view.anthropic(), "anthropic") == [], (name, options)
 
 
 def test_the_first_operation_on_the_store_can_be_a_search(storage: quire.Storage) -> None:
@@ -128,7 +145,10 @@ def test_a_context_that_the_old_code_exported_comes_back() -> None:
     with quire.Library(memory) as library:
         assert library.import_(DATA / "export.quire") == SUPPORT
     answers = json.loads(json.dumps(answers_of(memory), ensure_ascii=False))
-    assert answers == {SUPPORT: expected()[SUPPORT]}
+    kept = expected()[SUPPORT]
+    assert {key: answers[SUPPORT][key] for key in kept if key not in DERIVED} == {
+        key: value for key, value in kept.items() if key not in DERIVED
+    }
 
 
 @pytest.mark.parametrize("name", BUDGETS)
@@ -140,15 +160,10 @@ def test_the_json_form_is_read(name: str) -> None:
         assert json.loads(ctx.pages.marshal())["pages"] == json.loads(kept)["pages"]
 
 
-def test_the_same_operations_make_the_same_store_today() -> None:
+def test_the_same_operations_make_the_same_conversations_today() -> None:
     memory = quire.MemoryStorage()
     make(memory)
     answers = json.loads(json.dumps(answers_of(memory), ensure_ascii=False))
     for name, kept in expected().items():
-        for key, value in kept.items():
-            if key != "history":
-                assert without_times(answers[name][key]) == without_times(value), f"{name}: {key}"
-        fields = ("seq", "actor", "operation", "pages", "segments", "undoes")
-        histories = (found[name]["history"] for found in (expected(), answers))
-        old, new = ([[entry[field] for field in fields] for entry in history] for history in histories)
-        assert new == old, name
+        for key in BUILT:
+            assert answers[name][key] == kept[key], f"{name}: {key}"
