@@ -17,6 +17,7 @@ from quire.core.records import (
     DeferredChange,
     Gone,
     HeadRecord,
+    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
@@ -25,9 +26,26 @@ from quire.core.records import (
     encode_body,
     encode_record,
     is_undone,
+    page_number,
+    segment_number,
 )
 from quire.core.state import Folder
-from quire.storage.base import ANCHOR, BODY, CALL, MESSAGE, NOTE, PAGE, PIN, SEGMENT, TALLY, Delete, Patch, Put, Write
+from quire.storage.base import (
+    ANCHOR,
+    BODY,
+    CALL,
+    LAYOUT,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SEGMENT,
+    TALLY,
+    Delete,
+    Patch,
+    Put,
+    Write,
+)
 
 
 class Changes:
@@ -42,6 +60,7 @@ class Changes:
         self.deferred_count = 0
         self.messages: dict[int, tuple[MessageRecord, int]] = {}
         self.moved = False
+        self.layouts: dict[int, LayoutRecord | None] = dict(plan.layouts)
         self._plan = plan
         self._state = plan.state
         self.tally_of = plan.state.head.tally_of
@@ -67,6 +86,7 @@ class Changes:
         self.writes += plan.erasures
         self._tallies()
         self._defer()
+        self._lay_out()
 
     def head(self, identity: bytes, budget: int) -> HeadRecord:
         """Return the head of the context after these changes. This upgrades the context to the current format."""
@@ -86,6 +106,7 @@ class Changes:
             deferred_count=self.deferred_count,
             family=old.family,
             budget=budget,
+            layouts=self.layout_count,
         )
 
     def _defer(self) -> None:
@@ -96,6 +117,29 @@ class Changes:
         self.deferred_count = len(known.keys() | self.deferred.keys()) - applied if known or self.deferred else 0
         for key, change in self.deferred.items():
             self.writes.append(Delete(ANCHOR, key) if change is None else Put(ANCHOR, key, encode_record(key, change)))
+
+    def _lay_out(self) -> None:
+        """Store new layouts. Delete those of segments in which a developer placed, showed or hid known pages."""
+        known = self._state.layouts()
+        if known and not self._plan.is_deferred and not self._plan.lays_out:
+            applied = (key for key, change in self.deferred.items() if change is None)
+            for key in (*self._plan.pages, *applied):
+                layout = known.get(segment_number(key))
+                if layout is not None and page_number(key) < layout.next and self._changes_layout(key):
+                    self.layouts[segment_number(key)] = None
+        for number, layout in self.layouts.items():
+            gone = layout is None
+            self.writes.append(Delete(LAYOUT, number) if gone else Put(LAYOUT, number, encode_record(number, layout)))
+        self.layout_count = len({*known, *self.layouts}) - sum(layout is None for layout in self.layouts.values())
+
+    def _changes_layout(self, key: int) -> bool:
+        """Return whether a layout cannot show a changed page: only its name and its texts may change."""
+        old, page = self._plan.stored_page(key), self._plan.page(key)
+        if key in self.deferred or not (isinstance(old, PageRecord) and isinstance(page, PageRecord)):
+            return True
+        one, two = old.header, page.header
+        is_shown = (one.lifecycle, one.visibility, one.pinned) == (two.lifecycle, two.visibility, two.pinned)
+        return not is_shown or _place_of(old) != _place_of(page)
 
     def _note(self, key: int, note: NoteRecord) -> None:
         old = self._state.note(key)

@@ -33,7 +33,7 @@ from quire.errors import (
     short_repr,
 )
 from quire.model.tokens import TokenCounter
-from quire.storage.base import JOURNAL, MESSAGE, NOTE, VECTOR, Commit, Delete, Family, Put, Storage, Write
+from quire.storage.base import JOURNAL, MESSAGE, NOTE, SHEET, VECTOR, Commit, Delete, Family, Put, Storage, Write
 from quire.storage.overlay import OverlayStorage
 
 P = ParamSpec("P")
@@ -191,7 +191,9 @@ class Engine:
 
     def commit(self, plan: Plan, operation: str, *, undoes: int = 0) -> None:
         """Commit a plan as one journal entry and apply it to the state. A plan without changes writes nothing."""
-        if not (plan.pages or plan.segments or plan.notes or plan.applies_deferred or plan.opened_pages):
+        if not (
+            plan.pages or plan.segments or plan.notes or plan.applies_deferred or plan.opened_pages or plan.layouts
+        ):
             return
         if plan.pages and operation != "fold":
             clear_stale_chapters(plan)
@@ -214,6 +216,7 @@ class Engine:
             pins=changes.pins,
             notes=plan.notes,
             deferred=changes.deferred,
+            layouts=changes.layouts,
             messages=changes.messages,
             destroyed=plan.destroyed_messages,
             moved=changes.moved,
@@ -236,7 +239,7 @@ class Engine:
         head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
         extra: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
         commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *extra], state.head_value)
-        below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0}
+        below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0, SHEET: 0}
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 

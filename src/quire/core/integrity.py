@@ -17,10 +17,12 @@ from quire.core.records import (
     decode_deferred_change,
     decode_entry,
     decode_head,
+    decode_layout,
     decode_message,
     decode_note,
     decode_page,
     decode_segment,
+    decode_sheet,
     decode_tally,
     decode_vector,
 )
@@ -31,10 +33,12 @@ from quire.storage.base import (
     CALL,
     FAMILIES,
     JOURNAL,
+    LAYOUT,
     MESSAGE,
     NOTE,
     PAGE,
     SEGMENT,
+    SHEET,
     TALLY,
     VECTOR,
     Family,
@@ -54,6 +58,8 @@ DECODERS: dict[Family, Callable[[Record], object]] = {
     NOTE: lambda record: decode_note(record.key, record.value),
     ANCHOR: lambda record: decode_deferred_change(record.key, record.value),
     VECTOR: lambda record: decode_vector(record.key, record.value),
+    LAYOUT: lambda record: decode_layout(record.key, record.value),
+    SHEET: lambda record: decode_sheet(record.key, record.value),
 }
 """The decoder of each family; a pin has only a key. Each raises `Corrupt` for a damaged record."""
 

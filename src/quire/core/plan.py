@@ -18,6 +18,7 @@ from quire.core.records import (
     Counter,
     Gone,
     Header,
+    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
@@ -64,7 +65,11 @@ class Plan(Reader):
         self.destroyed_messages: set[int] = set()
         """Numbers of the messages that this plan deletes."""
         self.erasures: list[Write] = []
-        """Further writes of a purge."""
+        """Further writes of a purge, or of a fold to derived records."""
+        self.layouts: dict[int, LayoutRecord | None] = {}
+        """New layouts of segments; None deletes one."""
+        self.lays_out = False
+        """True if no other layout changes. Otherwise a commit deletes the layouts that cannot show its changes."""
         self.omits_previous = False
         """True if the journal entry does not store the previous versions of pages."""
         self.calls: dict[int, tuple[int, ...]] = {}
@@ -180,6 +185,9 @@ class Plan(Reader):
     def message(self, number: int) -> MessageRecord:
         return self.messages.get(number) or self.state.message(number)
 
+    def layout(self, number: int) -> LayoutRecord | None:
+        return self.layouts[number] if number in self.layouts else self.state.layout(number)
+
     def prefetch(self, numbers: Sequence[int]) -> None:
         self.state.prefetch([number for number in numbers if number not in self.messages])
 
@@ -270,8 +278,9 @@ class Plan(Reader):
         self.segments[number] = replace(segment, seq=self.seq)
 
     def discard_page_changes(self) -> None:
-        """Drop all planned changes of pages."""
-        for index in (self.pages, self._groups, self._turns):
+        """Drop all planned changes of pages, and layouts."""
+        self.erasures.clear()
+        for index in (self.pages, self._groups, self._turns, self.layouts):
             index.clear()
         self._pins.clear()
         self._last.clear()

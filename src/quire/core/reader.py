@@ -13,6 +13,7 @@ from quire.core.records import (
     Batch,
     Counter,
     Gone,
+    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
@@ -165,6 +166,10 @@ class Reader:
     def note(self, key: int) -> NoteRecord | None:
         """Return a note about the whole context, or None."""
         return self._reader.note(key)
+
+    def layout(self, number: int) -> LayoutRecord | None:
+        """Return how a segment is shown until the next fold; None if its pages are shown as they are."""
+        return self._reader.layout(number)
 
     def callers(self, key: int) -> tuple[int, ...]:
         """Return the keys of the exchanges that made a call with an id of this hash, oldest first."""

@@ -9,6 +9,7 @@ Structs are stored as arrays: a field may be appended with a default, never move
 """
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Final, TypeVar
 from zlib import crc32
 
@@ -149,7 +150,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     tally record. The tally record of that folder is updated when another folder takes its place here. `identity`
     distinguishes a context from a later one of the same name. Nothing before the entry `horizon` can be undone.
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
-    identity of the context at the origin of all forks. `budget` is the most tokens of a view; 0 if it was never set.
+    identity of the context at the origin of all forks. `budget` is the most tokens of a view; 0 if it was never set. `layouts`
+    is the number of layouts of segments, mostly 0 before the first fold, so that they need not be read.
     """
 
     format: int
@@ -166,6 +168,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     deferred_count: int = 0
     family: bytes = b""
     budget: int = 0
+    layouts: int = 0
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -240,6 +243,80 @@ class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
     order: bytes = b""
     opened: bytes = b""
     listed: tuple[int, ...] = ()
+
+
+class ItemForm(IntEnum):
+    """How an item of a layout is shown: a page in full or as its line, an open folder, or several pages in one line."""
+
+    WHOLE = 0
+    LINE = 1
+    FOLDER = 2
+    RUN = 3
+
+
+class LayoutItem(Struct, frozen=True, array_like=True, gc=False):
+    """One item of a segment in the view. A run has the keys of its first and last page, and its line as `text`.
+
+    `clip` is the number of characters of a line that is too long; `pages` is the number of pages in a folder or run.
+    """
+
+    form: ItemForm
+    key: int
+    last: int = 0
+    pages: int = 0
+    text: str = ""
+    clip: int = 0
+
+
+class LayoutRecord(Struct, frozen=True, array_like=True, gc=False):
+    """How a segment outside the conversation is shown until the next fold; its key is the segment's number.
+
+    It is derived from the pages: entry `seq` decided it, undo never restores it, and a missing one is made again. Pages
+    with a number from `next` on are newer. `pages` and `archived` count the pages of the segment. A `gathered` segment
+    is shown in one line with others. `tokens` is the size of the segment in the view of that entry, `room` its budget.
+    """
+
+    seq: int
+    next: int
+    pages: int = 0
+    archived: int = 0
+    gathered: bool = False
+    items: tuple[LayoutItem, ...] = ()
+    tokens: int = 0
+    room: int = 0
+
+
+class SheetChunk(Struct, frozen=True, array_like=True, gc=False):
+    """Some neighbouring children of a folder, from the place (`rank`, `key`) to that of the next chunk.
+
+    `pages` counts the pages below them that are not archived, without folders, and `archived` the archived children.
+    `own` and `given` are the newest entries that changed an open page of an agent or of a developer among them.
+    """
+
+    rank: bytes
+    key: int
+    children: int
+    pages: int
+    archived: int
+    own: int
+    given: int
+
+
+class SheetRecord(Struct, frozen=True, array_like=True, gc=False):
+    """The children of a folder outside the conversation in chunks, in order; its key is the folder's. It has no text."""
+
+    chunks: tuple[SheetChunk, ...]
+
+
+class SheetState(Struct, frozen=True, array_like=True, gc=False):
+    """The version and identity of the context that the sheets reflect."""
+
+    version: int
+    identity: bytes
+
+
+SHEET_STATE: Final = MAX_KEY
+"""The key of the `SheetState` among the sheets."""
 
 
 class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -339,6 +416,9 @@ decode_message = _decoder_of(MessageRecord, "message")
 decode_note = _decoder_of(NoteRecord, "note")
 decode_deferred_change = _decoder_of(DeferredChange, "anchor")
 decode_call = _decoder_of(tuple[int, ...], "call")
+decode_layout = _decoder_of(LayoutRecord, "layout")
+_decode_sheet = _decoder_of(SheetRecord, "sheet")
+_decode_sheet_state = _decoder_of(SheetState, "sheet")
 _decode_vector = _decoder_of(VectorRecord, "vector")
 _decode_vector_state = _decoder_of(VectorState, "vector")
 
@@ -346,6 +426,11 @@ _decode_vector_state = _decoder_of(VectorState, "vector")
 def decode_vector(key: int, value: bytes) -> VectorRecord | VectorState:
     """Decode a page's vector or the `VectorState`. Raises `Corrupt`."""
     return _decode_vector_state(key, value) if key == VECTOR_STATE else _decode_vector(key, value)
+
+
+def decode_sheet(key: int, value: bytes) -> SheetRecord | SheetState:
+    """Decode a folder's sheet or the `SheetState`. Raises `Corrupt`."""
+    return _decode_sheet_state(key, value) if key == SHEET_STATE else _decode_sheet(key, value)
 
 
 def decode_body(key: int, value: bytes) -> str:

@@ -5,6 +5,7 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from sys import getsizeof
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from quire.core.records import (
     DeferredChange,
     Gone,
     HeadRecord,
+    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
@@ -28,6 +30,7 @@ from quire.core.records import (
     decode_call,
     decode_deferred_change,
     decode_head,
+    decode_layout,
     decode_message,
     decode_note,
     decode_page,
@@ -45,6 +48,7 @@ from quire.storage.base import (
     ANCHOR,
     BODY,
     CALL,
+    LAYOUT,
     MAX_KEY,
     MESSAGE,
     NOTE,
@@ -136,6 +140,7 @@ class State(Reader):
         self._new_messages: Mapping[int, tuple[MessageRecord, int]] = {}  # of the last commit, with their sizes
         self._notes: dict[int, NoteRecord | None] | None = None  # those below AGENTS are loaded together
         self._deferred: dict[int, DeferredChange] | None = None
+        self._layouts: dict[int, LayoutRecord] | None = None
         self.settled_version = self.version
         """The last version at which a deferred change was applied, as far as this handle knows."""
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
@@ -371,6 +376,18 @@ class State(Reader):
             self._deferred = dict(sorted(found, key=lambda item: (item[1].seq, item[0])))
         return self._deferred
 
+    def layouts(self) -> Mapping[int, LayoutRecord]:
+        """Return the layouts by segment. One that cannot be read counts as missing: the next fold makes it again."""
+        if self._layouts is None:
+            self._layouts = {}
+            for record in self._near.scan(self.context, LAYOUT) if self.head.layouts else ():
+                with suppress(Corrupt):
+                    self._layouts[record.key] = decode_layout(record.key, record.value)
+        return self._layouts
+
+    def layout(self, number: int) -> LayoutRecord | None:
+        return self.layouts().get(number)
+
     def callers(self, key: int) -> tuple[int, ...]:
         record = self.storage.get(self.context, CALL, key)
         return self._decode(decode_call, key, record.value) if record else ()
@@ -415,6 +432,7 @@ class State(Reader):
         pins: Mapping[int, bool],
         notes: Mapping[int, NoteRecord],
         deferred: Mapping[int, DeferredChange | None],
+        layouts: Mapping[int, LayoutRecord | None],
         messages: Mapping[int, tuple[MessageRecord, int]],
         destroyed: Collection[int],
         moved: bool,
@@ -436,6 +454,9 @@ class State(Reader):
             self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
         if deferred:
             self._take_deferred(version, deferred)
+        if layouts:
+            kept = {**self.layouts(), **layouts}
+            self._layouts = {number: layout for number, layout in kept.items() if layout is not None}
         self._new_messages = messages
         for number in destroyed:
             self._bodies.drop(~number)

@@ -13,6 +13,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.core.integrity import DECODERS
 from quire.core.records import (
     PAGE_CODE,
     VECTOR_STATE,
@@ -21,7 +22,6 @@ from quire.core.records import (
     decode_entry,
     decode_head,
     decode_page,
-    decode_vector,
     encode_record,
 )
 from quire.core.state import State
@@ -33,7 +33,9 @@ from quire.storage.base import (
     ANCHOR,
     BODY,
     JOURNAL,
+    LAYOUT,
     PIN,
+    SHEET,
     TALLY,
     VECTOR,
     Commit,
@@ -320,7 +322,8 @@ class _IndexExamination:
 def _derive_again(state: State) -> tuple[list[Write], bytes]:
     """Return writes for the counts of children and the list of pins, and a head without its own count.
 
-    If a vector cannot be read, all vectors are deleted; the next semantic search creates them.
+    If a vector cannot be read, all vectors are deleted; the next semantic search creates them. The same holds for
+    layouts and sheets, and the next fold.
     """
     children: dict[int, int] = {}
     pinned: set[int] = set()
@@ -334,16 +337,18 @@ def _derive_again(state: State) -> tuple[list[Write], bytes]:
         writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
     writes += [Put(TALLY, key, encode_record(key, count)) for key, count in children.items()]
     writes += [Put(PIN, key, b"") for key in sorted(pinned)]
-    writes += _unreadable_vectors(state)
+    for family in (VECTOR, LAYOUT, SHEET):
+        writes += _unreadable(state, family)
     return writes, encode_record(0, replace(state.head, tally_of=-1, tally=0))
 
 
-def _unreadable_vectors(state: State) -> list[Write]:
+def _unreadable(state: State, family: Family) -> list[Write]:
+    """Return writes that delete all records of a derived family if one of them cannot be read."""
     try:
-        for record in state.storage.scan(state.context, VECTOR):
-            decode_vector(record.key, record.value)
+        for record in state.storage.scan(state.context, family):
+            DECODERS[family](record)
     except QuireError:
-        return [Delete(VECTOR, record.key) for record in state.storage.scan(state.context, VECTOR)]
+        return [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
     return []
 
 

@@ -17,7 +17,21 @@ from msgspec import Struct
 
 from quire.errors import Conflict, Hint, InvalidValue, NoSuchContext, short_repr
 
-Family = Literal["segment", "page", "body", "journal", "tally", "pin", "message", "call", "note", "anchor", "vector"]
+Family = Literal[
+    "segment",
+    "page",
+    "body",
+    "journal",
+    "tally",
+    "pin",
+    "message",
+    "call",
+    "note",
+    "anchor",
+    "vector",
+    "layout",
+    "sheet",
+]
 SEGMENT: Final = "segment"
 PAGE: Final = "page"
 BODY: Final = "body"
@@ -29,6 +43,8 @@ CALL: Final = "call"
 NOTE: Final = "note"
 ANCHOR: Final = "anchor"
 VECTOR: Final = "vector"
+LAYOUT: Final = "layout"
+SHEET: Final = "sheet"
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
 """Families of records that are written once, under growing keys. A fork may share them instead of copying them."""

@@ -14,6 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from quire.storage.base import (
     ANCHOR,
     FAMILIES,
+    LAYOUT,
     MAX_KEY,
     NOTE,
     PAGE,
@@ -233,7 +234,7 @@ def row_record(key: int, row: Row[bytes]) -> Record:
     return Record(key, row.value, row.group, row.order)
 
 
-SMALL: Final[tuple[Family, ...]] = (SEGMENT, PAGE, TALLY, PIN, NOTE, ANCHOR)
+SMALL: Final[tuple[Family, ...]] = (SEGMENT, PAGE, TALLY, PIN, NOTE, ANCHOR, LAYOUT)
 """The families of small records that opening and drawing a context read."""
 
 

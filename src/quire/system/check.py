@@ -23,10 +23,24 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.errors import Corrupt, QuireError
 from quire.model.pages import Lifecycle, Mark, Visibility
-from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, PIN, TALLY, VECTOR, Family, Record, Storage
+from quire.storage.base import (
+    BODY,
+    JOURNAL,
+    LAYOUT,
+    MESSAGE,
+    NOTE,
+    PAGE,
+    PIN,
+    SHEET,
+    TALLY,
+    VECTOR,
+    Family,
+    Record,
+    Storage,
+)
 from quire.system.rules import check_root_can_hide
 
-_DERIVED: tuple[Family, ...] = (TALLY, VECTOR)
+_DERIVED: tuple[Family, ...] = (TALLY, VECTOR, LAYOUT, SHEET)
 """Families whose records can be computed from others."""
 
 

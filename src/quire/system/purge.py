@@ -172,6 +172,7 @@ def purge(plan: Plan, traces: Traces) -> int:
     plan.omits_previous = True
     plan.horizon = plan.seq
     plan.apply_deferred()
+    plan.layouts = dict.fromkeys(plan.state.layouts())  # the line of a run can have the name of a purged page
     summaries = traces.summaries()
     for key in sorted(traces.keys):
         plan.remove(key, purged=True)

@@ -25,6 +25,8 @@ CODES: Final[dict[Family, int]] = {
     "note": 9,
     "anchor": 10,
     "vector": 11,
+    "layout": 12,
+    "sheet": 13,
 }
 """The number of a family in the tables. New codes are appended; none is ever changed."""
 

@@ -41,6 +41,8 @@ _RANKS: Final[dict[Family, int]] = {
     "page": 20,
     "call": 30,
     "tally": 31,
+    "sheet": 32,
+    "layout": 39,
     "pin": 40,
     "anchor": 41,
     "note": 42,

@@ -42,6 +42,7 @@ _FIRST_FAMILIES: tuple[Family, ...] = (
     "anchor",
     "vector",
 )
+_LAYOUT_FAMILIES: tuple[Family, ...] = ("layout", "sheet")
 
 SEARCH: Final = """CREATE VIRTUAL TABLE search USING fts5 (
         body, name, description, parts, content = '', contentless_delete = 1, tokenize = 'ascii');
@@ -74,6 +75,8 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE gone_message (id INTEGER PRIMARY KEY);"""
     + "".join(map(_table, _FIRST_FAMILIES))
     + SEARCH,
+    # 2: the layout of segments in a view
+    "".join(map(_table, _LAYOUT_FAMILIES)),
 )
 
 PUT: dict[Family, str] = {

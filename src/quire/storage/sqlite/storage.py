@@ -363,8 +363,10 @@ class SQLiteStorage:
         with self._db:  # one transaction: another process may be creating the tables
             version = self._schema()
         if read_only:
-            if version < len(MIGRATIONS):
-                raise StorageFailure(f"{str(self.path)!r} has schema {version}. Open it for writing to upgrade it.")
+            if not version:
+                raise StorageFailure(f"{str(self.path)!r} is empty. Open it for writing to create its tables.")
+            for step in MIGRATIONS[version:]:  # the tables that it lacks are empty
+                self._db.execute(step.replace("CREATE TABLE", "CREATE TEMP TABLE"))
             return
         if not version:
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
