@@ -128,8 +128,8 @@ class Changes:
                 if layout is not None and page_number(key) < layout.next and self._changes_layout(key):
                     self.layouts[segment_number(key)] = None
         for number, layout in self.layouts.items():
-            gone = layout is None
-            self.writes.append(Delete(LAYOUT, number) if gone else Put(LAYOUT, number, encode_record(number, layout)))
+            value = b"" if layout is None else encode_record(number, layout)
+            self.writes.append(Put(LAYOUT, number, value) if value else Delete(LAYOUT, number))
         self.layout_count = len({*known, *self.layouts}) - sum(layout is None for layout in self.layouts.values())
 
     def _changes_layout(self, key: int) -> bool:

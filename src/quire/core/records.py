@@ -150,8 +150,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     tally record. The tally record of that folder is updated when another folder takes its place here. `identity`
     distinguishes a context from a later one of the same name. Nothing before the entry `horizon` can be undone.
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
-    identity of the context at the origin of all forks. `budget` is the most tokens of a view; 0 if it was never set. `layouts`
-    is the number of layouts of segments, mostly 0 before the first fold, so that they need not be read.
+    identity of the context at the origin of all forks. `budget` is the most tokens of a view; 0 if it was never set.
+    `layouts` is the number of layouts of segments, 0 before the first fold, so that they need not be read.
     """
 
     format: int
@@ -303,7 +303,7 @@ class SheetChunk(Struct, frozen=True, array_like=True, gc=False):
 
 
 class SheetRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The children of a folder outside the conversation in chunks, in order; its key is the folder's. It has no text."""
+    """The children of a folder outside the conversation, in chunks. Its key is the folder's. It holds no text."""
 
     chunks: tuple[SheetChunk, ...]
 
