@@ -102,7 +102,7 @@ def check(ctx: quire.Context, desk: SupportDesk, answers: dict[str, str]) -> Non
     assert bookings["ZK44TB"]["status"] == "cancelled"
     assert "status" not in bookings["R7PD2K"]  # the policy forbids it, and no agent could change the policy
     assert "everything can be cancelled" not in ctx.messages()[0].text
-    assert bookings["NEW004"]["passengers"][1]["first_name"] == "Greta"  # from the first message, folded long ago
+    assert bookings["NEW004"]["passengers"][1]["first_name"] == "Greta"  # said in the first message, folded long ago
     assert users["lena_brandt_5209"]["payment_methods"]["certificate_9100002"]["amount"] == 100
     assert "素食" in answers["What did I say at the beginning that my mother eats?"]
     assert ctx.check() == []

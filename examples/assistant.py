@@ -38,7 +38,7 @@ class Assistant:
         self.open()
 
     def open(self) -> None:
-        """Open the context; the file has the whole state. The clock is the person's, not the machine's."""
+        """Open the context; the file has the whole state. The clock shows the person's time, not the machine's."""
         self.storage = quire.open_storage(self.path)
         if not self.storage.head("life"):
             quire.open(self.storage, "life").system(PROMPT)
@@ -102,7 +102,7 @@ class Assistant:
 
 
 def read(view: quire.View, subject: str) -> str | None:
-    """Return the user's statement on a subject: from the last turns, else recalled. Folded lines may be outdated."""
+    """Return what the user said about a subject, from the last turns or recalled pages. Folded lines can be old."""
     last = [
         said.text for part in view.parts if part.kind == "exchange" for said in part.messages if said.role == "user"
     ]
@@ -113,7 +113,7 @@ def read(view: quire.View, subject: str) -> str | None:
 
 
 def main(turns: int, budget: int, path: Path) -> None:
-    """Run the life and print the costs."""
+    """Run the turns of the generated person and print the costs."""
     assistant, restarts = Assistant(path, budget), 0
     for number, turn in enumerate(live(turns), 1):
         assistant.hear(turn)

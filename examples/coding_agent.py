@@ -1,4 +1,4 @@
-"""Run a coding agent over a real folder with live windows: it fixes bugs that others make, in 3,000 tokens.
+"""Run a coding agent over a real folder with live windows: it fixes bugs with a budget of 3,000 tokens.
 
     python examples/coding_agent.py [--rounds 12] [--budget 3000]
 

@@ -23,7 +23,7 @@ async def main(store: str) -> None:
 
         note = "quire://support-42/mem-1"
         async with client.listen(resource_subscriptions=[note]) as changes:
-            with quire.open(store, "support-42") as ctx:  # the agent, or any other process
+            with quire.open(store, "support-42") as ctx:  # this can be the agent or any other process
                 ctx.pages.set_detail("mem-1", "She wants an aisle seat now.")
             print("changed:", (await anext(aiter(changes))).uri)
         print("read:", (await client.read_resource(note)).contents[0].text)

@@ -52,7 +52,7 @@ class Member:
             if "tool_calls" not in reply:
                 return str(reply["content"])
             for call in self.ctx.pending_calls():
-                answer = self.tools.answer(call)  # retries by itself if others write at the same time
+                answer = self.tools.answer(call)  # this call retries if others write at the same time
                 self.second += insist(self.ctx, partial(self.ctx.tool_result, call.id, answer.text))
                 self.refused += [answer.text] if answer.failed else []
 
@@ -112,7 +112,7 @@ def tell(one: Member, other: Member) -> None:
 def main(store: Path, number: int, budget: int) -> None:
     """Have the tickets sorted. Check that nothing is lost and that protected pages are unchanged."""
     with quire.Library(store) as library:
-        book = make_book(library, number, 3 * budget)  # the planner must see more at once to add up
+        book = make_book(library, number, 3 * budget)  # the planner needs a larger view
         tools = book.tools_of(book.as_agent("planner")).only("read_page", "write_page")
         refusal = tools.call("write_page", {"page": "handbook-1", "text": "Everything goes to billing."})
         print(f"planner, on the handbook it wrote itself: {refusal}")

@@ -122,7 +122,7 @@ class FolderEntry(NamedTuple):
 
 
 class Folder:
-    """Read-only access to the files below one folder. Links are never followed, even if made while it is read."""
+    """Read-only access to the files below one folder. It never follows a link, even one that is made during a read."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.realpath(root)

@@ -35,7 +35,7 @@ class Side:
         return [self.calls, self.tokens, self.cached, self.above, self.largest]
 
     def add(self, figures: list[int]) -> None:
-        """Add the counts of another one."""
+        """Add the counts of another side."""
         self.calls += figures[0]
         self.tokens += figures[1]
         self.cached += figures[2]
@@ -123,7 +123,7 @@ class Ledger:
         self._before = self._total
 
     def _slide(self, room: int) -> None:
-        """Send the prompt and the newest exchanges that fit. The cache helps only if the first is the same."""
+        """Send the prompt and the newest exchanges that fit. The cache helps only if the first exchange is the same."""
         start, tokens = len(self._exchanges), self._prompt
         while start and tokens + self._exchanges[start - 1][1] <= room:
             start -= 1

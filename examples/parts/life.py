@@ -76,7 +76,7 @@ def values_of(subject: str, text: str) -> list[str]:
 
 
 def _told(time: int, random: Random, subject: str, known: dict[str, str]) -> Turn:
-    """Return a new fact, or a change of one."""
+    """Return a new fact or a changed fact."""
     changed, value = subject in known, str(random.randrange(10_000, 99_999))
     known[subject] = value
     if subject in _CHINESE:
@@ -87,7 +87,7 @@ def _told(time: int, random: Random, subject: str, known: dict[str, str]) -> Tur
 
 
 def _question(subject: str, polite: bool) -> str:
-    """Return a question, or a request that is not worded as one."""
+    """Return a question, or a request in another form."""
     if subject in _CHINESE:
         return f"请告诉我{subject}。" if polite else f"{subject}是多少？"
     return f"Please remind me of {subject}." if polite else f"What is {subject}?"

@@ -119,7 +119,7 @@ class Bench(ParsedView):
         return next(str(name) for name in self.windows if name.startswith(app))
 
     def _report(self) -> str | list[Call]:
-        """Write the first failure under the ticket's name. Both are old: search for what the view does not show."""
+        """Write the first failure under the ticket's name. Search for them if the view no longer shows them."""
         latest = self.since[-1] if self.since else None
         if latest and latest.name == "edit_file":
             return "CHANGES.md tells which tests failed at first."

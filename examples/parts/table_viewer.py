@@ -1,4 +1,4 @@
-"""A viewer of the tables in one SQLite database: read-only, with pages, order and filters."""
+"""A viewer of the tables in one SQLite database: read-only, with pages, sorting and filters."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""A small project, commits that break it, and the tools of an agent that fixes it: they really read, edit and run."""
+"""A small project, commits that break it, and tools of an agent that fixes it. The tools use real files and tests."""
 
 import re
 import subprocess
