@@ -109,8 +109,9 @@ def check(ctx: quire.Context, desk: SupportDesk, answers: dict[str, str]) -> Non
     names = [tool["function"]["name"] for tool in schemas()]
     assert all(desk.called[name] for name in names)
     told = f"the airline's {len(names)} tools were called {sum(desk.called[name] for name in names)} times"
-    print(f"\n{told}; {desk.pairs} calls stood in the views, each with its result")
-    print(f"a sliding window would still know of the mother: {'yes' if desk.ledger.window_reaches(1) else 'no'}")
+    print(f"\n{told}; the views contained {desk.pairs} calls, each with its result")
+    reached = "yes" if desk.ledger.window_reaches(1) else "no"
+    print(f"a sliding window would still contain the message about the mother: {reached}")
     desk.ledger.show()
 
 

@@ -127,7 +127,7 @@ def main(turns: int, budget: int, path: Path) -> None:
     asked = outcomes["asked"]
     for name in ("from the view", "after a search", "wrong", "never"):
         print(f"{name:16}{outcomes[name]:5,} of {asked:,} questions")
-    print(f"{'':16}{outcomes['in the sliding window']:5,} of {asked:,} are answered by what a sliding window holds")
+    print(f"{'':16}{outcomes['in the sliding window']:5,} of {asked:,} could be answered from a sliding window")
     print(f"time of a turn: {milliseconds(assistant.seconds[False])}")
     print(f"of a question, with recall: {milliseconds(assistant.seconds[True])}")
     size = path.stat().st_size

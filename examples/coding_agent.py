@@ -97,7 +97,7 @@ def main(folder: Path, budget: int, rounds: int) -> None:
             before = agent.ledger.quire.calls
             assert agent.answer("Somebody broke it. Make all tests pass.") == "All tests pass."
             calls, said = agent.ledger.quire.calls - before, len(ctx.messages())
-            print(f"round {turn + 1}: mended in {calls} calls; {said} messages so far, {ctx.render(preview=True)}")
+            print(f"round {turn + 1}: fixed in {calls} calls; {said} messages so far, {ctx.render(preview=True)}")
 
         agent.loud = True
         first = ctx.find('"run 1" failed')[0].index
@@ -112,7 +112,7 @@ def main(folder: Path, budget: int, rounds: int) -> None:
 
     shop = agent.workshop
     assert shop.run_tests().endswith("OK")
-    print(f"{shop.runs} test runs, {shop.edits} edits, no file read by a call: the window shows it as it is now")
+    print(f"{shop.runs} test runs, {shop.edits} edits, no call to read a file: the window shows the current file")
     agent.ledger.show()
 
 

@@ -29,7 +29,7 @@ async def main(folder: str) -> None:
     told = ["The code of the vault is KESTREL-4711.", *(f"Question {n}?" for n in range(30)), "What was the code?"]
     for text in told:
         result = await Runner.run(agent, text, session=session, run_config=config)
-    print(len(session.context.messages()), "messages are kept, the model was sent", session.context.render())
+    print(len(session.context.messages()), "messages are stored; the model got", session.context.render())
     print("The model:", result.final_output)
     session.close()
 

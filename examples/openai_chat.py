@@ -35,5 +35,5 @@ with TemporaryDirectory() as folder, quire.open(f"{folder}/agent.db", budget=2_5
     for text in texts:
         ctx.user(text)
         reply = complete(client, ctx, model="gpt-5")
-    print(len(ctx.messages()), "messages are kept, the model was sent", ctx.render())
+    print(len(ctx.messages()), "messages are stored; the model got", ctx.render())
     print("The model:", reply.choices[0].message.content)

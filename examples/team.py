@@ -104,9 +104,9 @@ def tell(one: Member, other: Member) -> None:
     assert one.first is not None
     assert other.first is not None
     same = other.first.following(one.first).shared_prefix
-    print(f"of a worker's first view, {same} of {other.first.tokens} tokens are the same as in another's")
+    print(f"{same} of {other.first.tokens} tokens of a worker's first view are the same as in another worker's")
     (refusal,) = one.refused + other.refused
-    print(f"a ticket asked for another handbook, a worker tried, and its model read: {refusal}")
+    print(f"a ticket asked to change the handbook, a worker tried it, and its model got: {refusal}")
 
 
 def main(store: Path, number: int, budget: int) -> None:
@@ -115,7 +115,7 @@ def main(store: Path, number: int, budget: int) -> None:
         book = make_book(library, number, 3 * budget)  # the planner needs a larger view
         tools = book.tools_of(book.as_agent("planner")).only("read_page", "write_page")
         refusal = tools.call("write_page", {"page": "handbook-1", "text": "Everything goes to billing."})
-        print(f"planner, on the handbook it wrote itself: {refusal}")
+        print(f"planner, when it changes its own handbook: {refusal}")
         planner = Member(book, Planner(WORKERS, number), tools)
         print(f"planner: {planner.answer('Share the tickets out.')}")
         for name in WORKERS:
@@ -132,7 +132,7 @@ def main(store: Path, number: int, budget: int) -> None:
         assert sum(message.role == "user" for message in book.messages()) == 6
         assert book.check() == []
         wrote = Counter(entry.actor for entry in book.history(operation="create_detail_page"))
-        print(f"pages written in the shared book: {dict(wrote)}; the planner came second {planner.second} times")
+        print(f"pages written in the shared book: {dict(wrote)}; the planner retried {planner.second} times")
         assert all(wrote[name] == len(range(n, number, 3)) for n, name in enumerate(WORKERS))
     team.show()
 

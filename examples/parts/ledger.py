@@ -99,7 +99,7 @@ class Ledger:
         print(f"\n{'':24}{'quire':>14}{'sliding window':>16}{'everything':>14}")
         for name, *cells in zip(names, *columns, strict=True):
             print(f"{name:24}{cells[0]:>14}{cells[1]:>16}{cells[2]:>14}")
-        print("(the other two send the prompt and messages alone: no windows, no notes, nothing shared)")
+        print("(the other two send only the prompt and the messages: no windows, no notes, no shared pages)")
         print(f"{self.folds} folds; {len(self.broken)} views broke a rule; the budget is {self.budget:,}")
         assert not self.broken, self.broken[0]
         assert self.quire.largest <= self.budget
