@@ -7,7 +7,7 @@ import pytest
 import quire
 from quire import InvalidValue, Library
 from quire.core.engine import Transaction
-from quire.view.options import DEFAULT_BUDGET
+from quire.core.records import DEFAULT_BUDGET
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ NAMES = [
 ALIASES = {"Page", "PageIndex"}
 NAMES_OF_MODULES = {
     "quire.conversation": "Cleanup Finding ImportReport Item MarkMap Messages Modification",
-    "quire.errors": "Hint NewerFormat NoSuchAction NoSuchApp NoSuchWindow NotInstalled OutcomeUnknown Wording",
+    "quire.errors": "Hint NewerFormat NoSuchAction NoSuchApp NoSuchWindow NotInstalled OutcomeUnknown ReadOnly Wording",
     "quire.maintenance.backup": "Backup",
     "quire.maintenance.context_usage": "ContextInfo ContextUsage",
     "quire.maintenance.doctor": "Diagnosis",
@@ -199,6 +199,7 @@ CODES = {
     "StorageClosed": "storage_closed",
     "StorageFailure": "storage_failure",
     "OutcomeUnknown": "outcome_unknown",
+    "ReadOnly": "read_only",
     "Corrupt": "corrupt",
     "NewerFormat": "newer_format",
 }

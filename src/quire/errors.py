@@ -17,6 +17,7 @@
     ├── IrreducibleFloor      the pages that must be shown exceed the budget
     ├── StorageFailure        the backend failed; nothing was changed
     │   ├── StorageClosed     the storage was closed before
+    │   ├── ReadOnly          the storage cannot be written to
     │   └── OutcomeUnknown    the backend failed during a commit and did not report the outcome
     ├── Corrupt               a stored record is damaged
     └── NewerFormat           a newer version of quire wrote this
@@ -291,6 +292,12 @@ class StorageClosed(StorageFailure):
     """The storage was closed before this call. Open it again."""
 
     code = "storage_closed"
+
+
+class ReadOnly(StorageFailure):
+    """The storage cannot be written to. Views are drawn as previews there."""
+
+    code = "read_only"
 
 
 class OutcomeUnknown(StorageFailure):

@@ -36,7 +36,7 @@ class Forms:
 
 
 class Seen(NamedTuple):
-    """The view before: its content, whether the context's own options were used, and whether it had the prompt."""
+    """The view before: its content, whether it shows the context's layout, and whether it had the prompt."""
 
     view: View
     forms: Forms
@@ -81,7 +81,8 @@ def check_state(run: Run) -> bool:
     except quire.IrreducibleFloor:
         assert stale or must_be_shown(ctx, system=system) > room
         return False
-    now = Seen(view, Forms(view), ctx.render(max_tokens=10**9).tokens <= room, system)
+    layout = ctx._views._renderer._update_cache()  # what the last fold left, and everything since
+    now = Seen(view, Forms(view), wanted == walk.budget and layout.total_tokens() <= room, system)
     check_view(now, room, asked, None if stale else ctx)
     if not stale:
         check_reach(ctx, now, said)

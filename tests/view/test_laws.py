@@ -147,13 +147,13 @@ def test_a_fold_can_be_undone_and_the_view_is_the_same_bytes() -> None:
     before = ctx.render(preview=True)
     while before.tokens <= 1_000:
         talk_on(ctx, chance, 1, 20)
-        before = ctx.render(max_tokens=100_000)
+        before = ctx.render(preview=True)
     folded = ctx.render()
     assert folded.tokens < before.tokens
     assert folded.fold is not None
     assert folded.fold.account.lost == 0
     ctx.undo(ctx.seq)
-    assert ctx.render(max_tokens=100_000).openai() == before.openai()
+    assert ctx.render(preview=True).openai() == before.openai()
     assert ctx.render().openai() == before.openai()  # not folded again until the budget forces it
 
 

@@ -164,7 +164,7 @@ def test_a_prompt_larger_than_the_budget_is_named() -> None:
         ctx.render()
 
 
-@pytest.mark.parametrize("budget", [0, 1, 60])
+@pytest.mark.parametrize("budget", [1, 60])
 def test_a_budget_that_is_too_small_for_anything(budget: int) -> None:
     ctx = asked(budget)
     seq = ctx.seq

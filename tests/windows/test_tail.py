@@ -191,7 +191,7 @@ def test_a_piece_that_no_longer_holds_is_not_drawn(ctx: Context) -> None:
     renderer = Renderer(ctx.pages._engine, CompressionConfig(), lambda folded: None)
     holds = TailPiece("window", 1, "win-1", "holds", is_current=lambda state: True)
     gone = TailPiece("window", 2, "win-2", "gone", is_current=lambda state: False)
-    view = renderer.render(RenderOptions(), 8_000, [holds, gone])
+    view = renderer.render(RenderOptions(), [holds, gone])
     assert [part.messages for part in view.tail] == [(Message(role="user", content="holds"),)]
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import quire
 from quire.cli.terminal import Output
+from quire.core.records import DEFAULT_BUDGET
 from quire.storage.base import no_such_context
 from quire.storage.urls import mask_address
-from quire.view.options import DEFAULT_BUDGET
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT_CONTEXT = "default"

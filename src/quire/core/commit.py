@@ -88,7 +88,7 @@ class Changes:
         self._defer()
         self._lay_out()
 
-    def head(self, identity: bytes, budget: int) -> HeadRecord:
+    def head(self, identity: bytes, *, budget: int, fold_budget: int) -> HeadRecord:
         """Return the head of the context after these changes. This upgrades the context to the current format."""
         plan, old = self._plan, self._state.head
         return HeadRecord(
@@ -107,6 +107,7 @@ class Changes:
             family=old.family,
             budget=budget,
             layouts=self.layout_count,
+            fold_budget=fold_budget,
         )
 
     def _defer(self) -> None:

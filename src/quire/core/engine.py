@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from quire.core.commit import Changes
 from quire.core.exchanges import clear_stale_chapters
 from quire.core.plan import Plan
-from quire.core.records import BATCHES, CHECKPOINTS, EntryRecord, Touched, decode_entry, encode_record
+from quire.core.records import BATCHES, CHECKPOINTS, DEFAULT_BUDGET, EntryRecord, Touched, decode_entry, encode_record
 from quire.core.state import State
 from quire.errors import (
     Busy,
@@ -84,8 +84,8 @@ class Engine:
 
     @property
     def budget(self) -> int:
-        """The most tokens of a view, 0 if it was never set. A new value is committed with the next write."""
-        return self._new_budget or self.state.head.budget
+        """The most tokens of a view. A new value is committed with the next write of this handle."""
+        return self._new_budget or self.state.head.budget or DEFAULT_BUDGET
 
     @budget.setter
     def budget(self, budget: int) -> None:
@@ -200,7 +200,11 @@ class Engine:
         state = self.state
         changes = Changes(plan)
         entry = self._entry(plan, operation, tuple(changes.touched), undoes)
-        head = changes.head(state.head.identity or entry.commit, self.budget)
+        head = changes.head(
+            state.head.identity or entry.commit,
+            budget=self._new_budget or state.head.budget,
+            fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
+        )
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
@@ -234,7 +238,8 @@ class Engine:
         state = self.state
         changes = Changes(plan)
         entry = self._entry(plan, "fork", (), 0)
-        head = changes.head(entry.commit, self.budget)
+        old = state.head
+        head = changes.head(entry.commit, budget=self._new_budget or old.budget, fold_budget=old.fold_budget)
         family = state.head.family or state.head.identity
         head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
         extra: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]

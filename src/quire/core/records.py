@@ -26,6 +26,8 @@ FORMAT: Final = 2
 
 Format 2 appends fields to structs of format 1.
 """
+DEFAULT_BUDGET: Final = 128_000
+"""The budget of a context for which none was set."""
 COLD_GROUP: Final = 1 << KEY_BITS
 _SEAL: Final = 4
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
@@ -152,6 +154,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
     identity of the context at the origin of all forks. `budget` is the most tokens of a view; 0 if it was never set.
     `layouts` is the number of layouts of segments, 0 before the first fold, so that they need not be read.
+    identity of the context at the origin of all forks. `budget` is the most tokens of a view, 0 if it was never set;
+    `fold_budget` is the budget of the last fold.
     """
 
     format: int
@@ -169,6 +173,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     family: bytes = b""
     budget: int = 0
     layouts: int = 0
+    fold_budget: int = 0
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):

@@ -106,7 +106,7 @@ def doctor(
     try:
         storage, owned = _open(where, repair)
     except (QuireError, OSError) as error:
-        if isinstance(error, QuireError) and error.code in ("invalid_value", "storage_failure"):
+        if isinstance(error, QuireError) and error.code in ("invalid_value", "storage_failure", "read_only"):
             raise
         return Diagnosis(contexts=0, symptoms=(_error_symptom("store", error),))
     try:
@@ -133,7 +133,7 @@ def _open(where: str | os.PathLike[str] | Storage, repair: bool) -> tuple[Storag
         return storage_at(where, create=False)
     except QuireError as error:
         path = str(where).removeprefix("sqlite:").removeprefix("//")
-        if repair or error.code != "storage_failure" or not os.path.isfile(path):
+        if repair or error.code not in ("storage_failure", "read_only") or not os.path.isfile(path):
             raise
         return SQLiteStorage(path, read_only=True), True
 

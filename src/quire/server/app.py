@@ -23,6 +23,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
 
 import quire
+from quire.core.records import DEFAULT_BUDGET
 from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.library import Library
 from quire.server.change_stream import ChangeStream
@@ -32,7 +33,6 @@ from quire.server.openapi import LAST_EVENT_ID, describe_api, is_optional
 from quire.server.requests import EventsQuery
 from quire.server.responses import JSON, Health, HttpError, to_http_error
 from quire.server.routes import ROUTES, Route
-from quire.view.options import DEFAULT_BUDGET
 from quire.windows.app import App
 
 _INSPECTOR = Path(__file__).parent / "inspector"

@@ -8,7 +8,6 @@ from msgspec import Struct, StructMeta
 from quire.errors import InvalidValue, short_repr
 from quire.system.rules import check_bool, check_whole_number
 
-DEFAULT_BUDGET = 128_000
 TARGET_SHARE = 0.4
 COLD_SHARE = 0.6
 LINES_SHARE = 0.2

@@ -13,7 +13,7 @@ from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import GAPS, KEY, UNDONE_FOLD, NoteRecord, PageRecord
 from quire.core.state import State
-from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, IrreducibleFloor, ReadOnly, short_repr
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import PageIndex, SegmentType
 from quire.model.text import check_text
@@ -34,7 +34,6 @@ from quire.view.draw import FOLDED, NO_RESULT, OPENING, PartBuilder, block_head
 from quire.view.explain import Stats, Why, dump_items, explain_page, read_stats
 from quire.view.options import (
     COLD_SHARE,
-    DEFAULT_BUDGET,
     RECALL_SHARE,
     TARGET_SHARE,
     CompressionConfig,
@@ -96,7 +95,7 @@ class Renderer:
     ) -> None:
         self.config = config
         self._preamble = words
-        self._is_small = False
+        self._cache_budget = self._laid_out = 0
         self._engine = engine
         self._on_fold = on_fold
         self._builder: PartBuilder | None = None
@@ -115,13 +114,13 @@ class Renderer:
         self._tokens = TokenCache(engine.counter.count)
         self.summaries = _start_summaries(config)
 
-    def render(self, options: RenderOptions, budget: int, pieces: Sequence[TailPiece] = ()) -> View:
+    def render(self, options: RenderOptions, pieces: Sequence[TailPiece] = ()) -> View:
         """Return a view within the budget. At the context's own budget it may commit one fold first.
 
         The tail has the pieces that are still current, as far as there is room for them.
         """
         with self._engine.lock:
-            self._choose_preamble(budget)
+            budget = self._engine.budget
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
             room = max(0, limit - options.reserve)
@@ -136,13 +135,13 @@ class Renderer:
             cold = own and self._is_cold()
             may_fold = own and self.config.enabled
             if may_fold and self._needs_fold(self._engine.state, cache, room, tail, cold=cold):
-                folded = self._fold(room, tail, cold=cold)
-                cache = self._update_cache()
-            if cache.total_tokens() + tail.tokens > room or (not may_fold and cache.last_folded_line() is not None):
-                cache = self._shorten_view(room, tail, limit)
+                cache, folded = self._fold(cache, room, tail, cold=cold)
+            fills = wanted != budget or cache.total_tokens() + tail.tokens > room
+            if fills or (not may_fold and cache.last_folded_line() is not None):
+                cache = self._preview(wanted, room, tail, limit, fills=fills)
             inline = options.windows == "inline"
             parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
-            tokens = cache.total_tokens() if options.include_system_prompt and not inline else total_tokens(parts)
+            tokens = total_tokens(parts)
             before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
             is_broken = shared < self._stable_tokens and folded is None
             changes = folder_changes(self._engine.state, before, parts) if is_broken else None
@@ -153,11 +152,14 @@ class Renderer:
             if has_line:
                 line = self._budget_line(limit, tokens + total_tokens(after), options.reserve)
                 after += [line] if line.tokens <= LINE_TOKENS else []
+            used = tokens + total_tokens(after)
+            if used > limit - options.reserve:  # never, unless a part was counted wrongly
+                raise _floor_error([*parts, *after], used, max(0, limit - options.reserve), limit)
             if own:
                 self._previous, self._tail = parts, after
                 self._stable_tokens, self.reserved = tokens, options.reserve
                 self._sent_version = self._engine.state.version
-                self.sent_tokens = tokens + total_tokens(after)
+                self.sent_tokens = used
             return View(
                 parts,
                 budget=wanted,
@@ -177,9 +179,10 @@ class Renderer:
             is_same = self._sent_version == self._engine.state.version
             return [*(self._previous if is_same else cache.parts()), *self._tail]
 
-    def outlook(self, budget: int) -> Outlook:
+    def outlook(self) -> Outlook:
         """Return how full a view is now, and the pages that a fold would take next. This plans a fold."""
         with self._engine.lock:
+            budget = self._engine.budget
             kinds = tokens_by_kind(self.last_parts())
             pages, reserved = self._next_to_fold(max(0, budget - self.reserved)), self.reserved
             return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=pages, reserved=reserved)
@@ -195,7 +198,8 @@ class Renderer:
             return ()
         plan = self._engine.begin(ACTOR)
         plan.apply_deferred()
-        pages = self._fitter(plan, room, Tail(self._tokens)).next_to_fold(self._target(room))
+        fitter = self._fitter(plan, self._cache_budget, room, Tail(self._tokens))
+        pages = fitter.next_to_fold(self._target(room))
         return tuple(plan.index(page.key) for page in pages)
 
     def _budget_line(self, budget: int, used: int, reserved: int) -> ViewPart:
@@ -215,22 +219,19 @@ class Renderer:
                 break
         return ViewPart("budget", [Message(role="user", content=text)], tokens)
 
-    def _choose_preamble(self, budget: int) -> None:
-        """Use the short preamble in a small window."""
-        if (budget < SMALL_BUDGET) is not self._is_small:
-            self._is_small = budget < SMALL_BUDGET
-            self._cache = None
-
     def _update_cache(self) -> ViewCache:
-        state = self._engine.current()
+        """Return the parts of the view at the context's own budget."""
+        state, budget = self._engine.current(), self._engine.budget
         gaps = state.note(GAPS)
         epoch = self._engine.epoch
         if gaps is not self._gaps or epoch != self._epoch:  # a cleanup changes indices, a rewind changes pages
             self._gaps, self._epoch = gaps, epoch
             self._builder = self._cache = None
-        if self._cache is None or self._builder is None:
+        if self._builder is None:
             self._builder = self._new_builder(state)
-            self._cache = self._new_cache(self._builder)
+            self._cache = None
+        if self._cache is None or budget != self._cache_budget:
+            self._cache, self._cache_budget = self._new_cache(self._builder, budget), budget
         self._cache.update(state)
         return self._cache
 
@@ -248,8 +249,9 @@ class Renderer:
             return PartBuilder(counter.count, key, known)
         return PartBuilder(counter.count, key)
 
-    def _new_cache(self, builder: PartBuilder) -> ViewCache:
-        default = SHORT if self._is_small else PREAMBLE
+    def _new_cache(self, builder: PartBuilder, budget: int) -> ViewCache:
+        """Return an empty cache for views of a budget. A small view has a short preamble."""
+        default = SHORT if budget < SMALL_BUDGET else PREAMBLE
         text = fill_preamble(builder.key, default if self._preamble is None else self._preamble)
         message = Message(role="system", content=text)
         part = ViewPart("preamble", [message], builder.message_tokens(text)) if text.strip() else None
@@ -289,53 +291,74 @@ class Renderer:
             return True
         if total > self._threshold(room, cold=cold) and not (held and held.name):
             return True
-        return cache.is_over_capacity or cache.last_folded_line() is not None
+        return cache.is_over_capacity or self._is_raised() or cache.last_folded_line() is not None
 
-    def _fold(self, room: int, tail: Tail, *, cold: bool) -> FoldResult | None:
-        """Commit one fold if it saves enough. A conflict with another writer is not an error: the next view folds."""
-        engine, summaries = self._engine, self.summaries
+    def _fold(self, cache: ViewCache, room: int, tail: Tail, *, cold: bool) -> tuple[ViewCache, FoldResult | None]:
+        """Commit one fold if it saves enough; return the parts of the view and the fold.
+
+        If another writer was first, or the storage is read-only, nothing is folded: the next view folds.
+        """
+        engine, summaries, budget = self._engine, self.summaries, self._cache_budget
         plan = engine.begin(ACTOR)
         plan.apply_deferred()
-        fitter = self._fitter(plan, room, tail)
+        fitter = self._fitter(plan, budget, room, tail)
         ready = summaries.ready() if summaries is not None else []
         if ready:
             fitter.apply_summaries(ready)
-        if fitter.fit(self._threshold(room, cold=cold), self._target(room)) > room:
-            return None  # render raises the error
+        total = fitter.fit(self._threshold(room, cold=cold), self._target(room))
+        if self._is_raised():
+            total = fitter.open_to(self._target(room))
+        self._laid_out = budget
+        if total > room:
+            return cache, None  # render raises the error
         jobs = summaries.collect_jobs(plan, room) if summaries is not None else []
         held = plan.note(UNDONE_FOLD)
         if plan.pages and held and held.name:
             plan.put_note(UNDONE_FOLD)
+        drawn, version = fitter.parts, plan.state.version
         try:
             engine.commit(plan, "fold")
-        except Conflict:
-            return None
+        except (Conflict, ReadOnly):
+            return cache, None
+        if engine.state.version == version:
+            return cache, None
         if summaries is not None and plan.pages:
             summaries.drop(ready)
             summaries.submit(jobs)
         if plan.pages:
             self._on_fold(fitter.result)
-        return fitter.result if plan.pages or plan.applies_deferred else None
+        drawn.adopt(engine.state)  # what was fitted is shown, even if another writer has changed the context again
+        self._cache = drawn
+        return drawn, fitter.result
 
-    def _fitter(self, plan: Plan, room: int, tail: Tail) -> "BudgetFitter":
+    def _is_raised(self) -> bool:
+        """Return whether the budget is larger than at the last fold, and no view was laid out for it yet."""
+        return self._laid_out < self._cache_budget > self._engine.state.head.fold_budget > 0
+
+    def _fitter(self, plan: Plan, budget: int, room: int, tail: Tail) -> "BudgetFitter":
         from quire.view.fold.fit_budget import BudgetFitter  # late: many contexts never fold
 
         builder = self._builder or self._new_builder(plan.state)
-        return BudgetFitter(plan, builder, self._new_cache(builder), budget=room, config=self.config, tail=tail)
+        return BudgetFitter(plan, builder, self._new_cache(builder, budget), budget=room, config=self.config, tail=tail)
 
-    def _shorten_view(self, room: int, tail: Tail, limit: int) -> ViewCache:
-        """Return the parts of a view that is made to fit without a commit. Raises `IrreducibleFloor`."""
-        from quire.view.fold.fit_budget import irreducible_floor
-
+    def _preview(self, budget: int, room: int, tail: Tail, limit: int, *, fills: bool) -> ViewCache:
+        """Return the parts of a view that fits its room, or `fills` it, without a commit. Raises `IrreducibleFloor`."""
         plan = self._engine.begin(ACTOR)
         plan.is_preview = True
         plan.apply_deferred()
-        total = self._fitter(plan, room, tail).fit(self._threshold(room), self._target(room))
-        cache = self._new_cache(self._builder or self._new_builder(plan.state))
-        cache.redraw(plan, plan.state.version)
+        fitter = self._fitter(plan, budget, room, tail)
+        total = fitter.fit(room, room)
+        if fills:
+            total = fitter.open_to(room)
         if total > room:
-            raise irreducible_floor([*cache.parts(), *tail.parts()], total, room, limit)
-        return cache
+            raise _floor_error([*fitter.parts.parts(), *tail.parts()], total, room, limit)
+        return fitter.parts
+
+
+def _floor_error(parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:
+    from quire.view.fold.fit_budget import irreducible_floor
+
+    return irreducible_floor(parts, total, room, limit)
 
 
 def _start_summaries(config: CompressionConfig) -> "SummaryWorker | None":
@@ -372,7 +395,7 @@ class ViewFacade:
     @property
     def budget(self) -> int:
         """The most tokens of a view of this context. Setting it is committed with the next write."""
-        return self._engine.budget or DEFAULT_BUDGET
+        return self._engine.budget
 
     @budget.setter
     def budget(self, budget: int) -> None:
@@ -381,12 +404,12 @@ class ViewFacade:
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
         """Return a view with these options. Raises `InvalidValue` or `IrreducibleFloor`."""
         if options is None and not changes:  # the usual case needs no checks
-            return self._renderer.render(_DEFAULT_OPTIONS, self.budget, self._pieces(_DEFAULT_OPTIONS))
+            return self._renderer.render(_DEFAULT_OPTIONS, self._pieces(_DEFAULT_OPTIONS))
         if options is not None and not isinstance(options, RenderOptions):
             raise InvalidValue(f"is {short_repr(options)}; RenderOptions are needed.", argument="options")
         fields = {} if options is None else asdict(options)
         checked = check_options(RenderOptions(**{**fields, **changes}))
-        return self._renderer.render(checked, self.budget, self._pieces(checked))
+        return self._renderer.render(checked, self._pieces(checked))
 
     def why(self, index: PageIndex, view: View | None = None) -> Why:
         """Explain how a page is shown in a view, or in the last one at the context's own budget."""
@@ -397,7 +420,7 @@ class ViewFacade:
 
     def outlook(self) -> Outlook:
         """Return how full a view at the context's budget is, and what a fold would take next. This plans a fold."""
-        return self._renderer.outlook(self.budget)
+        return self._renderer.outlook()
 
     def room(self) -> int:
         """Return the budget without the tokens that the last view kept in reserve. Draws and plans nothing."""

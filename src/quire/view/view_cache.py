@@ -66,6 +66,11 @@ class ViewCache:
         self._draw_conversation(reader, committed)
         self._version = -1
 
+    def adopt(self, state: State) -> None:
+        """Take the plan that was drawn last as committed: it is the state now."""
+        self._anchors = state.deferred_changes()
+        self._version = state.version
+
     def parts(self, *, system: bool = True, among: Iterable[tuple[int, ViewPart]] = ()) -> list[ViewPart]:
         """Return the parts in the order in which the model sees them.
 

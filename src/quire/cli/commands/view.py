@@ -7,7 +7,7 @@ from quire.cli.command import BUDGET, CONTEXT, PAGE, argument, command, open_con
 from quire.cli.terminal import Output, Values, count_of, pick
 from quire.cli.view_map import draw_map
 from quire.cli.wording import CommandWording
-from quire.view.options import DEFAULT_BUDGET
+from quire.core.records import DEFAULT_BUDGET
 
 _FORMATS = ("text", "openai", "anthropic", "responses")
 

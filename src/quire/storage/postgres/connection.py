@@ -31,6 +31,7 @@ from quire.errors import (
     InvalidValue,
     OutcomeUnknown,
     QuireError,
+    ReadOnly,
     StorageClosed,
     StorageFailure,
     short_repr,
@@ -75,7 +76,7 @@ def translate(error: psycopg.Error, name: str) -> QuireError:
         case errors.InsufficientPrivilege():
             return StorageFailure(f"{name} denied access ({reason}). docs/postgres.md lists what the role needs.")
         case errors.ReadOnlySqlTransaction():
-            return StorageFailure(f"{name} is read-only, perhaps a standby ({reason}): connect to the primary.")
+            return ReadOnly(f"{name} is read-only, perhaps a standby ({reason}): connect to the primary.")
         case errors.UndefinedTable() | errors.InvalidSchemaName():
             return StorageFailure(
                 f"{name} has lost some of quire's tables ({reason}): restore them from a backup. Opening the store"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import apsw
 
-from quire.errors import Busy, Corrupt, QuireError, StorageClosed, StorageFailure, short_repr
+from quire.errors import Busy, Corrupt, QuireError, ReadOnly, StorageClosed, StorageFailure, short_repr
 from quire.storage.base import FAMILIES, GROUPED, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY, Family, Head, Record
 
 APPLICATION_ID: Final = 0x71756972  # "quir"
@@ -176,6 +176,8 @@ class StorageLock:
                 return Corrupt(f"{self._path!r} is damaged: {error}.")
             case apsw.ConnectionClosedError() | apsw.CursorClosedError():
                 return StorageClosed(f"The storage {self._path!r} is closed. Open it again.")
+            case apsw.ReadOnlyError():
+                return ReadOnly(f"{self._path!r} is read-only: {error}.")
             case _:
                 return StorageFailure(f"{self._path!r}: {error}.")
 

@@ -25,6 +25,7 @@ from quire.view.fold.folding import (
     protected_pages,
 )
 from quire.view.fold.summaries import ModelSummary, apply_model_summaries, restore_summaries
+from quire.view.fold.unfolding import Unfolding
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind
 from quire.view.tail import Tail
@@ -69,12 +70,29 @@ class BudgetFitter:
         if before > threshold:
             self._fold_to(target)
             saved = before - self.total()
+            if self.plan.is_preview:
+                return self._press()
             if before - self._tail.removable_tokens() <= self._budget and saved < max(1, threshold * _MIN_SAVING):
                 self.plan.discard_page_changes()
                 drawn = before - self._tail.tokens
                 self._tail.shrink(before - self._budget)
                 return drawn + self._tail.tokens
         return self._press()
+
+    def open_to(self, tokens: int) -> int:
+        """Plan to open the newest folded exchanges until the view has about so many tokens; return its tokens then."""
+        room = tokens - self.total()
+        if room > 0 and self._config.sliding_window is None:
+            head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
+            Unfolding(self.plan, room, count=self._builder.measure, head=head).open_newest(self._row())
+            self._total = None
+        return self._press()
+
+    @property
+    def parts(self) -> ViewCache:
+        """The parts of the view with the planned changes."""
+        self.total()
+        return self._cache
 
     def total(self) -> int:
         """Return the tokens of the view with the planned changes."""
