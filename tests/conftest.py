@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks import FOLDERS, MISSING
+from tests.frameworks import FOLDERS, MISSING, SDK_FOLDER, SDKS_MISSING
 
 pytest.register_assert_rewrite("quire.testing", "tests.storage.folders")
 
@@ -31,7 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out tests that cannot be imported; tests/test_frameworks.py names them as skipped."""
-    return True if MISSING and collection_path.parent.name == "tests" and collection_path.name in FOLDERS else None
+    lacking = [*(FOLDERS if MISSING else ()), *([SDK_FOLDER] if SDKS_MISSING else ())]
+    return True if collection_path.parent.name == "tests" and collection_path.name in lacking else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -24,8 +24,8 @@ from quire.adapters.anthropic import QuireMemoryTool
 from quire.adapters.anthropic import complete as ask_anthropic
 from quire.adapters.openai import complete as ask_openai
 from quire.adapters.openai_agents import QuireSession
-from tests.adapters.endpoint import Body, Call, Endpoint, Reply
 from tests.mortal import killed
+from tests.strict_provider import Body, Call, Reply, StrictProvider
 
 BUDGET = 4_000
 WORDS = "一些 words to fill the room " * 12
@@ -67,7 +67,7 @@ def with_agents(path: str, tell: Told) -> None:
 
 def with_openai(path: str, tell: Told) -> None:
     """Run turns with chat completions, each with a call of quire's tools and one of the test's."""
-    endpoint = Endpoint()
+    endpoint = StrictProvider()
 
     def script(body: Body) -> Reply:
         assert quire.check_legal(body["messages"], "openai") == []
@@ -84,7 +84,7 @@ def with_openai(path: str, tell: Told) -> None:
 
 def with_anthropic(path: str, tell: Told) -> None:
     """Run turns with Anthropic's messages, each with a note in a memory file."""
-    endpoint = Endpoint()
+    endpoint = StrictProvider()
     ctx = quire.open(path, "talk", budget=BUDGET)
     memory = QuireMemoryTool(ctx)
 

@@ -24,22 +24,21 @@ from quire.adapters.anthropic import (
 )
 from quire.model.messages import count_message_tokens
 from quire.providers import parse
-from tests.adapters.endpoint import Body, Call, Endpoint, Reply
+from tests.strict_provider import Body, Call, Reply, State, StrictProvider
 
 BUDGET = 4_000
 ASKED: dict[str, Any] = {"model": "claude-sonnet-5", "max_tokens": 200}
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint()
-    yield made
-    made.close()
+def endpoint() -> Iterator[StrictProvider]:
+    with StrictProvider(State(limit=BUDGET)) as made:
+        yield made
 
 
 @pytest.fixture
-def client(endpoint: Endpoint) -> Iterator[Anthropic]:
-    endpoint.requests.clear()
+def client(endpoint: StrictProvider) -> Iterator[Anthropic]:
+    endpoint.forget()
     with Anthropic(base_url=endpoint.url, api_key="none", max_retries=0) as made:
         yield made
 
@@ -62,7 +61,7 @@ def checked(ctx: quire.Context, body: Body) -> int:
 
 
 def test_many_turns_stay_within_the_budget(
-    client: Anthropic, endpoint: Endpoint, ctx: quire.Context, request: pytest.FixtureRequest
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context, request: pytest.FixtureRequest
 ) -> None:
     turns = 1_000 if request.config.getoption("--long") else 90
     memory = QuireMemoryTool(ctx)
@@ -70,7 +69,7 @@ def test_many_turns_stay_within_the_budget(
 
     def script(body: Body) -> Reply:
         number, last = len(endpoint.requests), body["messages"][-1]["content"]
-        billed = checked(ctx, body)
+        checked(ctx, body)
         if "tool_result" not in str(last) and number % 3 == 0:
             path = f"/memories/笔记/{number % 7}.md"
             return Reply(
@@ -79,9 +78,8 @@ def test_many_turns_stay_within_the_budget(
                     Call(f"f{number}", "find", {"query": f"question {number}"}),
                     Call(f"c{number}", "memory", {"command": "create", "path": path, "file_text": f"第 {number} 次"}),
                 ),
-                billed,
             )
-        return Reply(f"answer {number} " + "with some words to fill the room " * 8, (), billed)
+        return Reply(f"answer {number} " + "with some words to fill the room " * 8)
 
     endpoint.script = script
     ctx.user("记住: 我的会员号是 QX-4471-Z。")
@@ -101,8 +99,8 @@ def test_many_turns_stay_within_the_budget(
     assert ctx.check() == []
 
 
-def test_an_async_client_is_the_same(endpoint: Endpoint, ctx: quire.Context) -> None:
-    endpoint.requests.clear()
+def test_an_async_client_is_the_same(endpoint: StrictProvider, ctx: quire.Context) -> None:
+    endpoint.forget()
     called: list[int] = []
 
     async def roll(sides: int) -> str:
@@ -136,7 +134,9 @@ def test_an_async_client_is_the_same(endpoint: Endpoint, ctx: quire.Context) -> 
         assert "cache_control" in str(body["messages"])
 
 
-def test_an_error_for_the_model_is_marked_as_one(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_an_error_for_the_model_is_marked_as_one(
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
     @beta_tool
     def open_door(number: int) -> str:
         """Open a door."""
@@ -159,7 +159,7 @@ def test_an_error_for_the_model_is_marked_as_one(client: Anthropic, endpoint: En
 
 
 def test_wrong_arguments_for_a_tool_of_the_sdk_are_told_to_the_model(
-    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
 ) -> None:
     @beta_tool
     def open_door(number: int) -> str:
@@ -204,7 +204,9 @@ def test_wrong_arguments_for_a_tool_of_the_sdk_are_told_to_the_model(
         complete(client, ctx, tools=[open_door], **ASKED)
 
 
-def test_a_turn_that_was_broken_off_is_gone_on_with(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_a_turn_that_was_broken_off_is_gone_on_with(
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
     endpoint.script = lambda body: (
         Reply("", (Call("t1", "look", {}), Call("t2", "other", {}))) if len(body["messages"]) == 1 else Reply("Found.")
     )
@@ -226,7 +228,7 @@ def test_a_turn_that_was_broken_off_is_gone_on_with(client: Anthropic, endpoint:
     assert "cache_control" in said[-1]
 
 
-def test_a_call_that_nobody_runs_ends_the_turn(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_a_call_that_nobody_runs_ends_the_turn(client: Anthropic, endpoint: StrictProvider, ctx: quire.Context) -> None:
     endpoint.script = lambda _: Reply("", (Call("t1", "theirs", {}), Call("t2", "budget", {})))
     ctx.user("Go.")
     assert complete(client, ctx, **ASKED).stop_reason == "tool_use"
@@ -234,7 +236,7 @@ def test_a_call_that_nobody_runs_ends_the_turn(client: Anthropic, endpoint: Endp
 
 
 def test_a_model_that_goes_round_in_circles_is_stopped(
-    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
 ) -> None:
     endpoint.script = lambda _: Reply("", (Call(f"t{len(endpoint.requests)}", "budget", {}),))
     ctx.user("Go.")
@@ -244,7 +246,7 @@ def test_a_model_that_goes_round_in_circles_is_stopped(
 
 
 def test_a_model_with_nothing_to_say_to_a_result_is_not_asked_again(
-    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
 ) -> None:
     endpoint.script = lambda body: Reply("", (Call("t1", "budget", {}),)) if len(body["messages"]) == 1 else Reply("")
     ctx.user("Go.")
@@ -256,7 +258,7 @@ def test_a_model_with_nothing_to_say_to_a_result_is_not_asked_again(
 
 
 def test_an_async_tool_with_a_client_that_is_not_is_told_to_the_caller(
-    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
 ) -> None:
     endpoint.script = lambda _: Reply("", (Call("t1", "memory", {"command": "view", "path": "/memories"}),))
     ctx.user("Go.")
@@ -265,7 +267,9 @@ def test_an_async_tool_with_a_client_that_is_not_is_told_to_the_caller(
     assert [call.id for call in ctx.pending_calls()] == ["t1"]
 
 
-def test_what_the_server_refuses_changes_nothing(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_what_the_server_refuses_changes_nothing(
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
     def script(_: Body) -> Reply:
         raise RuntimeError("overloaded")
 
@@ -278,7 +282,7 @@ def test_what_the_server_refuses_changes_nothing(client: Anthropic, endpoint: En
 
 
 def test_a_stream_that_nobody_reads_to_its_end_is_not_added(
-    client: Anthropic, endpoint: Endpoint, ctx: quire.Context
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
 ) -> None:
     endpoint.script = lambda _: Reply("a long answer " * 50)
     ctx.user("Hello?")
@@ -290,7 +294,7 @@ def test_a_stream_that_nobody_reads_to_its_end_is_not_added(
     assert [message.role for message in ctx.messages()] == ["user", "assistant"]
 
 
-def test_without_tools_and_marks(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_without_tools_and_marks(client: Anthropic, endpoint: StrictProvider, ctx: quire.Context) -> None:
     endpoint.script = lambda _: Reply("Hi.")
     ctx.user("Hello?")
     complete(client, ctx, options=TurnOptions(tools=False), cache=False, **ASKED)
@@ -441,7 +445,9 @@ def test_what_the_context_refuses_is_told(ctx: quire.Context) -> None:
         QuireMemoryTool(bare).call(create)
 
 
-def test_the_sdks_own_tool_runner_works_with_it(client: Anthropic, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_the_sdks_own_tool_runner_works_with_it(
+    client: Anthropic, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
     create = Call(
         "t1", "memory", {"command": "create", "path": "/memories/coffee.md", "file_text": "The user likes 咖啡."}
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -23,7 +23,8 @@ from quire.adapters.openai import (
 from quire.model.messages import count_message_tokens
 from quire.model.tokens import VocabularyCounter
 from quire.providers import parse
-from tests.adapters.endpoint import Body, Call, Endpoint, Reply
+from tests.strict_provider import Body, Call, Reply, State, StrictProvider
+from tests.strict_provider.server import Answer
 
 BUDGET = 3_000
 MODEL = "gpt-5"
@@ -34,15 +35,14 @@ RESPONSES_TOOL: Body = {"type": "function", "name": "add", "parameters": PARAMET
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint()
-    yield made
-    made.close()
+def endpoint() -> Iterator[StrictProvider]:
+    with StrictProvider(State(limit=BUDGET)) as made:
+        yield made
 
 
 @pytest.fixture
-def client(endpoint: Endpoint) -> Iterator[OpenAI]:
-    endpoint.requests.clear()
+def client(endpoint: StrictProvider) -> Iterator[OpenAI]:
+    endpoint.forget()
     with OpenAI(base_url=f"{endpoint.url}/v1", api_key="none", max_retries=0) as made:
         yield made
 
@@ -77,7 +77,7 @@ def checked(body: Body) -> int:
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_many_turns_stay_within_the_budget(
-    client: OpenAI, endpoint: Endpoint, ctx: quire.Context, request: pytest.FixtureRequest, api: str
+    client: OpenAI, endpoint: StrictProvider, ctx: quire.Context, request: pytest.FixtureRequest, api: str
 ) -> None:
     short = 90 if api == "chat" else 55  # the SDK is slow with many items
     turns = 1_000 if request.config.getoption("--long") else short
@@ -88,14 +88,14 @@ def test_many_turns_stay_within_the_budget(
 
     def script(body: Body) -> Reply:
         number = len(endpoint.requests)
-        billed = checked(body)
+        checked(body)
         if is_asked(body) and number % 4 == 0:
             calls = (
                 Call(f"f{number}", "find", {"query": f"question {number}"}),
                 Call(f"a{number}", "add", {"a": 1, "b": 2}),
             )
-            return Reply("let me see", calls, billed)
-        return Reply(f"answer {number} " + "with some words to fill the room " * 8, (), billed)
+            return Reply("let me see", calls, ("hm",))
+        return Reply(f"answer {number} " + "with some words to fill the room " * 8, thinking=("hm",))
 
     endpoint.script = script
     ctx.user("记住: 我的会员号是 QX-4471-Z。")
@@ -117,8 +117,8 @@ def test_many_turns_stay_within_the_budget(
     assert ctx.check() == []
 
 
-def test_async_clients_and_functions(endpoint: Endpoint, ctx: quire.Context) -> None:
-    endpoint.requests.clear()
+def test_async_clients_and_functions(endpoint: StrictProvider, ctx: quire.Context) -> None:
+    endpoint.forget()
 
     async def add(a: int, b: int) -> Body:
         await asyncio.sleep(0)
@@ -151,7 +151,7 @@ def test_async_clients_and_functions(endpoint: Endpoint, ctx: quire.Context) -> 
     assert [checked(body) > 0 for body in endpoint.requests] == [True] * 8
 
 
-def test_what_was_streamed_is_stored_as_what_was_not(client: OpenAI, endpoint: Endpoint) -> None:
+def test_what_was_streamed_is_stored_as_what_was_not(client: OpenAI, endpoint: StrictProvider) -> None:
     calls = Call("a1", "add", {"a": 1, "b": 2}), Call("a2", "add", {"a": 3, "b": 4})
     endpoint.script = lambda body: Reply("两次", calls) if is_asked(body) else Reply("好了。")
     stored = []
@@ -166,16 +166,16 @@ def test_what_was_streamed_is_stored_as_what_was_not(client: OpenAI, endpoint: E
 
 @pytest.mark.parametrize("role", [b"", b'"role": null, '])
 def test_an_answer_streamed_without_a_role_is_the_assistants(
-    client: OpenAI, endpoint: Endpoint, ctx: quire.Context, monkeypatch: pytest.MonkeyPatch, role: bytes
+    client: OpenAI, endpoint: StrictProvider, ctx: quire.Context, monkeypatch: pytest.MonkeyPatch, role: bytes
 ) -> None:
-    whole = endpoint.reply
+    whole = endpoint.respond
 
-    def nameless(path: str, body: Body) -> tuple[str, bytes]:
-        kind, data = whole(path, body)
-        assert b'"role": "assistant", ' in data
-        return kind, data.replace(b'"role": "assistant", ', role)
+    def nameless(path: str, body: Body, headers: Mapping[str, str]) -> Answer:
+        answer = whole(path, body, headers)
+        assert b'"role": "assistant", ' in answer.chunks[0]
+        return answer._replace(chunks=[chunk.replace(b'"role": "assistant", ', role) for chunk in answer.chunks])
 
-    monkeypatch.setattr(endpoint, "reply", nameless)
+    monkeypatch.setattr(endpoint, "respond", nameless)
     endpoint.script = lambda _: Reply("好的。")
     ctx.user("Hello?")
     list(stream(client, ctx, model=MODEL))
@@ -190,7 +190,7 @@ def test_an_answer_streamed_without_a_role_is_the_assistants(
     assert ctx.messages()[-1].text == "好的。"
 
 
-def test_what_a_model_sends_wrong_is_told_to_it(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_what_a_model_sends_wrong_is_told_to_it(client: OpenAI, endpoint: StrictProvider, ctx: quire.Context) -> None:
     calls = Call("a1", "add", {"a": 1, "c": 2}), Call("f1", "find", {"wrong": 1})
     endpoint.script = lambda body: Reply("", calls) if is_asked(body) else Reply("I see.")
     ctx.user("add")
@@ -200,7 +200,9 @@ def test_what_a_model_sends_wrong_is_told_to_it(client: OpenAI, endpoint: Endpoi
     assert second.startswith("InvalidValue: ")
 
 
-def test_a_turn_that_was_broken_off_is_gone_on_with(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_a_turn_that_was_broken_off_is_gone_on_with(
+    client: OpenAI, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
     calls = Call("a1", "add", {"a": 1, "b": 2}), Call("t1", "theirs", {})
     endpoint.script = lambda body: Reply("", calls) if is_asked(body) else Reply("3.")
     ctx.user("add")
@@ -221,7 +223,7 @@ def test_a_turn_that_was_broken_off_is_gone_on_with(client: OpenAI, endpoint: En
     ]
 
 
-def test_calls_of_others_are_left_to_them(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_calls_of_others_are_left_to_them(client: OpenAI, endpoint: StrictProvider, ctx: quire.Context) -> None:
     endpoint.script = lambda _: Reply("", (Call("t1", "theirs", {}), Call("t2", "budget", {})))
     ctx.user("Go.")
     assert complete(client, ctx, model=MODEL).choices[0].finish_reason == "tool_calls"
@@ -232,7 +234,9 @@ def test_calls_of_others_are_left_to_them(client: OpenAI, endpoint: Endpoint, ct
     assert quire.check_legal(sent(endpoint.requests[-1]), "openai") == []
 
 
-def test_a_model_that_goes_round_in_circles_is_stopped(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_a_model_that_goes_round_in_circles_is_stopped(
+    client: OpenAI, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
     endpoint.script = lambda _: Reply("", (Call(f"t{len(endpoint.requests)}", "budget", {}),))
     ctx.user("Go.")
     with pytest.raises(quire.QuotaExceeded, match="3 requests"):
@@ -241,7 +245,7 @@ def test_a_model_that_goes_round_in_circles_is_stopped(client: OpenAI, endpoint:
     assert ctx.pending_calls() == []
 
 
-def test_what_fails_changes_nothing(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_what_fails_changes_nothing(client: OpenAI, endpoint: StrictProvider, ctx: quire.Context) -> None:
     def script(_: Body) -> Reply:
         raise RuntimeError("overloaded")
 
@@ -261,16 +265,9 @@ def test_what_fails_changes_nothing(client: OpenAI, endpoint: Endpoint, ctx: qui
 
 
 def test_a_stream_without_an_end_is_told_and_not_asked_for_again(
-    client: OpenAI, endpoint: Endpoint, ctx: quire.Context, monkeypatch: pytest.MonkeyPatch
+    client: OpenAI, endpoint: StrictProvider, ctx: quire.Context
 ) -> None:
-    whole = endpoint.reply
-
-    def cut(path: str, body: Body) -> tuple[str, bytes]:
-        kind, data = whole(path, body)
-        return kind, data[: data.index(b"event: response.completed")]
-
-    monkeypatch.setattr(endpoint, "reply", cut)
-    endpoint.script = lambda _: Reply("half an answer")
+    endpoint.script = lambda _: Reply("half an answer", cut=5, clean=True)
     ctx.user("Hello?")
     with pytest.raises(quire.InvalidOperation, match="ended before the answer"):
         list(stream_response(client, ctx, model=MODEL))
@@ -278,7 +275,7 @@ def test_a_stream_without_an_end_is_told_and_not_asked_for_again(
     assert [message.role for message in ctx.messages()] == ["user"]
 
 
-def test_whatever_can_be_awaited_is_awaited(endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_whatever_can_be_awaited_is_awaited(endpoint: StrictProvider, ctx: quire.Context) -> None:
     class Dice:
         async def __call__(self) -> str:
             await asyncio.sleep(0)
@@ -292,12 +289,14 @@ def test_whatever_can_be_awaited_is_awaited(endpoint: Endpoint, ctx: quire.Conte
             plain = TurnOptions(tools=False)
             await acomplete(client, ctx, model=MODEL, functions={"roll": Dice()}, options=plain)
 
-    endpoint.requests.clear()
+    endpoint.forget()
     asyncio.run(work())
     assert ctx.messages()[-2].text == "It fell on 4."
 
 
-def test_which_tools_and_how_it_is_drawn_can_be_said(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
+def test_which_tools_and_how_it_is_drawn_can_be_said(
+    client: OpenAI, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
     endpoint.script = lambda _: Reply("Hi.")
     ctx.user("早上好。" * 40 + "雨伞放在地下室的蓝色柜子里。" + "今天天气不错。" * 40)
     for number in range(60):
@@ -313,8 +312,10 @@ def test_which_tools_and_how_it_is_drawn_can_be_said(client: OpenAI, endpoint: E
     assert "地下室" in json.dumps(sent(endpoint.requests[-1]), ensure_ascii=False)
 
 
-def test_the_reasoning_of_another_model_is_not_sent(client: OpenAI, endpoint: Endpoint, ctx: quire.Context) -> None:
-    endpoint.script = lambda _: Reply("Hi.")
+def test_the_reasoning_of_another_model_is_not_sent(
+    client: OpenAI, endpoint: StrictProvider, ctx: quire.Context
+) -> None:
+    endpoint.script = lambda _: Reply("Hi.", thinking=("hm",))
     ctx.user("Hello.")
     respond(client, ctx, model="o9", options=TurnOptions(tools=False))
     ctx.user("And you?")

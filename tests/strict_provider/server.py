@@ -1,0 +1,177 @@
+"""The HTTP server of the strict provider."""
+
+import json
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from threading import Lock, Thread
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from tests.strict_provider import anthropic_answers, chat_answers, responses_answers
+from tests.strict_provider.replies import Fault, Reply, Script
+from tests.strict_provider.requests import Api, Body, Problem, Request, State
+from tests.strict_provider.rules import check_request
+from tests.strict_provider.threads import join_thread, keep_thread
+
+_COUNT = "/v1/messages/count_tokens"
+_PATHS: Mapping[str, Api] = {
+    "/v1/messages": "anthropic",
+    _COUNT: "anthropic",
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+}
+_ANSWERS: Mapping[Api, ModuleType] = {
+    "anthropic": anthropic_answers,
+    "chat": chat_answers,
+    "responses": responses_answers,
+}
+
+
+class Answer(NamedTuple):
+    """A response: its status, headers, and chunks. A stream that is not `complete` is closed without its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: list[bytes]
+    complete: bool = True
+
+
+class StrictProvider:
+    """A provider in a thread, on a free port: `url` for Anthropic's SDK, `url + "/v1"` for OpenAI's.
+
+    `script` answers and can be changed at any time. `requests` has the body of every request, `headers` its headers,
+    and `refused` the problem of each one that a rule refused. `state` has the settings, such as the context window.
+    """
+
+    def __init__(self, state: State | None = None, script: Script | None = None) -> None:
+        self.state = state or State()
+        self.script: Script = script or (lambda _: Reply("ok"))
+        self.requests: list[Body] = []
+        self.headers: list[dict[str, str]] = []
+        self.refused: list[Problem] = []
+        self._number = 0
+        self._lock = Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
+        self._server.daemon_threads = True
+        Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def __enter__(self) -> "StrictProvider":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def forget(self) -> None:
+        """Forget the requests so far."""
+        self.requests.clear()
+        self.headers.clear()
+        self.refused.clear()
+
+    def respond(self, path: str, body: Body, headers: Mapping[str, str]) -> Answer:
+        """Return the response to a request."""
+        api = _PATHS[path]
+        betas = [part.strip() for part in headers.get("anthropic-beta", "").split(",") if part.strip()]
+        with self._lock:
+            self.requests.append(body)
+            self.headers.append(dict(headers))
+            self._number += 1
+            number = self._number
+            joined = join_thread(body, self.state)
+            if isinstance(joined, Problem):
+                problem: Problem | None = joined
+            else:
+                body = joined
+                problem = check_request(api, body, self.state, betas=betas, counts=path == _COUNT)
+            if problem is not None:
+                self.refused.append(problem)
+                return self._fail(api, problem, number)
+            request = Request(api, body, frozenset(betas), path == _COUNT)
+            if request.counts:
+                return _plain(anthropic_answers.count_tokens(request))
+            try:
+                reply = self.script(body)
+            except Exception as error:  # a failed assertion of a script becomes visible to its test
+                return self._fail(api, Problem(f"the script failed: {error!r}"), number)
+            if isinstance(reply, Fault):
+                return self._fail(api, _ANSWERS[api].to_problem(reply), number, reply.retry_after)
+            answer = _ANSWERS[api].make_answer(request, reply, self.state, number)
+            keep_thread(body, answer, self.state)
+            return self._stream(request, reply, answer) if body.get("stream") else _plain(answer, reply)
+
+    def _fail(self, api: Api, problem: Problem, number: int, retry_after: str = "") -> Answer:
+        headers = {"retry-after": retry_after} if retry_after else {}
+        return _plain(_ANSWERS[api].make_error(problem, number), None, problem.status, headers)
+
+    def _stream(self, request: Request, reply: Reply, answer: Body) -> Answer:
+        module = _ANSWERS[request.api]
+        events = list(islice(module.make_events(request, answer), reply.cut))
+        chunks = [_write_event(name, event) for name, event in events]
+        if reply.fault is not None:
+            error = module.make_error(module.to_problem(reply.fault), self._number)
+            chunks.append(_write_event("error" if request.api != "chat" else "", error))
+        elif request.api == "chat" and reply.cut is None:
+            chunks.append(b"data: [DONE]\n\n")
+        is_complete = reply.cut is None or reply.clean or reply.fault is not None
+        return Answer(200, {"content-type": "text/event-stream"}, chunks, is_complete)
+
+
+def _plain(
+    body: Body, reply: Reply | None = None, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Answer:
+    is_complete = reply is None or reply.cut is None
+    data = json.dumps(body).encode()
+    chunks = [data if is_complete else data[: len(data) // 2]]
+    return Answer(status, {"content-type": "application/json", **(headers or {})}, chunks, is_complete)
+
+
+def _write_event(name: str, event: Body) -> bytes:
+    data = json.dumps({"type": name, **event} if name else event)
+    return (f"event: {name}\n" if name else "").encode() + f"data: {data}\n\n".encode()
+
+
+def _frames(answer: Answer) -> Iterator[bytes]:
+    """Yield the chunks in HTTP's chunked encoding."""
+    for chunk in answer.chunks:
+        yield b"%x\r\n%s\r\n" % (len(chunk), chunk)
+    if answer.complete:
+        yield b"0\r\n\r\n"
+
+
+def _make_handler(provider: StrictProvider) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            path = self.path.partition("?")[0]
+            if path not in _PATHS:
+                self._send(_plain({"error": {"message": f"Not found: {path}"}}, None, 404))
+                return
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self._send(provider.respond(path, json.loads(data), headers))
+
+        def _send(self, answer: Answer) -> None:
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for frame in _frames(answer):
+                self.wfile.write(frame)
+            if not answer.complete:
+                self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    return Handler
