@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from quire.core.exchanges import FORMS, exchange_fields, exchange_name
+from quire.core.exchanges import FORMS, exchange_fields, exchange_name, has_given_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
@@ -80,7 +80,7 @@ def replace_message(plan: Plan, page: PageRecord, number: int, message: Message)
     fresh = plan.add_message(page.key, message)
     numbers = tuple(fresh if old == number else old for old in page.header.numbers)
     fields = exchange_fields(plan, numbers)
-    if page.header.name == exchange_name(plan.message(number).message):  # the name was not given explicitly
+    if not has_given_name(page, plan.message(number).message):
         fields["name"] = exchange_name(message)
     plan.change(page, **fields)
     return fresh

@@ -3,6 +3,7 @@
 The name and the summary of a chapter must not keep the words of messages that leave the conversation.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from quire.core.records import Gone, PageRecord, page_key, segment_number
 from quire.model.messages import Message, Role, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, Visibility
 from quire.model.text import clip_at_word, collapse_whitespace
+from quire.model.titles import clip_clause, make_title
 
 FORMS: Final[Mapping[Role, Form]] = {
     "user": Form.USER,
@@ -21,6 +23,9 @@ FORMS: Final[Mapping[Role, Form]] = {
 """The form of an exchange by the role of its first message."""
 
 _NAME_BYTES = 32  # every fork copies the name of an exchange: a few words are enough
+_TITLE = 64
+_VALUE, _VALUES = 32, 2
+"""The longest argument of a call in a title, and the number of arguments."""
 _LONGEST_TURN = 64
 _REMOVED = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
 
@@ -50,6 +55,31 @@ def exchange_name(message: Message) -> str:
         return words or message.role
     most = len(data[: _NAME_BYTES - 3].decode(errors="ignore"))
     return (clip_at_word(words, most) or words[:most]) + "…"
+
+
+def exchange_title(message: Message) -> str:
+    """Return the name of an exchange once it is folded: what it is about, in a few more words."""
+    words = message.text.strip()
+    if words:
+        return collapse_whitespace(make_title(words, _TITLE)) or message.role
+    calls = (f"{call.name} {_first_values(call.arguments)}".strip() for call in message.tool_calls)
+    return clip_clause(collapse_whitespace(", ".join(calls)), _TITLE) or exchange_name(message)
+
+
+def has_given_name(page: PageRecord, message: Message) -> bool:
+    """Return whether the name of an exchange was given explicitly and not derived from its first message."""
+    return page.header.name not in (exchange_name(message), exchange_title(message))
+
+
+def _first_values(arguments: str) -> str:
+    """Return the first short texts and numbers of a call's arguments."""
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return ""
+    found = values.values() if isinstance(values, dict) else ()
+    short = [str(value) for value in found if isinstance(value, str | int | float) and 0 < len(str(value)) <= _VALUE]
+    return " ".join(short[:_VALUES])
 
 
 def _first_words(text: str) -> str:

@@ -181,5 +181,5 @@ def test_the_facts_of_recorded_conversations_are_kept_or_found(name: str) -> Non
                 ctx.render()
     account = sum((fold.account for fold in folds), FactAccount(0, 0))
     assert account.lost == 0
-    assert account.kept > 0.15 * (account.kept + account.reachable)
+    assert account.kept > 0.08 * (account.kept + account.reachable)  # a line has three facts; the others are found
     assert check_facts(ctx, every=7) > 30

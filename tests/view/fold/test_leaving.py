@@ -12,7 +12,7 @@ SECRET = "HUNTER-77123"
 
 def folded_talk() -> Context:
     """Return a long conversation with an early, folded message that has text to remove."""
-    ctx = quire.open("memory:", budget=700)
+    ctx = quire.open("memory:", budget=1_000)
     ctx.system("Prompt.")
     for turn in range(40):
         words = f"The code is {SECRET}, 别忘了。" if turn == 7 else "word " * 18
@@ -41,7 +41,7 @@ def test_what_was_taken_out_stands_in_no_line(way: str) -> None:
     ctx = folded_talk()
     WAYS[way](ctx)
     if way == "remove":  # an agent's change takes effect at the next fold
-        ctx.user("word " * 400)
+        ctx.user("word " * 700)
     assert SECRET not in str(ctx.render().openai())
     for turn in range(20):
         ctx.user(f"More {turn} " + "word " * 18)

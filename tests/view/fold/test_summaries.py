@@ -42,11 +42,14 @@ def test_folded_lines_name_only_orders_that_there_are() -> None:
 
 def test_a_fact_that_stands_in_one_that_is_told_is_not_told_again() -> None:
     messages = [
-        Message(role="user", content="Well. " * 40 + "Cancel ORD-32 and ORD-33, please: 32 first, 33 later, then 71."),
+        Message(
+            role="user",
+            content="The tea is fine. " * 40 + "Cancel ORD-32 and ORD-33, please: 32 first, 33 later, then 71.",
+        ),
         Message(role="assistant", content="Done."),
     ]
     gate = FactCheck()
     gate.read_exchange(messages)
     summary, account = summarise_turns("Name", messages, gate, 40, COUNT)
-    assert summary.partition(" | ")[2].split() == ["ORD-32", "ORD-33", "71"]
+    assert summary.split(", ") == ["ORD-32", "ORD-33"]  # and 71 is no word to search for
     assert account.lost == 0

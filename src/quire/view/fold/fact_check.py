@@ -4,7 +4,9 @@ A fact is reachable if the text that `find` searches contains the text of the fa
 summary has it. The check compares whole texts first, so it reads each text once.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from quire.core.plan import Plan
@@ -12,19 +14,27 @@ from quire.core.records import PageRecord
 from quire.model.messages import Message, iterate_texts
 from quire.model.text import unescape_json
 from quire.search.page_text import searchable_text
-from quire.view.fold.facts import extract_constraints, extract_facts, occurs_in
+from quire.view.fold.facts import FactKind, extract_constraints, extract_facts, is_distinctive, occurs_in
 from quire.view.parts import FactAccount
 
 _SPEAKER_RANK: Final = {"user": 0, "assistant": 3, "system": 3, "tool": 6}
 """Added to the rank of a fact by its speaker: facts of the user and the assistant matter most."""
+_MOST_MENTIONS = 4
+"""The most that further mentions of a fact improve its rank."""
+_FIELD = re.compile(r"[a-z]+(?:_[a-z]+)+")
+_FIELD_RANK = FactKind.NAME + _SPEAKER_RANK["assistant"]
+"""A word such as `user_id` in a call or a result is the name of a field. It says nothing about this one."""
+_CALL_ID = re.compile(r"(?:call|toolu|tooluse|fc|chatcmpl-tool)[_-][A-Za-z0-9_-]+")
 _MAX_CHARACTERS = 600_000
 """The characters of a fold unit whose facts are listed. Of a longer text, the beginning and the end are read."""
 
 
 class FactCheck:
-    """The facts of pages that are folded together."""
+    """The facts of pages that are folded together. `is_ignored` returns whether a word is a name that quire gave."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_ignored: Callable[[str], bool] = lambda fact: False) -> None:
+        self._is_ignored = is_ignored
+        self._mentions: dict[str, int] = {}
         self.ranks: dict[str, int] = {}
         """The rank of every fact. A summary takes facts with a low rank first."""
         self.unreachable: list[str] = []
@@ -35,8 +45,10 @@ class FactCheck:
 
     def ranked_facts(self) -> list[str]:
         """Return the facts without the user's constraints, in the order in which a summary takes them."""
-        ranks = self.ranks
-        return sorted((fact for fact in ranks if ranks[fact] >= 0), key=ranks.__getitem__)
+        ranks, mentions = self.ranks, self._mentions
+        facts = (fact for fact, rank in ranks.items() if rank >= 0 and is_distinctive(fact))
+        facts = (fact for fact in facts if ranks[fact] < _FIELD_RANK or not _FIELD.fullmatch(fact))
+        return sorted(facts, key=lambda fact: ranks[fact] - min(_MOST_MENTIONS, mentions.get(fact, 0)))
 
     def constraints(self) -> Iterator[str]:
         """Yield the sentences in which the user insists on something."""
@@ -70,7 +82,9 @@ class FactCheck:
                 found[fact] = -1
             for fact, kind in extract_facts(piece):
                 rank = kind + speaker
-                if found.get(fact, rank) >= rank:
+                if fact in self.ranks:
+                    self._mentions[fact] = self._mentions.get(fact, 0) + 1
+                if found.get(fact, rank) >= rank and not self._is_ignored(fact):
                     found[fact] = rank
         if found is not self.ranks:  # rare: compare fact by fact
             known = reach.casefold()
@@ -91,7 +105,7 @@ class FactCheck:
 
 def check_facts(plan: Plan, pages: Sequence[PageRecord]) -> tuple[FactCheck, list[Message]]:
     """Return the check for pages that are folded together, and their messages."""
-    check = FactCheck()
+    check = FactCheck(partial(_is_quire_name, plan))
     all_messages: list[Message] = []
     for page in pages:
         if page.header.numbers:
@@ -102,6 +116,11 @@ def check_facts(plan: Plan, pages: Sequence[PageRecord]) -> tuple[FactCheck, lis
             body = plan.body(page.header.body)
             check.read_text(body, body)
     return check, all_messages
+
+
+def _is_quire_name(plan: Plan, word: str) -> bool:
+    """Return whether a word is the index of a page or the id of a call: the text has it from quire or a provider."""
+    return plan.key_of(word) is not None or _CALL_ID.fullmatch(word) is not None
 
 
 def _message_texts(message: Message) -> Iterator[str]:

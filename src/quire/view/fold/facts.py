@@ -67,6 +67,13 @@ _WINDOW = 1 << 17
 _MAX_FACT = 256
 """A longer run of letters and digits is data (a key, an image), not an identifier; an address may be longer."""
 _SHORT = 64
+_SHORT_NUMBER = 3
+_COMMON_CODES = (
+    "ID IDS OK YES NO NOT AND THE FOR YOU ALL ONE END NOTE PLEASE MUST ONLY TODO USD EUR API URL URI HTTP JSON"
+    " XML HTML CSS CSV PDF SQL CPU GPU RAM UTF UTC GMT AM PM FAQ USA NULL NONE TRUE FALSE GET POST PUT ERROR WARNING"
+    " INFO DEBUG SERVER RESPONSE FILE OPEN MSG"
+)
+_COMMON = frozenset(_COMMON_CODES.split())
 _MAX_SENTENCE = 240
 
 _UNIT_WORDS = (
@@ -172,6 +179,13 @@ def occurs_in(fact: str, text: str) -> bool:
             return True
         start = text.find(fact, start + 1)
     return False
+
+
+def is_distinctive(fact: str) -> bool:
+    """Return whether a fact is worth a place in a line: few other texts have it, unlike `3`, `ID` or `JSON`."""
+    if not any(map(str.isalpha, fact)):
+        return len(fact) > _SHORT_NUMBER
+    return len(fact) > 2 and fact.upper() not in _COMMON
 
 
 def split_text(text: str) -> Iterator[str]:

@@ -31,8 +31,8 @@ from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind
 from quire.view.tail import Tail
 from quire.view.view_cache import ViewCache
 
-_TRIES = 2
-"""The cost of lines is estimated before a fold. If the estimate was too low, a second pass folds a little more."""
+_TRIES = 3
+"""The cost of lines is estimated before a fold. If the estimate was too low, a further pass folds a little more."""
 _MIN_SAVING = 0.05
 """A fold that saves less than this share of the threshold is not committed."""
 _MIN_CLIP = 48

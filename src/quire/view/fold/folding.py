@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from quire.core.exchanges import exchange_title, has_given_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import Header, PageRecord, page_line, segment_number
+from quire.model.messages import Message
 from quire.model.pages import Form, Visibility
 from quire.model.text import MAX_DESCRIPTION
 from quire.view.draw import generation_of
@@ -373,19 +375,27 @@ def _fold_unit(plan: Plan, unit: Sequence[RowItem], most: int, count: Count) -> 
         return FoldResult(saved=saved), [plan.change(pages[0], visibility=Visibility.HIDDEN)]
     check, messages = check_facts(plan, [leaf for item in unit for leaf in item.leaves or (item.page,)])
     before = sum(item.tokens for item in unit)
-    name = chapter_name(messages) if messages and len(unit) > 1 else pages[0].header.name
+    name = _line_name(pages, messages)
     summary, account = summarise_turns(name, messages, check, summary_allowance(before, most), count)
     if len(unit) > 1:
         folder = make_chapter(plan, pages, name, summary, level=1, count=count, before=before)
         if folder is None:
             return FoldResult(), pages
         return FoldResult(len(unit), 1, before - folder.header.line_tokens, account), [folder]
-    fields = {"description": summary, "summary_tokens": count(summary)}
+    fields = {"name": name, "description": summary, "summary_tokens": count(summary)}
     line = count(page_line(plan.index(pages[0].key), replace(pages[0].header, **fields)))
     if line >= before:
         return FoldResult(), pages
     page = plan.change(pages[0], **fields, visibility=Visibility.HIDDEN, line_tokens=line)
     return FoldResult(1, 0, before - line, account), [page]
+
+
+def _line_name(pages: Sequence[PageRecord], messages: Sequence[Message]) -> str:
+    """Return the name of the line that replaces some pages: a title, unless the name was given explicitly."""
+    if len(pages) > 1:
+        return chapter_name(messages)
+    has_title = bool(messages) and not has_given_name(pages[0], messages[0])
+    return exchange_title(messages[0]) if has_title else pages[0].header.name
 
 
 def _absorb(

@@ -8,13 +8,12 @@ A caller's summariser can replace an extracted summary. Its text is checked in t
 facts are added as far as there is room, and none is lost. A page that changed since keeps its summary.
 """
 
-import re
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
-from quire.core.exchanges import exchange_name
+from quire.core.exchanges import exchange_title
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, page_line
@@ -22,19 +21,30 @@ from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message, messages_to_text
 from quire.model.pages import Visibility
 from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace
+from quire.model.titles import clip_clause, make_title
 from quire.view.fold.fact_check import FactCheck, check_facts
-from quire.view.fold.facts import extract_constraints, extract_facts, occurs_in
+from quire.view.fold.facts import extract_constraints, extract_facts, is_distinctive, occurs_in
 from quire.view.options import LINES_SHARE, Summariser
 from quire.view.parts import FactAccount
 
 Count = Callable[[str], int]
-_END = re.compile(r"(?<=[。！？])|(?<=[!?])(?![A-Za-z0-9_=&/])|(?<=[.;])\s")
 _SENTENCE = 160
 _SHARE = 0.1
 _FEW, _USUAL, _MANY = 24, 70, 160
 """The most tokens of a summary in a small budget (so that some lines fit), in a usual one, and in a large one."""
-_FACTS_SHARE = 0.55
-_CONSTRAINTS_SHARE = 0.5
+_FACTS_SHARE = 0.6
+_MAX_FACTS = 3
+"""The number of facts in a line: a few things to search for. Other facts can be found."""
+_MAX_LISTED = 64
+_SEPARATOR = " | "
+"""Separates the prose of a line from its facts."""
+_MIN_TITLE = 12
+_KNOWN = 24
+_LISTED_NAME = 40
+"""The characters of a name in the line of a chapter that lists several."""
+_REPEATED = 2
+"""Subtracted from the rank of a fact for every further line that has it."""
+_CONSTRAINTS_SHARE = 0.7
 _TRIES = 6
 """The number of facts that do not fit and are skipped for shorter ones."""
 _MAX_CHARACTERS = 200_000
@@ -55,25 +65,29 @@ def summary_allowance(tokens: int, most: int) -> int:
 def summarise_turns(
     name: str, messages: Sequence[Message], check: FactCheck, limit: int, count: Count
 ) -> tuple[str, FactAccount]:
-    """Return one line for a few turns in at most `limit` tokens, and the account of their facts."""
-    question = next((message.text for message in messages if message.role == "user"), "")
+    """Return one line for a few turns in at most `limit` tokens, and the account of their facts.
+
+    The line continues the name: what the user insists on, the final answer, and a few facts to search for.
+    """
     answer = next((m.text for m in reversed(messages) if m.role == "assistant" and m.text.strip()), "")
     constraints = _pick_facts(check.constraints(), int(limit * _CONSTRAINTS_SHARE), count, known=name)
-    prose = [_first_sentence(_without_name(name, question)), _first_sentence(answer)]
-    return keep_facts(name, _compose(name, constraints, prose, check.ranked_facts(), limit, count), check)
+    prose = [*constraints, _first_sentence(answer)]
+    return keep_facts(name, _compose(name, prose, check.ranked_facts(), limit, count), check)
 
 
 def summarise_chapters(lines: Sequence[tuple[str, str]], limit: int, count: Count) -> str:
     """Return one line for several folded ones, which are given by name and summary."""
-    names = " · ".join(dict.fromkeys(name for name, _ in lines[1:]))
-    heads = (summary.partition(" | ")[0] for _, summary in lines)
+    name = lines[0][0]
+    names = " · ".join(dict.fromkeys(clip_clause(other, _LISTED_NAME) for other, _ in lines if other != name))
+    heads = (summary.partition(_SEPARATOR)[0] for _, summary in lines)
     constraints = dict.fromkeys(fact.rstrip(";") for head in heads for fact in extract_constraints(head))
     ranks: dict[str, int] = {}
-    for _, summary in lines:
-        for fact, kind in extract_facts(summary):
-            ranks.setdefault(fact, kind)
-    taken = _pick_facts(constraints, int(limit * _CONSTRAINTS_SHARE), count, known=lines[0][0])
-    return _compose(lines[0][0], taken, [names], sorted(ranks, key=ranks.__getitem__), limit, count)
+    for line in lines:
+        for fact, kind in extract_facts(" ".join(line)):
+            ranks[fact] = ranks.get(fact, kind + _REPEATED) - _REPEATED
+    taken = _pick_facts(constraints, int(limit * _CONSTRAINTS_SHARE), count, known=name)
+    ordered = sorted((fact for fact in ranks if is_distinctive(fact)), key=ranks.__getitem__)
+    return _compose(name, [*taken, names], ordered, limit, count)
 
 
 def adopt_summary(name: str, summary: str, check: FactCheck, limit: int, count: Count) -> str:
@@ -81,7 +95,7 @@ def adopt_summary(name: str, summary: str, check: FactCheck, limit: int, count: 
     text = shorten_to(summary, limit, count)
     if not text:
         return ""
-    taken = _pick_facts(check.ranked_facts(), limit - count(f"{text} |"), count, known=f"{name} {text}")
+    taken = _pick_facts(check.ranked_facts(), limit - count(text + _SEPARATOR), count, f"{name} {text}", _MAX_FACTS)
     return keep_facts(name, _append_facts(text, taken, limit, count), check)[0]
 
 
@@ -108,43 +122,53 @@ def shorten_to(text: str, limit: int, count: Count) -> str:
 
 
 def chapter_name(messages: Sequence[Message]) -> str:
-    """Return the name of a chapter with these messages: the first question."""
-    question = next((message for message in messages if message.role == "user"), None)
-    return exchange_name(question or messages[0]) if messages else "Folded"
+    """Return the name of a chapter with these messages: the first question that says more than a few words."""
+    questions = [exchange_title(message) for message in messages if message.role == "user"]
+    long = (title for title in questions if len(title) >= _MIN_TITLE or not title.isascii())
+    first = next(long, questions[0] if questions else None)
+    return first or (exchange_title(messages[0]) if messages else "Folded")
 
 
-def _compose(
-    name: str, constraints: Sequence[str], prose: Sequence[str], ordered: Sequence[str], limit: int, count: Count
-) -> str:
-    """Return the constraints, then the prose, then facts, within `limit` tokens."""
-    text = "; ".join(constraints)
-    prose = [piece for piece in prose if piece and piece[:24] not in text]
-    room = limit - (count(text) + 1 if text else 0)
-    known = f"{name} {text} {' '.join(prose)}"
-    reserved = sum(count(f" {fact}") for fact in _pick_facts(ordered, int(limit * _FACTS_SHARE), count, known=known))
-    prose_text = shorten_to("; ".join(prose), max(0, room - reserved - 2), count)
-    text = "; ".join(filter(None, (text, prose_text)))
-    room = limit - count(f"{text} |") if text else limit
-    taken = _pick_facts(ordered, room, count, known=f"{name} {text}")
-    return _append_facts(text, taken, limit, count)
+def _compose(name: str, prose: Sequence[str], ordered: Sequence[str], limit: int, count: Count) -> str:
+    """Return pieces of prose, then a few facts, within `limit` tokens. A piece without room is cut or left out."""
+    reserved = _pick_facts(ordered, int(limit * _FACTS_SHARE), count, f"{name} {' '.join(prose)}", _MAX_FACTS)
+    room = limit - count(_SEPARATOR + ", ".join(reserved)) if reserved else limit
+    text = ""
+    for piece in prose:
+        if not piece or piece[:_KNOWN] in name or piece[:_KNOWN] in text:
+            continue
+        longer = f"{text}; {piece}" if text else piece
+        if count(longer) > room:
+            text = _cut(longer, room, count) or text
+            break
+        text = longer
+    room = limit - count(text) if text else limit  # `_append_facts` counts the separators
+    return _append_facts(text, _pick_facts(ordered, room, count, f"{name} {text}", _MAX_FACTS), limit, count)
+
+
+def _cut(text: str, limit: int, count: Count) -> str:
+    """Return the text cut at the end of a clause or a word within `limit` tokens; nothing if too little remains."""
+    start = shorten_to(text, limit - 1, count)
+    start = clip_clause(text, len(start) + 1) if start else ""
+    return start if len(start) >= _KNOWN and count(start) <= limit else ""
 
 
 def _append_facts(text: str, taken: list[str], limit: int, count: Count) -> str:
     while True:
-        whole = " | ".join(filter(None, (text, " ".join(taken))))
+        whole = _SEPARATOR.join(filter(None, (text, ", ".join(taken))))
         if not taken or count(whole) <= limit:
             return whole
         taken = taken[:-1]  # joined text can have a few more tokens than its pieces
 
 
-def _pick_facts(ordered: Iterable[str], room: int, count: Count, known: str) -> list[str]:
-    """Return the first facts that fit the room and do not occur in `known`."""
+def _pick_facts(ordered: Iterable[str], room: int, count: Count, known: str, most: int = _MAX_LISTED) -> list[str]:
+    """Return the first facts, at most `most`, that fit the room and do not occur in `known`."""
     taken: list[str] = []
     tries = _TRIES
     for fact in ordered:
-        if room <= 0 or not tries:
+        if room <= 0 or not tries or len(taken) == most:
             break
-        if len(fact) > 6 * room or (size := count(f" {fact}")) > room:
+        if len(fact) > 6 * room or (size := count(f", {fact}")) > room:
             tries -= 1
         elif not occurs_in(fact, known) and not any(occurs_in(fact, other) for other in taken):
             taken.append(fact)
@@ -152,20 +176,10 @@ def _pick_facts(ordered: Iterable[str], room: int, count: Count, known: str) -> 
     return taken
 
 
-def _without_name(name: str, text: str) -> str:
-    """Return the part of a text after the words that its name already shows."""
-    start = name.removesuffix("…")
-    text = collapse_whitespace(clip_at_word(text, 8 * _SENTENCE))
-    if start == name or not text.startswith(start):
-        return "" if text == name else text
-    return text[len(clip_at_word(text, len(start))) :].strip()
-
-
 def _first_sentence(text: str) -> str:
-    """Return the first sentence, or its beginning."""
-    text = collapse_whitespace(clip_at_word(text, 4 * _SENTENCE))
-    sentence = next((piece for piece in _END.split(text) if piece), "")
-    return clip_at_word(sentence, _SENTENCE)
+    """Return the first sentence that says something, or its beginning."""
+    sentence = make_title(collapse_whitespace(clip_at_word(text, 4 * _SENTENCE)), _SENTENCE)
+    return sentence if len(sentence) >= _MIN_TITLE or not sentence.isascii() else ""
 
 
 class SummaryJob(NamedTuple):
