@@ -14,11 +14,12 @@ from quire.core.reader import Reader
 from quire.core.records import KEY, PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, PermissionDenied, short_repr
-from quire.model.pages import Form, Page, PageIndex, Permission, Segment, SegmentType
+from quire.model.pages import Form, Mark, Page, PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.search.find import Filters, Hit, find
 from quire.search.query import agent_scope
 from quire.system import ContextSystem, lifecycle, segments, tree
+from quire.system.compressed_summaries import read_originals
 from quire.system.public_values import to_page, to_segment, to_text
 from quire.system.quota import Quota, charge, check_quota
 from quire.system.rules import check_choice, check_movable, check_whole_number, require_attached
@@ -138,6 +139,15 @@ class AgentContext:
 
         return self._read(read)
 
+    def originals(self, index: PageIndex) -> list[Page]:
+        """Return the compressed messages that a page summarises, in order."""
+
+        def read(reader: VisibleReader, state: State) -> list[Page]:
+            page = self._gate.page(reader, "read_page", index)
+            return [_to_agent_page(state, original) for original in read_originals(reader, page)]
+
+        return self._read(read)
+
     def length(self, index: PageIndex) -> int:
         """Return the number of characters that `read_page` can read of a page."""
         return self._read(lambda reader, _: len(to_text(reader, self._gate.page(reader, "read_page", index).header)))
@@ -173,13 +183,18 @@ class AgentContext:
     # What is shown
 
     def expand_details(self, index: PageIndex) -> None:
-        """Open a page and the folders above it. Raise `InvalidOperation` if it is too large to be shown."""
+        """Open a page and the folders above it. Raise `InvalidOperation` if it is too large to be shown.
+
+        A summary of compressed messages shows these messages until the next fold.
+        """
 
         def planner(plan: Plan, reader: VisibleReader) -> None:
             page = self._gate.page(reader, "expand_details", index)
-            lifecycle.expand(plan, index)
-            if not is_shown_whole(plan.state, page.key):
-                check_page_fits(plan.state, page, self._views.budget)
+            if page.header.mark is Mark.NONE:  # compressed messages stay out of the tree
+                lifecycle.expand(plan, index)
+            originals = read_originals(plan, page)
+            if originals or not is_shown_whole(plan.state, page.key):
+                check_page_fits(plan.state, page, self._views.budget, originals)
                 plan.defer(page.key)
 
         self._act("expand_details", planner)

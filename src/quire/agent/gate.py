@@ -12,7 +12,7 @@ from typing import NamedTuple
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, SegmentRecord, segment_number
 from quire.errors import PermissionDenied, short_repr
-from quire.model.pages import Form, Mark, Permission, SegmentType
+from quire.model.pages import READABLE, Form, Permission, SegmentType
 
 
 class Right(Enum):
@@ -76,11 +76,13 @@ WHOLE_SUBTREE = frozenset({"hide_details", "move_page", "remove_page", "archive"
 
 
 _PRIVATE = Permission.PRIVATE
-_UNMARKED = Mark.NONE
 
 
 class VisibleReader(Reader):
-    """A reader of what an agent can see: no PRIVATE segments, and no messages that left the conversation."""
+    """A reader of what an agent can see: no PRIVATE segments, and no messages that left the conversation.
+
+    Compressed messages can be read: they are behind their summary.
+    """
 
     removal_hints = ()
 
@@ -97,7 +99,7 @@ class VisibleReader(Reader):
             return None
         page = self._reader.page(key)
         if isinstance(page, PageRecord):
-            return page if page.header.mark is _UNMARKED else Gone(page.header.seq)
+            return page if page.header.mark in READABLE else Gone(page.header.seq)
         if page is not None and page.moved_to >= 0 and self._is_private(segment_number(page.moved_to)):
             return Gone(page.seq)
         return page

@@ -70,13 +70,18 @@ def read_page(context: ToolContext, page: PageIndex = "", start: int = 0, length
     if isinstance(agent.get_page(page), ContentsPage):
         lines = [format_entry(child) for child in agent.children(page, start, _LIST_LENGTH + 1)]
         return format_lines(lines, start, _LIST_LENGTH, room)
+    originals = agent.originals(page)
+    more = "".join(f"\n{format_entry(original)}" for original in originals[:_LIST_LENGTH])
+    footer = f"\nIt summarises these pages:{more}" if originals else ""
     text = agent.read_page(page, start, READ_LENGTH if length is None else min(length, _MAX_LENGTH))
     total = agent.length(page)
+    if not text and footer:
+        return footer.strip()
     if not text:
         return f"{page} has {total} characters; there is nothing from {start} on." if total else f"{page} is empty."
     text = text[: room.cut(text, (room.default if length is None else room.limit) - _FOOTER_TOKENS)]
     if len(text) == total:
-        return text
+        return text + footer
     end = start + len(text)
     more = f" Go on with start={end}." if end < total else ""
     return f"{text}\n[characters {start}–{end} of {total} of {page}.{more}]"

@@ -9,7 +9,17 @@ from quire.core.reader import Reader
 from quire.core.records import PageRecord, decode_page, page_key, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, NoSuchPage
-from quire.model.pages import MAX_NUMBER, ContentsPage, Form, Lifecycle, Mark, Page, PageIndex, SegmentType, Visibility
+from quire.model.pages import (
+    MAX_NUMBER,
+    READABLE,
+    ContentsPage,
+    Form,
+    Lifecycle,
+    Page,
+    PageIndex,
+    SegmentType,
+    Visibility,
+)
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.storage.base import PAGE
@@ -69,13 +79,17 @@ def answer_room(reader: Reader, window: int, count: Callable[[str], int]) -> Ans
     return AnswerRoom(max(_MIN_TOKENS, min(_DEFAULT_TOKENS, left // 6, limit)), limit, count)
 
 
-def check_page_fits(state: State, page: PageRecord, budget: int) -> None:
-    """Raise `InvalidOperation` if the page is too large to be opened in a view of this budget."""
+def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequence[PageRecord] = ()) -> None:
+    """Raise `InvalidOperation` if the page is too large to be opened in a view of this budget.
+
+    `originals` are the messages that a summary shows if it is opened.
+    """
     header = page.header
     if header.form is Form.WINDOW:
         return  # a window is shown in the tail, which has its own limits
     leaves = shown_pages(DeferredReader(state, state.deferred_changes()), page.key) if header.folder else ()
     tokens = sum(map(_shown_tokens, leaves)) if header.folder else header.clip or header.tokens
+    tokens = sum(page.header.tokens for page in originals) if originals else tokens
     if tokens <= budget * _PAGE_SHARE:
         return
     index = state.index(page.key)
@@ -209,6 +223,6 @@ def every_page(reader: VisibleReader, state: State, after: PageIndex | None) -> 
         last = page_key(number, MAX_NUMBER)
         for record in state.storage.scan(state.context, PAGE, max(first, page_key(number, 0)), last):
             page = decode_page(record)
-            if isinstance(page, PageRecord) and page.header.mark is Mark.NONE:
+            if isinstance(page, PageRecord) and page.header.mark in READABLE:
                 yield page
         first = 0

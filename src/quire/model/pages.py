@@ -95,6 +95,10 @@ class Mark(IntEnum):
         return self.name
 
 
+READABLE = frozenset({Mark.NONE, Mark.COMPRESSED})
+"""Marks of messages that an agent can find and read."""
+
+
 class Segment(Struct, frozen=True, kw_only=True):
     """A part of a context with its own page tree, permission and share of the view."""
 

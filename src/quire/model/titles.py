@@ -15,7 +15,7 @@ _GREETING = re.compile(rf"(?:{_GREETINGS})(?:\s*[!,.;:…—–-]+\s*|\s*\n+\s*)
 _COURTESY = re.compile(
     r"(?:thanks?|thank you) (?:for|so|very)\b|that(?:'s|’s| is) (?:unfortunate|fine|great|good|okay|perfect|too bad)\b"
     r"|i (?:understand|appreciate)\b|no worries\b|here (?:are|is)\b|i(?: can|'ll| will) (?:help|assist)\b"
-    r"|i(?:'ve| have)? (?:found|retrieved)\b|(?:谢谢|感谢|辛苦)",
+    r"|you(?:'re|’re| are) welcome\b|i(?:'m|’m| am) glad\b|(?:谢谢|感谢|辛苦|不客气)",
     re.IGNORECASE,
 )
 _CJK_GREETING = re.compile(r"(?:你好|您好|嗨|好的|好|谢谢(?:你|您)?|嗯|是的|可以|没问题)[，。！,!、…~～\s]+")
@@ -31,6 +31,7 @@ _CJK_WISH = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[。！？])|(?<=[.!?])\s+|[\r\n]+")
 _CLAUSE_END = re.compile(r"[,;:，；：、](?=\s|[^\x00-\x7f])|\s[-–—(]|\s(?:and|but|because|so|or|which|that)\s")
+_LIST_ITEM = re.compile(r"[-*#•>|]|\d{1,3}[.)]\s")
 _PLEASE = re.compile(r",? please[.!?]?$", re.IGNORECASE)
 _CLOSING: Final = ".,;:。，；："
 _CUT: Final = _CLOSING + "… ("
@@ -48,9 +49,10 @@ def make_title(text: str, limit: int) -> str:
     If words are cut, the title ends with "…".
     """
     sentences = [sentence for piece in _SENTENCE_END.split(text[:_MAX_READ].strip()) if (sentence := piece.strip())]
-    stripped = [title for sentence in sentences[:4] if (title := _strip_lead(sentence))]
+    prose = [sentence for sentence in sentences[:4] if not _LIST_ITEM.match(sentence)]
+    stripped = [title for sentence in prose if (title := _strip_lead(sentence))]
     if not stripped:
-        return clip_clause(" ".join(text[:_MAX_READ].split()), limit)
+        return clip_clause(" ".join((sentences[0] if sentences else text[:_MAX_READ]).split()), limit)
     title = next((one for one in stripped if len(one) >= _SHORT_SENTENCE or not one.isascii()), stripped[0])
     title = _PATH.sub(_shorten_path, _PLEASE.sub("", " ".join(title.split())).rstrip(_CLOSING))
     return clip_clause(title, limit)

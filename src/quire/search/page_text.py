@@ -8,7 +8,7 @@ import msgspec
 from quire.core.records import Header, PageRecord, decode_body, decode_message
 from quire.errors import Corrupt
 from quire.model.messages import Message, iterate_texts, label_lines
-from quire.model.pages import Form, Mark
+from quire.model.pages import READABLE, Form
 from quire.model.text import unescape_json
 from quire.search.tokenizer import PART_SEPARATOR, tokenize
 from quire.storage.base import BODY, MESSAGE, Family, Record
@@ -37,8 +37,8 @@ def searchable_text(messages: Sequence[Message]) -> str:
 
 
 def is_searchable(page: PageRecord) -> bool:
-    """Return whether a page can be found: a page that an edit took out of the conversation cannot."""
-    return page.header.mark is Mark.NONE
+    """Return whether a page can be found: compressed messages can, those that another edit removed cannot."""
+    return page.header.mark in READABLE
 
 
 def text_fields(header: Header) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from functools import cache, lru_cache
 from typing import Final
 from unicodedata import is_normalized, name, normalize
 
-TOKENIZER_VERSION = b"2"
+TOKENIZER_VERSION = b"3"
 """The version of the rules. A change of the rules must change it; then every index is rebuilt."""
 MAX_TERM = 64
 """The most characters of a term. A longer word is data; its beginning is indexed."""

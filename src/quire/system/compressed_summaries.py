@@ -4,10 +4,11 @@ A summary without a given text is extracted from the messages, in the words of t
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from quire.core.plan import Plan
-from quire.core.records import Header, PageRecord, segment_number
+from quire.core.reader import Reader
+from quire.core.records import Header, PageRecord, page_key, segment_number
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark
 from quire.model.text import MAX_DESCRIPTION, check_one_line, collapse_whitespace
@@ -25,6 +26,9 @@ _FACT = re.compile(
 _LINE = 160
 _DETAIL = 4_000
 _SUMMARY = 400
+_MIN_SUMMARY = 16
+_HEAD_TOKENS = 32
+"""The most tokens of the head above a summary in a view. A summary and its head are not longer than the messages."""
 
 
 def summarise(messages: Sequence[Message]) -> tuple[str, str]:
@@ -100,20 +104,36 @@ def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> Page
 
 def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
     messages = [plan.message(number).message for page in originals for number in page.header.numbers]
+    many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
+    name, clip = f"Summary of {many}", 0
     if text is None:
         short, detail = summarise(messages)
+        room = sum(page.header.tokens for page in originals)
+        detail = _shrink(detail, room - _HEAD_TOKENS, plan.count)
+        if not detail:  # a few words: the view only says that they are there
+            short, name, clip = "", many, room
     else:
         short = check_one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
         detail = text
-    many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
     return {
-        "name": f"Summary of {many}",
+        "name": name,
         "description": short,
         "summary_tokens": plan.count(short),
         "tokens": plan.count(detail),
-        "body": plan.add_body(detail),
+        "clip": clip,
+        "body": plan.add_body(detail) if detail else 0,
         "messages": len(messages),
     }
+
+
+def _shrink(text: str, limit: int, count: Callable[[str], int]) -> str:
+    """Return the beginning of a text in at most `limit` tokens; nothing if only a few words would be left."""
+    used = count(text)
+    while text and used > limit:
+        most = int(len(text) * limit / used) - 1
+        text = _clip(text, most) if most >= _MIN_SUMMARY else ""
+        used = count(text)
+    return text
 
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
@@ -130,8 +150,18 @@ def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool
         plan.remove(page.key)
 
 
-def compressed_pages(plan: Plan, summary: int, folder: int | None) -> Iterator[PageRecord]:
+def read_originals(reader: Reader, summary: PageRecord) -> list[PageRecord]:
+    """Return the compressed pages that a page summarises; none if it is not a summary, or after a cleanup."""
+    if summary.header.form is not Form.SUMMARY:
+        return []
+    root = page_key(segment_number(summary.key), 0)
+    folders = (summary.parent, root)  # a fold moves the summary into a chapter, not its messages
+    found = (list(compressed_pages(reader, summary.key, folder)) for folder in folders)
+    return next(filter(None, found), [])
+
+
+def compressed_pages(reader: Reader, summary: int, folder: int | None) -> Iterator[PageRecord]:
     """Yield the compressed pages of a summary. They keep their places even if the summary moved."""
-    for page in () if folder is None else plan.members(folder, cold=True):
+    for page in () if folder is None else reader.members(folder, cold=True):
         if page.header.mark is Mark.COMPRESSED and page.header.standin == summary:
             yield page

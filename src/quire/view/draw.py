@@ -18,8 +18,9 @@ from quire.core.reader import Reader
 from quire.core.records import DeferredChange, PageRecord, SegmentRecord, page_key, page_line, segment_number
 from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, messages_to_text
 from quire.model.messages import Part as MessagePart
-from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
+from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentType, Visibility
 from quire.model.sized_cache import SizedCache
+from quire.system.compressed_summaries import read_originals
 from quire.view.clip import clip_exchange, clip_text
 from quire.view.deferred import opened_pages
 from quire.view.parts import Granularity, ShownPage, TokenCache, ViewPart
@@ -27,6 +28,7 @@ from quire.view.parts import Granularity, ShownPage, TokenCache, ViewPart
 OPENING = "[The conversation begins here.]"
 FOLDED = "Folded earlier"
 NO_RESULT = "[no result]"
+_LEFT_OUT = "…"
 _LATER = "(stands here from the next fold on)"
 _CACHE_BYTES = 1 << 25
 _PART_BYTES = 1_000
@@ -151,10 +153,20 @@ class PartBuilder:
 
     def _note(self, reader: Reader, page: PageRecord) -> ViewPart:
         index = reader.index(page.key)
+        if page.header.form is Form.SUMMARY and not page.header.body:
+            return self._bare_summary(page, index)
         head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
         text = head + self.quote_body(reader, page)
         tokens = self.message_tokens(text)
         shown = ShownPage(page.key, index, _granularity(page), tokens)
+        return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
+
+    def _bare_summary(self, page: PageRecord, index: PageIndex) -> ViewPart:
+        """Return the summary of messages that are shorter than any summary: it only says that they are there."""
+        forms = (f"[{index}] {page.header.name}", f"[{index}]", _LEFT_OUT)
+        text = next((form for form in forms if self.message_tokens(form) <= page.header.clip), _LEFT_OUT)
+        tokens = self.message_tokens(text)
+        shown = ShownPage(page.key, index, "clipped", tokens)
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
@@ -267,6 +279,8 @@ def insert_opened(
         if page.header.form is Form.WINDOW:
             continue  # the tail shows it
         leaves, missing = _opened_leaves(reader, page, anchor, quoted) if page.header.folder else ([page], [])
+        if page.header.form is Form.SUMMARY and isinstance(summary := reader.page(page.key), PageRecord):
+            leaves = read_originals(reader, summary) or leaves
         quoted[page.key] = page
         states = ((leaf.key, leaf.header.seq, leaf.header.visibility) for leaf in leaves)
         cache_key = ("opened", page.key, anchor.seq, *states, *missing)
