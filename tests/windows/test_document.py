@@ -167,6 +167,7 @@ def test_8_2_of_a_long_text_fifty_characters_are_printed(ctx: Context) -> None:
 def crowded(budget: int) -> Context:
     """Return old exchanges, an obsolete window, an unimportant, an important and a pinned one, and three last turns."""
     ctx = quire.open("memory:", budget=budget, key="kestrel")
+    ctx.pages.update_segment("win", max_capacity=budget)
     ctx.windows.register(Counter)
     ctx.system(PROMPT)
     for n in range(12):

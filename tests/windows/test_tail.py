@@ -111,70 +111,103 @@ def test_anthropics_cache_marks_stand_before_the_tail(ctx: Context, last: str) -
 # The tail alone
 
 
-def piece(key: int, priority: Priority, *, entry: int = 0, size: int = 400) -> TailPiece:
+def piece(key: int, priority: Priority, *, used: int = 0, size: int = 400) -> TailPiece:
     text = f"{key} " + "word " * size
     return TailPiece(
         "window",
         key,
         f"win-{key}",
         text,
-        entry=entry or key,
+        entry=key,
+        used=used or key,
         priority=priority,
         clip=lambda most: text[:most] + "[…]",
-        line=lambda: f"{key} left out",
+        line=lambda: f"{key} is not shown",
+        gather=lambda pieces: f"{len(pieces)} more",
     )
 
 
-def tail(*pieces: TailPiece) -> Tail:
-    return Tail(TokenCache(EstimateCounter().count), pieces)
+def tail(*pieces: TailPiece, share: int = 10**6) -> Tail:
+    return Tail(TokenCache(EstimateCounter().count), pieces, share)
 
 
 def shown(made: Tail) -> dict[int, str]:
-    return {part.pages[0].key: part.pages[0].granularity for part in made.parts()}
+    """Return how each piece is shown: the windows that are only counted are `more`."""
+    assert made.tokens == sum(part.tokens for part in made.parts())
+    rows = [(part, page) for part in made.parts() for page in part.pages]
+    return {page.key: "more" if "more" in part.messages[0].text else page.granularity for part, page in rows}
 
 
-def test_the_unimportant_give_way_first_the_oldest_of_them_before_the_rest() -> None:
+def test_the_unimportant_give_way_first_the_least_recently_used_before_the_rest() -> None:
     pieces = [
         piece(1, Priority.IMPORTANT),
-        piece(2, Priority.UNIMPORTANT, entry=9),
+        piece(2, Priority.UNIMPORTANT, used=9),
         piece(3, Priority.UNIMPORTANT),
         piece(4, Priority.PINNED),
-        piece(5, Priority.OBSOLETE),
     ]
-    one = tail(*pieces).tokens // 5
+    one = tail(*pieces).tokens // 4
     steps = []
-    for excess in range(0, one * 5, 40):
+    for excess in range(0, one * 4, 40):
         made = tail(*pieces)
         made.shrink(excess)
-        assert made.tokens <= max(tail(*pieces).tokens - excess, one + 10)
         steps.append(shown(made))
-    order = [5, 3, 2, 1]
-    rank = {"whole": 3, "clipped": 2, "line": 1}
-    for step in steps:
-        assert step[4] == "whole"
-        left = [rank.get(step.get(key, ""), 0) for key in order]
-        assert left[0] == 0 or left[1:] == [3, 3, 3]  # the obsolete one first
-        assert left[3] == 3 or left[1:3] == [0, 0]  # the important one last
-    assert steps[-1] == {4: "whole"}
+    order = [3, 2, 1]
+    lines = [[key for key in order if step[key] == "line"] for step in steps]
+    assert sorted(map(len, lines)) == list(map(len, lines))
+    assert {tuple(row) for row in lines} == {(), (3,), (3, 2), (3, 2, 1)}
+    assert all(step[4] == "whole" for step in steps)
 
 
-def test_one_large_thing_is_clipped_before_it_goes() -> None:
-    made = tail(piece(1, Priority.UNIMPORTANT, size=2_000))
-    whole = made.tokens
-    made.shrink(500)
-    assert shown(made) == {1: "clipped"}
-    assert whole - 1_000 < made.tokens <= whole - 500
+def test_the_entries_alone_give_the_same_lines_again() -> None:
+    pieces = [piece(key, Priority.IMPORTANT if key % 3 == 0 else Priority.UNIMPORTANT) for key in range(1, 10)]
+    for excess in range(0, 4_000, 300):
+        made, again = tail(*pieces), tail(*pieces)
+        made.shrink(excess)
+        again.lay_out(made.last_lines)
+        assert shown(again) == shown(made)
+        used = tail(*pieces[:-1], piece(9, Priority.UNIMPORTANT, used=20))
+        used.lay_out(made.last_lines)
+        assert shown(used)[9] == "whole"  # it was used since
+
+
+def test_windows_above_their_share_are_lines_and_then_one_line() -> None:
+    pieces = [piece(key, Priority.UNIMPORTANT) for key in range(1, 61)]
+    one, share = tail(pieces[0]).tokens, 2_000
+    made = tail(*pieces, share=share)
+    assert made.tokens <= share
+    rows = [shown(made)[key] for key in range(1, 61)]
+    assert rows == sorted(rows, key=["more", "line", "whole"].index)
+    assert rows.count("whole") == (share - 400) // one
+    assert rows.count("line") > 10
+    assert len([part for part in made.parts() if len(part.pages) > 1]) == 1
+
+
+def test_the_window_used_last_is_clipped_to_the_share() -> None:
+    made = tail(piece(1, Priority.IMPORTANT), piece(2, Priority.UNIMPORTANT, size=2_000), share=900)
+    assert shown(made) == {1: "line", 2: "clipped"}
+    assert 800 < made.tokens <= 900
+    made.shrink(10_000)
+    assert shown(made) == {1: "line", 2: "line"}
+    made.squeeze(made.tokens)
+    assert shown(made) == {1: "more", 2: "more"}
+    assert made.tokens == made.least_tokens()
+    made.drop_lines()
+    assert shown(made) == {}
 
 
 def test_what_is_pinned_is_clipped_and_never_goes() -> None:
-    made = tail(piece(1, Priority.PINNED, size=2_000), piece(2, Priority.PINNED, size=50))
-    made.shrink(10_000)
+    pinned = piece(1, Priority.PINNED, size=2_000), piece(2, Priority.PINNED, size=50)
+    made = tail(*pinned)
+    made.squeeze(10_000)
     assert shown(made) == {1: "whole", 2: "whole"}
-    assert made.removable_tokens() == 0
+    assert made.least_tokens() == made.tokens
+    assert not made.has_open_windows
     made.clip_pinned(1_000)
     assert shown(made) == {1: "clipped", 2: "whole"}
     made.clip_pinned(10_000)
     assert shown(made) == {1: "line", 2: "line"}
+    shared = tail(*pinned, piece(3, Priority.IMPORTANT), share=500)
+    assert shown(shared) == {1: "whole", 2: "whole", 3: "line"}
 
 
 def test_what_is_obsolete_goes_alone_if_asked_to() -> None:

@@ -277,7 +277,7 @@ def test_a_window_is_a_page_that_its_app_keeps(ctx: Context) -> None:
 def test_what_is_done_to_the_page_is_done_to_the_window(ctx: Context) -> None:
     ctx.windows.open("counter")
     ctx.pages.hide("win-1")
-    assert "left out" in frames(ctx)[0]
+    assert "not shown" in frames(ctx)[0]
     assert numbers(ctx) == [""]
     ctx.pages.expand("win-1")
     assert numbers(ctx) == ["counter_1=0"]

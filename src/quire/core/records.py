@@ -221,10 +221,12 @@ KEY: Final = 2
 UNDONE_FOLD: Final = 3
 USAGE: Final = 4
 PURGED: Final = 5
+WINDOW_LINES: Final = 6
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
 """Keys of notes: open batches, gaps in the numbering, the context's key, an undone fold, what models bill, the purged
-messages, what agents have added (by their number among the actors), checkpoints (by seq).
+messages, the last windows that a fold shows as lines, what agents have added (by their number among the actors),
+checkpoints (by seq).
 """
 
 

@@ -13,10 +13,12 @@ from quire.system.rules import (
     marked_error,
     require_attached,
 )
+from quire.system.window_pages import touch_window
 
 
 def expand(plan: Plan, index: PageIndex) -> None:
-    open_chain(plan, require_attached(plan, index, "expand"))
+    record = require_attached(plan, index, "expand")
+    touch_window(plan, open_chain(plan, record))
 
 
 def hide(plan: Plan, index: PageIndex) -> None:
@@ -63,10 +65,11 @@ def unpin(plan: Plan, index: PageIndex) -> None:
     plan.change(require_attached(plan, index, "unpin"), pinned=False)
 
 
-def open_chain(plan: Plan, record: PageRecord) -> None:
-    """Make a page and all folders above it active and expanded."""
-    plan.change(record, lifecycle=Lifecycle.ACTIVE, visibility=Visibility.EXPANDED)
+def open_chain(plan: Plan, record: PageRecord) -> PageRecord:
+    """Make a page and all folders above it active and expanded; return the page."""
+    opened = plan.change(record, lifecycle=Lifecycle.ACTIVE, visibility=Visibility.EXPANDED)
     _open_above(plan, record)
+    return opened
 
 
 def _open_above(plan: Plan, record: PageRecord) -> None:

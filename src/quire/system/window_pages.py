@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from quire.core.records import PageRecord
+from quire.core.plan import Plan
+from quire.core.records import WINDOW_LINES, PageRecord
 from quire.core.state import State
 from quire.model.pages import Form, SegmentType
 from quire.model.text import decode_meta
@@ -37,6 +38,11 @@ class StoredWindow(Struct, frozen=True):
         return self.meta.window
 
     @property
+    def used(self) -> int:
+        """The journal entry that last opened, used, refreshed or changed it."""
+        return self.page.header.seq
+
+    @property
     def obsolete(self) -> bool:
         """True after it was closed."""
         return self.page.header.closed
@@ -60,3 +66,15 @@ def window_pages(state: State) -> Iterator[StoredWindow]:
         window = stored_window(page)
         if window is not None:
             yield window
+
+
+def touch_window(plan: Plan, page: PageRecord) -> PageRecord:
+    """Plan that an open window was used now, unless it is the one used last and no fold shrank it since."""
+    window = stored_window(page)
+    if window is None or window.obsolete or window.used == plan.seq:
+        return page
+    lines = plan.note(WINDOW_LINES)
+    newest = max(one.used for one in window_pages(plan.state) if not one.obsolete)
+    if window.used == newest and (lines is None or window.used > max(lines.used)):
+        return page
+    return plan.restore(page)

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
-from quire.core.records import GAPS, KEY, UNDONE_FOLD, NoteRecord, PageRecord
+from quire.core.records import GAPS, KEY, UNDONE_FOLD, WINDOW_LINES, NoteRecord, PageRecord
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, IrreducibleFloor, ReadOnly, short_repr
 from quire.model.messages import PER_MESSAGE, Message
@@ -131,7 +131,7 @@ class Renderer:
             recall = self._recall_block(options, room) if options.recall else None
             if recall is not None:
                 pieces = [*pieces, *recall.reserve(cache.visible_pages())]
-            tail = self._new_tail(pieces, self._threshold(room) - cache.total_tokens())
+            tail = self._new_tail(pieces, self._threshold(room) - cache.total_tokens(), room, own=wanted == budget)
             cold = own and self._is_cold()
             may_fold = own and self.config.enabled
             if may_fold and self._needs_fold(self._engine.state, cache, room, tail, cold=cold):
@@ -257,15 +257,23 @@ class Renderer:
         part = ViewPart("preamble", [message], builder.message_tokens(text)) if text.strip() else None
         return ViewCache(builder, part)
 
-    def _new_tail(self, pieces: Sequence[TailPiece], room: int) -> Tail:
-        """Return the tail of a view. Obsolete pieces are in it only if there is room for them."""
+    def _new_tail(self, pieces: Sequence[TailPiece], room: int, budget: int, *, own: bool) -> Tail:
+        """Return the tail of a view. Obsolete pieces are in it only if there is room for them.
+
+        Windows take a quarter of the budget, or the capacity of their segment. What the last fold shrank to lines stays
+        so in views of the context's `own` size.
+        """
         state = self._engine.state
-        tail = Tail(self._tokens, [piece for piece in pieces if piece.is_current is None or piece.is_current(state)])
+        current = [piece for piece in pieces if piece.is_current is None or piece.is_current(state)]
+        if not current:
+            return Tail(self._tokens)
+        number, noted = state.first_segment(SegmentType.TOOL), state.note(WINDOW_LINES)
+        segment = None if number is None else state.segment(number)
+        tail = Tail(self._tokens, current, segment.max_capacity if segment and segment.max_capacity else budget // 4)
         if tail.tokens > room:
             tail.drop_obsolete()
-        for number, segment in state.live_segments() if pieces else ():
-            if segment.type is SegmentType.TOOL and segment.max_capacity:
-                tail.limit_segment(number, segment.max_capacity)
+        if noted is not None and own:
+            tail.lay_out(noted.used)
         return tail
 
     def _is_cold(self) -> bool:
@@ -299,6 +307,9 @@ class Renderer:
         If another writer was first, or the storage is read-only, nothing is folded: the next view folds.
         """
         engine, summaries, budget = self._engine, self.summaries, self._cache_budget
+        lines = tail.last_lines
+        if self._is_raised():
+            tail.lay_out()
         plan = engine.begin(ACTOR)
         plan.apply_deferred()
         fitter = self._fitter(plan, budget, room, tail)
@@ -319,6 +330,7 @@ class Renderer:
         try:
             engine.commit(plan, "fold")
         except (Conflict, ReadOnly):
+            tail.lay_out(lines)
             return cache, None
         if engine.state.version == version:
             return cache, None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.model.pages import PageIndex
 from quire.windows.actions import Action
 from quire.windows.app import Contents
 
@@ -22,7 +23,7 @@ _BREAK = "·"
 _ERROR_CHARACTERS = 300
 _DESCRIPTION_CHARACTERS = 500
 _ID_CHARACTERS = 100
-_NO_ROOM = "[… left out: no room in the view …]"
+_LINE_CHARACTERS = 100
 _UNSHOWABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls
     "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # reading direction, and zero width
@@ -50,9 +51,20 @@ def frame_text(frame: Frame, key: str, most: int = MOST_CHARACTERS) -> str:
     return _window(frame, key, inner or _content(frame.contents, most), _actions(frame.actions))
 
 
-def frame_line(frame: Frame, key: str) -> str:
-    """Return the window as XML without its content, for a view without room."""
-    return _window(_without_key(frame, key), key, _NO_ROOM, "")
+def frame_line(frame: Frame, key: str, page: PageIndex) -> str:
+    """Return the window as one line that says how to open its page. It does not change with the content."""
+    described = quote_attribute(_clip(_without_key(frame, key).description, _LINE_CHARACTERS))
+    call = f'[… not shown: expand_details("{page}") …]'
+    return f'<Window id="{quote_attribute(frame.id)}" key="{quote_attribute(key)}">{described} {call}</Window>'
+
+
+def more_windows_line(key: str, windows: Sequence[tuple[str, PageIndex]], root: PageIndex) -> str:
+    """Return one line for several windows, given by id and page, that says how to open them."""
+    (first, first_page), (last, last_page) = windows[0], windows[-1]
+    return (
+        f"[{key}] {len(windows):,} more windows, not shown: {first} ({first_page}) … {last} ({last_page})."
+        f' read_page("{root}") lists them, expand_details(page) opens one.'
+    )
 
 
 def escape(text: str) -> str:

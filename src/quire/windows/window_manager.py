@@ -18,7 +18,7 @@ from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibili
 from quire.model.text import MAX_DESCRIPTION, collapse_whitespace, encode_meta
 from quire.system.lifecycle import open_chain
 from quire.system.rules import check_unpinned, require_attached
-from quire.system.window_pages import StoredWindow, WindowMeta, stored_window
+from quire.system.window_pages import StoredWindow, WindowMeta, stored_window, touch_window
 from quire.windows.app import (
     App,
     AppRegistry,
@@ -31,7 +31,7 @@ from quire.windows.app import (
     encode_saved,
     freeze_content,
 )
-from quire.windows.render import Frame, frame_line, frame_text
+from quire.windows.render import Frame, frame_text
 from quire.windows.runner import DEFAULT_LIMIT, Job, Outcome, Runner, TimeLimit
 
 ACTION_LIMIT = 30.0
@@ -153,7 +153,7 @@ def open_window(
 
 
 def save_window(plan: Plan, key: int, saved: str, *, moves: bool, acted: bool) -> PageRecord | None:
-    """Plan to store what a window's app saved. `moves` gives the window a new place.
+    """Plan to store what a window's app saved, and that it was used. `moves` gives the window a new place.
 
     An action is counted, so that it is a journal entry even if it changed nothing. Return None if the window was closed
     in the meantime.
@@ -169,7 +169,7 @@ def save_window(plan: Plan, key: int, saved: str, *, moves: bool, acted: bool) -
     if moves and page.parent is not None:
         meta = replace(meta, at=plan.seq)
         return plan.place(page, page.parent, plan.append_rank(page.parent), meta=_meta(meta))
-    return plan.change(page, meta=_meta(meta))
+    return touch_window(plan, plan.change(page, meta=_meta(meta)))
 
 
 def close_window(plan: Plan, key: int, summary: str | None) -> bool:
@@ -226,7 +226,6 @@ class Instance:
         """True if its last call exceeded the time limit. The call may still be running."""
         self._frame: tuple[str, Frame] | None = None
         self._text = ""
-        self._line = ""
         self._saves = 0
         self._stored_number = 0
 
@@ -280,14 +279,8 @@ class Instance:
     def text(self, frame: Frame, key: str) -> str:
         """Return the frame as text for the model. It is formatted again only if it changed."""
         if self._frame is None or self._frame != (key, frame):
-            self._frame, self._text, self._line = (key, frame), frame_text(frame, key), ""
+            self._frame, self._text = (key, frame), frame_text(frame, key)
         return self._text
-
-    def line(self, frame: Frame, key: str) -> str:
-        """Return the frame as text without its content."""
-        self.text(frame, key)
-        self._line = self._line or frame_line(frame, key)
-        return self._line
 
     def _make_app(self, _: object) -> App:
         if self.app is not None:

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
-from quire.core.records import KEY
+from quire.core.records import KEY, page_key, segment_number
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex, Visibility
@@ -19,7 +19,7 @@ from quire.view.preamble import derived_key
 from quire.view.tail import Priority, TailPiece
 from quire.windows.actions import find_action
 from quire.windows.app import LAUNCHER, App, AppInfo, Close, EventKind, Launch, Refresh, Window, WindowEvent
-from quire.windows.render import Frame, frame_line, frame_text
+from quire.windows.render import Frame, frame_line, frame_text, more_windows_line
 from quire.windows.runner import Job
 from quire.windows.window_manager import (
     Instance,
@@ -79,20 +79,30 @@ def _visible_windows(manager: WindowManager, state: State, include_obsolete: boo
 
 def _tail_part(manager: WindowManager, drawn: WindowFrame, key: str, seen: object) -> TailPiece:
     window, frame, instance = drawn
-    hidden = window.page.header.visibility is Visibility.HIDDEN and not window.obsolete
-    line = partial(frame_line, frame, key) if instance is None else partial(instance.line, frame, key)
+    state = manager.engine.state
+    index = state.index(window.key)
+    is_hidden = window.page.header.visibility is Visibility.HIDDEN and not window.obsolete
+    line = partial(frame_line, frame, key, index)
     whole = frame_text(frame, key) if instance is None else instance.text(frame, key)
     return TailPiece(
         "window",
         window.key,
-        manager.engine.state.index(window.key),
-        line() if hidden else whole,
+        index,
+        line() if is_hidden else whole,
         entry=window.meta.at,
+        used=window.used,
         priority=_priority(window),
-        clip=None if hidden else partial(frame_text, frame, key),
+        clip=None if is_hidden else partial(frame_text, frame, key),
         line=line,
+        gather=partial(_gather_windows, key, state.index(page_key(segment_number(window.key), 0))),
         is_current=partial(_holds, window, seen),
+        is_hidden=is_hidden,
+        name=window.id,
     )
+
+
+def _gather_windows(key: str, root: PageIndex, pieces: Sequence[TailPiece]) -> str:
+    return more_windows_line(key, [(piece.name, piece.index) for piece in pieces], root)
 
 
 def _priority(window: StoredWindow) -> Priority:

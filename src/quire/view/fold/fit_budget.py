@@ -1,7 +1,8 @@
-"""Planning the changes that make a view fit its budget: fold old pages, then newer ones, then clip.
+"""Planning the changes that make a view fit its budget: fold old pages, shrink windows, fold newer pages, then clip.
 
-Old exchanges go first, then notes, then the last turns. The system prompt, pinned pages and the last user message are
-never folded. The newest message is clipped only if nothing else helps.
+Old exchanges go first, then notes, then open windows, then the last turns: while a window is shown with its content,
+the last turns are kept within half the budget. The system prompt, pinned pages and the last user message are never
+folded. The newest message is clipped only if nothing else helps.
 """
 
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import PageRecord, page_key
+from quire.core.records import WINDOW_LINES, PageRecord, page_key
 from quire.errors import Hint, IrreducibleFloor
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.clip import share_equally
@@ -28,7 +29,7 @@ from quire.view.fold.summaries import ModelSummary, apply_model_summaries, resto
 from quire.view.fold.unfolding import Unfolding
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind
-from quire.view.tail import Tail
+from quire.view.tail import NO_LINES, Tail
 from quire.view.view_cache import ViewCache
 
 _TRIES = 3
@@ -65,19 +66,26 @@ class BudgetFitter:
 
     def fit(self, threshold: int, target: int) -> int:
         """Plan everything that makes the view fit, and return its tokens then. They can exceed the budget still."""
-        before = self._bring_back_last_turn()
+        tail, lines = self._tail, self._tail.last_lines
+        before, windows = self._bring_back_last_turn(), tail.tokens
         self._limit_segments()
         if before > threshold:
+            tail.lay_out()
             self._fold_to(target)
             saved = before - self.total()
+            drawn = before - windows
             if self.plan.is_preview:
                 return self._press()
-            if before - self._tail.removable_tokens() <= self._budget and saved < max(1, threshold * _MIN_SAVING):
+            if drawn + tail.least_tokens() <= self._budget and saved < max(1, threshold * _MIN_SAVING):
                 self.plan.discard_page_changes()
-                drawn = before - self._tail.tokens
-                self._tail.shrink(before - self._budget)
-                return drawn + self._tail.tokens
-        return self._press()
+                tail.lay_out(lines)
+                tail.squeeze(before - self._budget)
+                return drawn + tail.tokens
+        total = self._press()
+        stored = self.plan.note(WINDOW_LINES)
+        if tail.last_lines != (stored.used if stored is not None else NO_LINES):
+            self.plan.put_note(WINDOW_LINES, used=tail.last_lines)
+        return total
 
     def open_to(self, tokens: int) -> int:
         """Plan to open the newest folded exchanges until the view has about so many tokens; return its tokens then."""
@@ -121,21 +129,40 @@ class BudgetFitter:
         return self.total()
 
     def _fold_to(self, target: int) -> None:
-        """Fold old exchanges until the view is down to the target, or nothing is left that may be folded."""
+        """Fold old exchanges until the view is down to the target. Shrink windows before any of the last turns."""
         lines = [item.page for item in self._row() if item.is_line]
         restore_summaries(self.plan, lines, self._lines, self._builder.measure)
         self._total = None
+        self._fold_old(target)
+        if self._tail.has_open_windows and self._folds_last_turns(target):
+            self._tail.shrink(self.total() - target)
+            self._fold_old(target)
+
+    def _folds_last_turns(self, target: int) -> bool:
+        """Return whether a fold to the target would take some of the last turns if no window were open."""
+        turns, _, excess, limit = self._measure(target)
+        if self._config.sliding_window is not None or excess <= 0:
+            return False
+        return bool(self._choose(self._row(), turns, min(target // 2, self._last_turns), excess, limit))
+
+    def _fold_old(self, target: int) -> None:
         for _ in range(_TRIES):
             turns, room, excess, limit = self._measure(target)
             if excess > 0:
                 self._fold(turns, room, excess, limit)
 
+    def _fold_old_turns(self) -> None:
+        room = self._turns_room(self._budget // 4)
+        self._fold(self._config.keep_turns, room, self.total() - self._budget, None)
+
     def _press(self) -> int:
         """Take further steps, one by one, until the view is within the budget; return its tokens."""
         steps: Sequence[Callable[[], None]] = (
-            lambda: self._fold(self._config.keep_turns, self._budget // 4, self.total() - self._budget, None),
+            self._fold_old_turns,
             self._hide_notes,
             lambda: self._tail.shrink(self.total() - self._budget),
+            self._fold_old_turns,
+            lambda: self._tail.squeeze(self.total() - self._budget),
             lambda: self._fold(1, self._budget // 4, self.total() - self._budget, None),
             lambda: self._fold(0, 0, self.total() - self._budget, None),
             lambda: self._fold(0, 0, self.total(), None),  # folding a few small pages may have saved nothing
@@ -143,6 +170,7 @@ class BudgetFitter:
             lambda: merge_all_lines(self.plan, [item.page for item in self._row()], self._builder.measure),
             self._strip_lines,
             lambda: self._clip(newest=False, minimum=_BARE_CLIP),
+            self._tail.drop_lines,
             lambda: self._tail.clip_pinned(self.total() - self._budget),
             lambda: self._clip(newest=True),
             lambda: self._clip(newest=True, minimum=_BARE_CLIP),
@@ -171,8 +199,13 @@ class BudgetFitter:
         window, batches = self._config.sliding_window, self.plan.batches()
         limit = batches[0].boundary if batches else None
         if window is None:
-            return self._config.keep_turns, min(target // 2, self._last_turns), self.total() - target, limit
+            room = min(target // 2, self._last_turns)
+            return self._config.keep_turns, self._turns_room(room), self.total() - target, limit
         return window, self._budget, sys.maxsize, limit
+
+    def _turns_room(self, room: int) -> int:
+        """Return the tokens within which the last turns are kept: half the budget while a window is shown whole."""
+        return max(room, self._budget // 2) if self._tail.has_open_windows else room
 
     def _choose(
         self, row: Sequence[RowItem], turns: int, room: int, excess: int, limit: int | None
