@@ -1,5 +1,6 @@
 """The order in which a view gives way: old exchanges, windows, the last three turns; and the share of windows."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_a_window_that_is_used_is_whole_again(how: str) -> None:
         take_turn(ctx, n)
         n += 1
     assert forms(ctx.render())["win-1"] == "line"
-    uses = {
+    uses: dict[str, Callable[[], object]] = {
         "act": lambda: ctx.windows.act("counter_1", "count"),
         "refresh": lambda: ctx.windows.refresh("counter_1"),
         "expand": lambda: ctx.pages.expand("win-1"),
