@@ -13,7 +13,10 @@ from quire.model.text import decode_meta
 
 
 class WindowMeta(Struct, frozen=True, kw_only=True):
-    """The data of a window in the `meta` of its page. `at` is the entry of its place, `acts` counts its actions."""
+    """The data of a window in the `meta` of its page. `at` is the entry of its place, `acts` counts its actions.
+
+    `identity` is equal for windows of an app that must not be open at the same time.
+    """
 
     window: str
     app: str
@@ -21,6 +24,7 @@ class WindowMeta(Struct, frozen=True, kw_only=True):
     important: bool = False
     append: bool = False
     acts: int = 0
+    identity: str = ""
 
 
 class StoredWindow(Struct, frozen=True):

@@ -3,6 +3,9 @@
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from inspect import signature
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
@@ -62,6 +65,10 @@ class App:
 
     def restore(self, saved: Any) -> Any:
         """Restore the state that `save` returned."""
+
+    def summary(self) -> str | Awaitable[str]:
+        """Return the summary to store if quire closes the window. By default it is the beginning of the content."""
+        return ""
 
     def closed(self) -> Any:
         """Release resources after the window was closed."""
@@ -191,17 +198,50 @@ class Launcher(App):
 
 _NAME = re.compile(r"[^\W_][\w-]{0,39}")
 _MAX_SAVED = 4 << 20
+_MAX_IDENTITY = 200
 
 
 class RegisteredApp:
-    """A registered app: the function that creates its objects, the parameters to open it, and its actions."""
+    """A registered app: the function that creates its objects, the parameters to open it, and its actions.
 
-    def __init__(self, name: str, kind: type[App], make: Callable[[], App]) -> None:
+    It has at most so many open windows, and at most one for each value of the parameter `one_per`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[App],
+        make: Callable[[], App],
+        *,
+        most: int | None = None,
+        one_per: str | None = None,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.make = make
         self.opening = app_opening(kind, name)
         self.actions: tuple[Action, ...] = app_actions(kind)
+        self.most = most
+        self.one_per = one_per
+        if most is not None and (type(most) is not int or most < 1):
+            raise InvalidValue(f"is {short_repr(most)}; a whole number from 1 is needed.", argument="most")
+        names = [parameter.name for parameter in self.opening.parameters]
+        if one_per is not None and one_per not in names:
+            known = (
+                f"one of {', '.join(names)} is needed"
+                if names
+                else "None is needed, because the app opens without parameters"
+            )
+            raise InvalidValue(f"is {short_repr(one_per)}; {known}.", argument="one_per")
+
+    def identify(self, arguments: Mapping[str, Any]) -> str:
+        """Return the text that is the same for arguments that share one window; "" if every window is another one."""
+        if self.one_per is None:
+            return ""
+        default = signature(getattr(self.kind, "open")).parameters[self.one_per].default  # noqa: B009 - `App` has none
+        value = json.dumps(arguments.get(self.one_per, default), default=str)
+        text = f"{self.one_per}={value}"
+        return text if len(text) <= _MAX_IDENTITY else f"{self.one_per}#{sha256(value.encode()).hexdigest()}"
 
 
 class AppRegistry:
@@ -211,7 +251,14 @@ class AppRegistry:
         self._apps: dict[str, RegisteredApp] = {}
 
     def add(
-        self, kind: type[App], arguments: tuple[Any, ...], options: Mapping[str, Any], name: str | None = None
+        self,
+        kind: type[App],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+        name: str | None = None,
+        *,
+        most: int | None = None,
+        one_per: str | None = None,
     ) -> str:
         """Register an app's class with the arguments of its objects; return its name. Raise `InvalidValue`."""
         if not (isinstance(kind, type) and issubclass(kind, App)):
@@ -221,7 +268,8 @@ class AppRegistry:
             raise InvalidValue(
                 f"The app's name is {short_repr(found)}; 1 to 40 letters, digits, '_' and '-' are needed."
             )
-        self._apps[found] = RegisteredApp(found, kind, lambda: kind(*arguments, **options))
+        made = partial(kind, *arguments, **options)
+        self._apps[found] = RegisteredApp(found, kind, made, most=most, one_per=one_per)
         return found
 
     def get(self, name: object) -> RegisteredApp:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,6 +36,8 @@ from quire.windows.runner import DEFAULT_LIMIT, Job, Outcome, Runner, TimeLimit
 
 ACTION_LIMIT = 30.0
 _MAX_ERROR = 300
+_MAX_SUMMARY = 500
+"""The characters of a window's content that become its summary."""
 
 
 # Windows as pages: a window is a leaf of the first TOOL segment with its id and what its app saved.
@@ -128,12 +130,19 @@ def open_window(
     pinned: bool,
     important: bool,
     append: bool,
+    identity: str = "",
+    closing: Mapping[int, str | None] | None = None,
 ) -> PageRecord:
-    """Plan a page for a new window. The default id is the name of the app and the number of the page."""
+    """Plan a page for a new window. The default id is the name of the app and the number of the page.
+
+    The windows of `closing` are closed, each with its summary.
+    """
+    for key, text in (closing or {}).items():
+        close_window(plan, key, text)
     root = place_for_windows(plan)
     key = plan.next_key(segment_number(root))
     name = window or f"{app}_{page_number(key)}"
-    meta = WindowMeta(window=name, app=app, at=plan.seq, important=important, append=append)
+    meta = WindowMeta(window=name, app=app, at=plan.seq, important=important, append=append, identity=identity)
     summary = _line(description)
     header = Header(
         folder=False,
@@ -152,6 +161,20 @@ def open_window(
     return record
 
 
+def reuse_window(plan: Plan, key: int) -> PageRecord | None:
+    """Plan to show an open window as if it was opened now. Return None if it was closed in the meantime."""
+    window = stored_window(plan.page(key))
+    if window is None or window.obsolete or plan.cold_top(window.page) is not None:
+        return None
+    page = open_chain(plan, window.page)
+    return _move_to_end(plan, page, window.meta) if window.meta.append else touch_window(plan, page)
+
+
+def _move_to_end(plan: Plan, page: PageRecord, meta: WindowMeta) -> PageRecord:
+    parent = page.parent if page.parent is not None else place_for_windows(plan)
+    return plan.place(page, parent, plan.append_rank(parent), meta=_meta(replace(meta, at=plan.seq)))
+
+
 def save_window(plan: Plan, key: int, saved: str, *, moves: bool, acted: bool) -> PageRecord | None:
     """Plan to store what a window's app saved, and that it was used. `moves` gives the window a new place.
 
@@ -166,9 +189,8 @@ def save_window(plan: Plan, key: int, saved: str, *, moves: bool, acted: bool) -
         page = plan.change(page, body=plan.add_body(saved))
     if acted:
         meta = replace(meta, acts=meta.acts + 1)
-    if moves and page.parent is not None:
-        meta = replace(meta, at=plan.seq)
-        return plan.place(page, page.parent, plan.append_rank(page.parent), meta=_meta(meta))
+    if moves:
+        return _move_to_end(plan, page, meta)
     return touch_window(plan, plan.change(page, meta=_meta(meta)))
 
 
@@ -266,6 +288,11 @@ class Instance:
         """Return a call that gets the description and the content of the window."""
         return self.job(self._content, self._describe_content, patience=patience)
 
+    def summary_job(self, patience: float) -> Job:
+        """Return a call that gets the summary of the window, or the beginning of its content."""
+        steps = (lambda _: self.require_app().summary(), lambda text: text or self._content(text), _summarise)
+        return self.job(*steps, patience=patience)
+
     def frame(self, window: str, outcome: Outcome) -> Frame:
         """Return the frame of the window, with an error instead of the content if the call failed."""
         self.late = isinstance(outcome.error, TimeLimit)
@@ -321,6 +348,12 @@ def save_step(instance: Instance) -> Step:
         return run_steps([lambda _: given, lambda saved: (result, instance.number_saved(encode_saved(saved)))])
 
     return save
+
+
+def _summarise(content: object) -> str:
+    found = freeze_content(content)
+    text = found if isinstance(found, str) else "; ".join(f"{name}: {item}" for name, item in found)
+    return collapse_whitespace(text[:_MAX_SUMMARY])
 
 
 def error_text(error: BaseException) -> str:
@@ -407,6 +440,39 @@ class WindowManager:
                 raise InvalidOperation(f"Window {window.id!r} is closed. Open a new window of {window.meta.app!r}.")
             require_attached(state, state.index(window.key), "use the window")
             return window, self._instance(state, window, self.registry.get(window.meta.app))
+
+    def find_same(self, registered: RegisteredApp, identity: str) -> StoredWindow | None:
+        """Return the open window of an app with this identity, the last used one; None if there is none."""
+        same = [one for one in self._windows_of(registered) if identity and one.meta.identity == identity]
+        return same[-1] if same else None
+
+    def surplus_windows(self, registered: RegisteredApp) -> list[StoredWindow]:
+        """Return the windows to close before one more is opened, the least recently used first.
+
+        Pinned windows are never closed. Raise `InvalidOperation` if they are as many as the app may have.
+        """
+        if registered.most is None:
+            return []
+        row = self._windows_of(registered)
+        free = [one for one in row if not one.page.header.pinned]
+        count = max(0, len(row) + 1 - registered.most)
+        if count > len(free):
+            raise InvalidOperation(
+                f"App {registered.name!r} may have {registered.most} open windows, and all of them are pinned.",
+                Hint("unpin", self.engine.state.index(row[0].key), purpose="to let the window be closed"),
+            )
+        return free[:count]
+
+    def _windows_of(self, registered: RegisteredApp) -> list[StoredWindow]:
+        """Return the open windows of an app that are in the tree, the least recently used first."""
+        mine = [one for one in self.stored_windows() if one.meta.app == registered.name and is_in_tree(one.page)]
+        return sorted(mine, key=lambda one: (one.used, one.key))
+
+    def summarise(self, window: StoredWindow) -> str | None:
+        """Return the summary of a window from its app, else the beginning of its content; None if the app fails."""
+        _, instance = self.require_usable(window.id)
+        outcome = self.run(instance.summary_job(self.limit / 2))
+        return None if outcome.error is not None else str(outcome.value)
 
     def run(self, job: Job, limit: float | None = None) -> Outcome:
         """Run one call of an app and return its outcome."""

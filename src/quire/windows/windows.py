@@ -32,6 +32,7 @@ from quire.windows.window_manager import (
     open_window,
     place_for_windows,
     result_of,
+    reuse_window,
     save_step,
     save_window,
     state_id,
@@ -177,12 +178,23 @@ class Windows:
 
     # Apps
 
-    def register(self, /, app: type[App], *arguments: Any, name: str | None = None, **options: Any) -> str:
+    def register(
+        self,
+        /,
+        app: type[App],
+        *arguments: Any,
+        name: str | None = None,
+        most: int | None = None,
+        one_per: str | None = None,
+        **options: Any,
+    ) -> str:
         """Register an app and return its name. Its objects are created with the arguments.
 
-        Windows that an earlier process left open are shown again. Use `name` for a second app of the same class.
+        Windows that an earlier process left open are shown again. Use `name` for a second app of the same class. With
+        `most`, opening one window more closes the least recently used one, with its summary. With `one_per`, opening a
+        window with the same value of this parameter shows the open one again. Raise `InvalidValue`.
         """
-        return self._manager.registry.add(app, arguments, options, name)
+        return self._manager.registry.add(app, arguments, options, name, most=most, one_per=one_per)
 
     def _has_apps(self) -> bool:
         """Return whether an app is registered, the launcher aside."""
@@ -222,33 +234,37 @@ class Windows:
     ) -> Window:
         """Open a window of an app. Its arguments are given by name or as a mapping.
 
-        The default `window_id` is made of the app's name. The default options are those of the app. Raise `NoSuchApp`,
-        `InvalidValue` for wrong arguments, or `InvalidOperation` if the app fails; then nothing is changed.
+        The default `window_id` is made of the app's name. The default options are those of the app. If the app has one
+        window per value of a parameter (see `register`), the open one is shown again, with its id and options.
+
+        Raise `NoSuchApp`, `InvalidValue` for wrong arguments, or `InvalidOperation` if the app fails; then nothing is
+        changed.
         """
         registered = self._manager.registry.get(app)
         given = registered.opening.check({**(arguments or {}), **more})
         options = _options(registered.kind, important=important, pinned=pinned, append=append)
+        identity = registered.identify(given)
+        same = self._manager.find_same(registered, identity)
+        if same is not None:
+            return self._reuse(same, window_id)
         self._check_id(window_id)
         self._engine.read(place_for_windows)
+        summaries = {one.key: self._manager.summarise(one) for one in self._manager.surplus_windows(registered)}
         instance = Instance(registered, (0, 0), "")
         opening = partial(_call, instance, "open", given)
         steps = [opening, save_step(instance)] if hasattr(registered.kind, "open") else [save_step(instance)]
         outcome = self._manager.run(instance.job(*steps, patience=0), self._manager.action_limit)
         _, saved = result_of(instance, outcome, f"Opening {app!r}")
         with self._engine.lock:
-            page = self._run(
-                "window_open",
-                open_window,
-                window_id,
-                registered.name,
-                str(instance.require_app().description),
-                saved.text,
-                **options,
-            )
-            window = stored_window(page)
-            assert window is not None
-            instance.set_stored(saved, state_id(window))
-            self._manager.put_instance(window, instance)
+            same = self._manager.find_same(registered, identity)  # another thread may have opened it
+            closing = self._manager.surplus_windows(registered) if same is None else []
+            texts = {one.key: summaries.get(one.key) for one in closing}
+            window = same or self._add(instance, saved, window_id, identity=identity, closing=texts, **options)
+        if same is not None:
+            self._manager.run(Job(instance.require_app().closed))
+            return self._reuse(same, window_id)
+        for one in closing:
+            self._finish_closing(one, texts[one.key])
         self._notify("opened", window)
         return self._to_windows([window])[0]
 
@@ -371,15 +387,42 @@ class Windows:
                 instance.set_stored(saved, state_id(now))
             return now
 
+    def _add(self, instance: Instance, saved: Saved, window_id: str | None, **options: Any) -> StoredWindow:
+        """Store a new window of an app object."""
+        description = str(instance.require_app().description)
+        name = instance.registered.name
+        window = stored_window(
+            self._run("window_open", open_window, window_id, name, description, saved.text, **options)
+        )
+        assert window is not None
+        instance.set_stored(saved, state_id(window))
+        self._manager.put_instance(window, instance)
+        return window
+
+    def _reuse(self, window: StoredWindow, window_id: str | None) -> Window:
+        """Show an open window again instead of opening another one."""
+        if window_id not in (None, window.id):
+            raise InvalidOperation(
+                f"Window {window.id!r} is open with {window.meta.identity}; it cannot get the id {window_id!r}."
+            )
+        now = stored_window(self._run("window_open", reuse_window, window.key))
+        if now is None:
+            raise InvalidOperation(f"Window {window.id!r} was closed in the meantime.")
+        self._notify("refreshed", now)
+        return self._to_windows([now])[0]
+
     def _close(self, window: StoredWindow, summary: str | None) -> str:
+        if self._run("window_close", close_window, window.key, summary):
+            self._finish_closing(window, summary)
+        return ""
+
+    def _finish_closing(self, window: StoredWindow, summary: str | None) -> None:
+        """Release the app object of a window that was closed, and call the listeners."""
         with self._engine.lock:
-            was_open = self._run("window_close", close_window, window.key, summary)
-            instance = self._manager.drop_instance(window) if was_open else None
+            instance = self._manager.drop_instance(window)
         if instance is not None and instance.app is not None:
             self._manager.run(Job(instance.app.closed))
-        if was_open:
-            self._notify("closed", window, text=summary or "")
-        return ""
+        self._notify("closed", window, text=summary or "")
 
     def _notify(self, kind: EventKind, window: StoredWindow, action: str = "", text: str = "") -> None:
         if not self._manager.listeners:
