@@ -227,12 +227,8 @@ class RegisteredApp:
             raise InvalidValue(f"is {short_repr(most)}; a whole number from 1 is needed.", argument="most")
         names = [parameter.name for parameter in self.opening.parameters]
         if one_per is not None and one_per not in names:
-            known = (
-                f"one of {', '.join(names)} is needed"
-                if names
-                else "None is needed, because the app opens without parameters"
-            )
-            raise InvalidValue(f"is {short_repr(one_per)}; {known}.", argument="one_per")
+            needed = f"one of {', '.join(names)} is needed" if names else "the app opens without parameters"
+            raise InvalidValue(f"is {short_repr(one_per)}; {needed}.", argument="one_per")
 
     def identify(self, arguments: Mapping[str, Any]) -> str:
         """Return the text that is the same for arguments that share one window; "" if every window is another one."""
