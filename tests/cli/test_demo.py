@@ -123,7 +123,7 @@ def test_the_last_lines_are_short_enough_to_type(
     monkeypatch.setenv("PATH", str(scripts) if on_path else "")
     out = io.StringIO()
     print_next_commands(Path("/tmp/quire-demo-a3aq26q7/agent.db"), Narration(PLAIN, file=out))
-    assert out.getvalue().splitlines()[1] == f"   {typed} view /tmp/quire-demo-a3aq26q7/agent.db -c {NAME} -b 2k"
+    assert out.getvalue().splitlines()[1] == f"   {typed} view /tmp/quire-demo-a3aq26q7/agent.db -c {NAME}"
     assert widest(out.getvalue()) <= 88
 
 

@@ -151,12 +151,19 @@ def test_render_prints_the_content_of_a_request(run: Run, store: Path) -> None:
     assert "tokens" in text.err
 
 
-def test_the_default_budget_is_printed(run: Run, store: Path) -> None:
-    note = "using the default budget of 128,000 tokens; --budget sets another\n"
-    for words in (["view"], ["render"], ["render", "-f", "openai"], ["why", "usr-1"]):
-        assert note in run(words[0], store, *words[1:]).err
-        assert note not in run(words[0], store, *words[1:], "--json").err
-        assert note not in run(words[0], store, *words[1:], "-b", "2k").err
+def test_the_stored_budget_is_used(run: Run, store: Path) -> None:
+    with quire.open(store, NAME, create=False, budget=2_500) as ctx:
+        ctx.user("One more question.")
+        sent = ctx.render()
+    for words in (["view"], ["render"], ["why", "usr-1"]):
+        assert run(words[0], store, *words[1:]).code == 0
+    value = run("render", store, "-f", "openai", "--json").value()
+    assert (value["tokens"], value["budget"]) == (sent.tokens, 2_500)
+    assert value["messages"] == sent.openai()
+    assert run("view", store, "--json").value()["budget"] == 2_500
+    assert run("view", store, "-b", "9k", "--json").value()["budget"] == 9_000
+    with quire.open(store, NAME, create=False) as ctx:
+        assert ctx.budget == 2_500
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("8k", 8_000), ("16K", 16_000), ("0.5M", 500_000), ("8_000", 8_000)])

@@ -31,17 +31,17 @@ def test_a_view_equals_that_of_the_library(form: str, api: Api, talk: Talk) -> N
 
 
 def test_the_prefix_is_measured_against_the_last_view_of_that_budget(api: Api, talk: Talk) -> None:
-    first = api.get(f"{talk.path}/view", budget=3_900)
+    first = api.get(f"{talk.path}/view")
     assert first["prefix"] == {"messages": 0, "tokens": 0, "broke": None}
     talk.context.user("next")
     api.get(f"{talk.path}/view", budget=3_800)  # with another budget
-    second = api.get(f"{talk.path}/view", budget=3_900)
+    second = api.get(f"{talk.path}/view")
     assert second["prefix"]["tokens"] == first["tokens"]
     assert second["prefix"]["messages"] == len(first["messages"])
     assert second["messages"][: len(first["messages"])] == first["messages"]
     assert second["prefix"]["broke"] is None
     talk.context.conversation.replace([1], {"role": "user", "content": "instead"})
-    third = api.get(f"{talk.path}/view", budget=3_900)
+    third = api.get(f"{talk.path}/view")
     at = third["prefix"]["messages"]
     assert third["messages"][:at] == second["messages"][:at]
     assert third["messages"][at] != second["messages"][at]
@@ -71,7 +71,9 @@ def test_rendering_may_fold_and_looking_never_does(api: Api, library: quire.Libr
     assert rendered["folded"]["exchanges"] > 0
     assert rendered["tokens"] <= 1_500
     assert view["budget"] == rendered["budget"] == 1_500
-    assert api.get(talk.path)["budget"] == 4_000
+    assert api.get(talk.path)["budget"] == 1_500  # for all handles
+    with library.open(talk.context.name, create=False) as ctx:
+        assert ctx.budget == 1_500
     entry = api.get(f"{talk.path}/history", order="desc", limit=1)["entries"][0]
     assert (entry["operation"], entry["actor"]) == ("fold", "renderer")
 

@@ -173,3 +173,16 @@ def test_lowering_the_budget_folds() -> None:
 
 def count_folds(ctx: quire.Context) -> int:
     return sum(1 for _ in ctx.history(operation="fold"))
+
+
+@pytest.mark.parametrize("own", [100_000, 3_000])
+def test_a_private_size_has_room_for_recalled_pages(own: int) -> None:
+    ctx = quire.open("memory:", budget=own)
+    ctx.user("The password of the staging server is swordfish-42.")
+    ctx.assistant("I will remember it.")
+    talk(ctx, 60, renders=own < 10_000)
+    ctx.user("What is the password of the staging server?")
+    view = ctx.render(max_tokens=2_000, recall=0.25)
+    assert [part.kind for part in view.tail] == ["recalled"]
+    assert "swordfish-42" in str(view.tail[0].messages)
+    assert 1_500 < view.tokens <= 2_000

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import quire
 from quire.cli.terminal import Output
-from quire.core.records import DEFAULT_BUDGET
 from quire.storage.base import no_such_context
 from quire.storage.urls import mask_address
 
@@ -121,8 +120,7 @@ BUDGET = argument(
     "--budget",
     type=token_count,
     metavar="TOKENS",
-    default=DEFAULT_BUDGET,
-    help="the token budget of the view (default: %(default)s)",
+    help="the token budget of the view (default: the budget of the context)",
 )
 
 

@@ -26,8 +26,9 @@ class Settings(TypedDict, total=False):
 
     `host` and `port` are the address to listen on (port 0: any free port), `hosts` further accepted Host names.
     `token` is required from every request; by default it is read from `token_file`, or generated and written there.
-    `budget` is the default budget of views, `apps` are the apps of windows. `create` is False to refuse a store that
-    does not exist. `ready` is called when the server listens. The others are limits: see docs/server.md.
+    `budget` is the budget of contexts that the server creates, `apps` are the apps of windows. `create` is False to
+    refuse a store that does not exist. `ready` is called when the server listens. The others are limits: see
+    docs/server.md.
     """
 
     host: str

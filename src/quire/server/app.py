@@ -23,7 +23,6 @@ from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
 
 import quire
-from quire.core.records import DEFAULT_BUDGET
 from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.library import Library
 from quire.server.change_stream import ChangeStream
@@ -43,14 +42,14 @@ _log = logging.getLogger("quire.server")
 class Options:
     """The settings of one server. Times are in seconds, sizes in bytes.
 
-    `hosts` are further accepted Host names. `patience` limits the time to receive a body, `timeout` the time to answer.
-    `poll` is the interval between checks for changes by other processes, `heartbeat` the interval between comments on
-    an idle stream.
+    `hosts` are further accepted Host names. `budget` is the budget of contexts that the server creates. `patience`
+    limits the time to receive a body, `timeout` the time to answer. `poll` is the interval between checks for changes
+    by other processes, `heartbeat` the interval between comments on an idle stream.
     """
 
     host: str = "127.0.0.1"
     hosts: tuple[str, ...] = ()
-    budget: int = DEFAULT_BUDGET
+    budget: int | None = None
     apps: tuple[type[App], ...] = ()
     contexts: int = 32
     threads: int = 16

@@ -158,9 +158,9 @@ class OpenContext:
 class ContextPool:
     """Open contexts by name, at most `limit` of them."""
 
-    def __init__(self, library: Library, *, budget: int, apps: Sequence[type[App]], limit: int = 32) -> None:
+    def __init__(self, library: Library, *, budget: int | None, apps: Sequence[type[App]], limit: int = 32) -> None:
         self.library = library
-        self._budget = budget
+        self.budget = budget
         self._apps = apps
         self._limit = limit
         self._lock = Lock()
@@ -232,7 +232,7 @@ class ContextPool:
     def _open_context(self, name: str) -> Context:
         if not self.library.exists(name):
             raise no_such_context(name)
-        context = self.library.open(name, budget=self._budget, create=False)
+        context = self.library.open(name, create=False)
         for app in self._apps:
             context.windows.register(app)
         return context

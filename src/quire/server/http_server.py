@@ -13,13 +13,12 @@ from typing import Any, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from quire.core.records import DEFAULT_BUDGET
 from quire.errors import InvalidValue, QuireError, StorageFailure, short_repr
 from quire.library import Library
 from quire.server.access import UVICORN_OPTIONS, Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
 from quire.storage.base import Storage
-from quire.system.rules import check_whole_number
+from quire.view.options import check_budget
 from quire.windows.app import App
 from quire.windows.apps import Scratch, Todo
 
@@ -185,7 +184,7 @@ def _prepare(
     options = Options(
         host=check_host(host),
         hosts=tuple(hosts),
-        budget=DEFAULT_BUDGET if budget is None else check_whole_number(budget, "budget"),
+        budget=None if budget is None else check_budget(budget),
         apps=DEFAULT_APPS if apps is None else tuple(apps),
         **limits,
     )

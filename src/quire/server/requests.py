@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 Limit = Annotated[int, Meta(ge=1, le=1_000, description="The largest number of items to return.")]
 Seq = Annotated[int, Meta(ge=0, le=2**53)]
-Budget = Annotated[int, Meta(ge=0, le=10_000_000, description="Tokens; by default the server's budget.")]
+Budget = Annotated[int, Meta(ge=0, le=10_000_000, description="Tokens; by default the budget of the context.")]
 Share = Annotated[float, Meta(ge=0, le=1, description="Recall relevant pages, using at most this share of the budget.")]
 Format = Literal["openai", "anthropic", "responses"]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]

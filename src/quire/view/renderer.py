@@ -129,9 +129,7 @@ class Renderer:
             own = wanted == budget and not options.preview
             cache, folded = self._update_cache(), None
             recall = self._recall_block(options, room) if options.recall else None
-            if recall is not None:
-                pieces = [*pieces, *recall.reserve(cache.visible_pages())]
-            tail = self._new_tail(pieces, self._threshold(room) - cache.total_tokens(), room, own=wanted == budget)
+            tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
             cold = own and self._is_cold()
             may_fold = own and self.config.enabled
             if may_fold and self._needs_fold(self._engine.state, cache, room, tail, cold=cold):
@@ -139,6 +137,9 @@ class Renderer:
             fills = wanted != budget or cache.total_tokens() + tail.tokens > room
             if fills or (not may_fold and cache.last_folded_line() is not None):
                 cache = self._preview(wanted, room, tail, limit, fills=fills)
+                if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
+                    tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
+                    cache = self._preview(wanted, room, tail, limit, fills=True)
             inline = options.windows == "inline"
             parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
             tokens = total_tokens(parts)
@@ -257,20 +258,24 @@ class Renderer:
         part = ViewPart("preamble", [message], builder.message_tokens(text)) if text.strip() else None
         return ViewCache(builder, part)
 
-    def _new_tail(self, pieces: Sequence[TailPiece], room: int, budget: int, *, own: bool) -> Tail:
-        """Return the tail of a view. Obsolete pieces are in it only if there is room for them.
+    def _new_tail(
+        self, pieces: Sequence[TailPiece], recall: "RecallBlock | None", cache: ViewCache, budget: int, *, own: bool
+    ) -> Tail:
+        """Return the tail of a view with the parts in `cache`. Obsolete pieces are in it only if there is room.
 
         Windows take a quarter of the budget, or the capacity of their segment. What the last fold shrank to lines stays
         so in views of the context's `own` size.
         """
         state = self._engine.state
         current = [piece for piece in pieces if piece.is_current is None or piece.is_current(state)]
+        if recall is not None:
+            current += recall.reserve(cache.visible_pages())
         if not current:
             return Tail(self._tokens)
         number, noted = state.first_segment(SegmentType.TOOL), state.note(WINDOW_LINES)
         segment = None if number is None else state.segment(number)
         tail = Tail(self._tokens, current, segment.max_capacity if segment and segment.max_capacity else budget // 4)
-        if tail.tokens > room:
+        if tail.tokens > self._threshold(budget) - cache.total_tokens():
             tail.drop_obsolete()
         if noted is not None and own:
             tail.lay_out(noted.used)

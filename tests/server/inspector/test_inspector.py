@@ -234,6 +234,9 @@ def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Op
     visitor.find(".budget-number").blur()
     visitor.page.keyboard.press("3")
     message = visitor.find(".message", "😀长😀长")
+    while not message.locator(".show-more").count():  # the list is drawn in blocks
+        visitor.page.locator(".list-end").scroll_into_view_if_needed()
+        visitor.page.wait_for_timeout(20)
     expect(message.locator(".piece")).to_have_count(1)
     more = message.locator(".show-more")
     expect(more).to_contain_text("characters left")

@@ -280,7 +280,7 @@ def print_next_commands(path: Path, narration: Narration) -> None:
     """Print commands to try on the file of the demo."""
     command = _quire_command()
     narration.line(f"{command} tree {path} -c {NAME}")
-    narration.line(f"{command} view {path} -c {NAME} -b {BUDGET / 1_000:g}k")
+    narration.line(f"{command} view {path} -c {NAME}")
     narration.line(f"{command} serve {path}")
 
 
@@ -316,7 +316,7 @@ def run_demo(options: argparse.Namespace, out: Output) -> None:
     elif serve:
         out.line()
     if serve:
-        serve_inspector(str(path), out, context=NAME, browse=sys.stdout.isatty(), port=0, budget=BUDGET)
+        serve_inspector(str(path), out, context=NAME, browse=sys.stdout.isatty(), port=0)
 
 
 def _result_values(path: Path, result: DemoResult) -> Values:

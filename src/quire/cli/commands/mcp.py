@@ -74,14 +74,12 @@ def run_mcp(options: argparse.Namespace, out: Output) -> None:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Raise `InvalidValue` for options that have no effect over stdio, and for a budget below 1."""
+    """Raise `InvalidValue` for options that have no effect over stdio."""
     given = {"--host": options.host, "--port": options.port, "--token-file": options.token_file}
     unused = [name for name, value in given.items() if value is not None]
     unused += ["--allow-host"] if options.allow_host else []
     if unused and not options.http:
         raise quire.InvalidValue(f"{', '.join(unused)}: no effect over stdio; add --http to serve over HTTP.")
-    if options.budget < 1:
-        raise quire.InvalidValue(f"is {options.budget}; a number of tokens above 0 is needed.", argument="budget")
 
 
 def _open_context(library: quire.Library, options: argparse.Namespace) -> quire.Context:

@@ -68,7 +68,7 @@ def _has_browser() -> bool:
     argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="another host name that requests may use"
     ),
-    argument("-b", "--budget", type=token_count, metavar="TOKENS", help="the token budget of a view"),
+    argument("-b", "--budget", type=token_count, metavar="TOKENS", help="the token budget of new contexts"),
     argument("--create", action="store_true", help="create the store if it does not exist"),
     argument("--open", action="store_true", help="open the link in a browser"),
     examples=(

@@ -7,7 +7,6 @@ from quire.cli.command import BUDGET, CONTEXT, PAGE, argument, command, open_con
 from quire.cli.terminal import Output, Values, count_of, pick
 from quire.cli.view_map import draw_map
 from quire.cli.wording import CommandWording
-from quire.core.records import DEFAULT_BUDGET
 
 _FORMATS = ("text", "openai", "anthropic", "responses")
 
@@ -15,12 +14,11 @@ _FORMATS = ("text", "openai", "anthropic", "responses")
 @command(
     *CONTEXT,
     BUDGET,
-    examples=("quire view agent.db --context support-42 --budget 8000",),
+    examples=("quire view agent.db --context support-42", "quire view agent.db --budget 8000"),
 )
 def run_view(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         view = context.render(max_tokens=options.budget, preview=True)
-    _note_default_budget(options, out)
     pages = [
         {"index": shown.index, "kind": part.kind, "shown": shown.granularity, "tokens": shown.tokens}
         for part in view.parts
@@ -32,12 +30,6 @@ def run_view(options: argparse.Namespace, out: Output) -> None:
         _size(view),
         *draw_map(view, out.paint, out.columns),
     )
-
-
-def _note_default_budget(options: argparse.Namespace, out: Output) -> None:
-    """Print that the default budget is used: the agent of the context may use another."""
-    if options.budget == DEFAULT_BUDGET:
-        out.note(f"using the default budget of {DEFAULT_BUDGET:,} tokens; --budget sets another")
 
 
 def _size(view: quire.View) -> str:
@@ -67,7 +59,6 @@ def run_render(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
         view = context.render(max_tokens=options.budget, preview=True, recall=options.recall, reserve=options.reserve)
     messages = _request_values(view, options)
-    _note_default_budget(options, out)
     if out.json:
         out.value({**pick(view, "seq", "tokens", "budget"), "format": options.format, **messages})
     elif options.format == "text":
@@ -98,7 +89,7 @@ def _print_text(view: quire.View, out: Output) -> None:
 @command(
     *PAGE,
     BUDGET,
-    examples=("quire why agent.db usr-7 --budget 8000",),
+    examples=("quire why agent.db usr-7",),
 )
 def run_why(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
@@ -108,7 +99,6 @@ def run_why(options: argparse.Namespace, out: Output) -> None:
     if out.json:
         out.value(why)
         return
-    _note_default_budget(options, out)
     facts = [
         ("page", f"{why.index} {name}"),
         ("shown", why.shown),

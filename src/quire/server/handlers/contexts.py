@@ -7,7 +7,7 @@ from quire.errors import NoSuchContext
 from quire.maintenance.context_usage import ContextInfo
 from quire.server import responses
 from quire.server.context_pool import ContextPool, OpenContext
-from quire.server.requests import Limit, Name, Seq
+from quire.server.requests import Budget, Limit, Name, Seq
 from quire.server.responses import fill
 from quire.view.explain import Stats
 
@@ -43,9 +43,9 @@ def list_contexts(pool: ContextPool, *, after: str = "", limit: Limit = 100, pre
     return responses.Contexts(lines, names[limit - 1] if len(names) > limit else None)
 
 
-def create_context(pool: ContextPool, *, name: Name) -> responses.OneContext:
-    """Create a context."""
-    pool.library.create(name)
+def create_context(pool: ContextPool, *, name: Name, budget: Budget | None = None) -> responses.OneContext:
+    """Create a context. By default it has the server's budget."""
+    pool.library.create(name, budget=pool.budget if budget is None else budget)
     return _show(pool, name)
 
 

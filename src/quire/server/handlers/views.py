@@ -34,7 +34,7 @@ def show_view(
     last answer was based on (`call`).
     """
     context = opened.context
-    view = context.render(max_tokens=_budget(context, budget), recall=recall, preview=True)
+    view = context.render(max_tokens=budget, recall=recall, preview=True)
     before = opened.last_call.view(context, view.budget) if against == "call" else opened.replace_view(view)
     return _view_body(opened, view, format, before)
 
@@ -50,19 +50,17 @@ def render_view(
     include_obsolete: bool = False,
     windows: Literal["tail", "inline"] = "tail",
 ) -> ViewBody:
-    """Render a model's view; this may fold pages."""
+    """Render a model's view; this may fold pages. A `budget` becomes that of the context."""
     context = opened.context
-    usual, context.budget = context.budget, _budget(context, budget)
-    try:
-        view = context.render(
-            recall=recall,
-            reserve=reserve,
-            budget_line=budget_line,
-            include_obsolete=include_obsolete,
-            windows=windows,
-        )
-    finally:
-        context.budget = usual
+    if budget is not None:
+        context.budget = budget
+    view = context.render(
+        recall=recall,
+        reserve=reserve,
+        budget_line=budget_line,
+        include_obsolete=include_obsolete,
+        windows=windows,
+    )
     return _view_body(opened, view, format, opened.replace_view(view))
 
 
@@ -70,7 +68,7 @@ def explain_page(opened: OpenContext, index: PageIndex, *, budget: Budget | None
     """Explain why a page is shown the way it is."""
     context = opened.context
     context.pages.get_page(index)  # fails before a view is drawn
-    view = context.render(max_tokens=_budget(context, budget), preview=True)
+    view = context.render(max_tokens=budget, preview=True)
     why = context.why(index, view)
     return fill(responses.Reason, why, reason=why.rule)
 
@@ -102,13 +100,9 @@ def compare_views(
     )
 
 
-def _budget(context: Context, budget: int | None) -> int:
-    return context.budget if budget is None else budget
-
-
 def _view_at(context: Context, seq: int | None, budget: int | None) -> View:
     past = context if seq is None or seq == context.seq else context.as_of(seq)
-    return past.render(max_tokens=_budget(context, budget), preview=True)
+    return past.render(max_tokens=budget, preview=True)
 
 
 def _messages(view: View, form: Format) -> tuple[list[dict[str, Any]], Any]:

@@ -16,7 +16,7 @@ export class Session extends EventTarget {
     this.name = name;
     this.api = book(name);
     this.info = null;
-    this.budget = null; // null: the context's default budget
+    this.budget = null; // null: the budget of the context
     this.page = null;
     this.seq = 0;
     this.views = new Map();
@@ -71,7 +71,7 @@ export class Session extends EventTarget {
     return this.views.get(key);
   }
 
-  /** Set the budget for all screens; null is the context's default. */
+  /** Set the budget for all screens; null is that of the context. */
   chooseBudget(budget) {
     this.budget = budget === this.info?.budget ? null : budget;
     this.dispatchEvent(new Event("budget"));

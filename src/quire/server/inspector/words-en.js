@@ -65,7 +65,7 @@ export default {
 
   budget: "Budget",
   "budget.exact": "Budget in tokens",
-  "budget.own": "The context's default budget",
+  "budget.own": "The budget of the context",
   "budget.reset": "Reset",
   map: "Contents of the window",
   "map.words": "Contents of the window: {used} of {budget} tokens, {share}",

@@ -60,7 +60,7 @@ export default {
 
   budget: "预算",
   "budget.exact": "预算（token）",
-  "budget.own": "上下文的默认预算",
+  "budget.own": "上下文的预算",
   "budget.reset": "重置",
   map: "窗口内容",
   "map.words": "窗口内容：{budget} token 中已用 {used}，{share}",
