@@ -21,6 +21,8 @@ from quire.view.parts import Granularity, PartKind, ShownPage, TokenCache, ViewP
 _MIN_CLIP = 160
 """Fewer tokens of a piece are not worth showing: it is reduced to its line."""
 _CHARACTERS_PER_TOKEN = 4
+_MORE_TOKENS = 60
+"""About the size of the line that counts windows."""
 
 LastLines = tuple[int, int]
 """Windows are lines if they were last used by this entry or an earlier one: unimportant windows, important windows."""
@@ -67,9 +69,10 @@ class Tail:
         self._share = share
         self._pieces = list(pieces)
         self._whole = [self._part(piece, piece.text, "line" if piece.is_hidden else "whole") for piece in self._pieces]
+        self._lines: dict[int, ViewPart] = {}
         self._parts: list[ViewPart | None] = []
         self._gathered: list[int] = []
-        self._more: ViewPart | None = None
+        self._more = ""
         self.tokens = 0
         self.last_lines = NO_LINES
         self.lay_out()
@@ -77,33 +80,44 @@ class Tail:
     def lay_out(self, last_lines: LastLines = NO_LINES) -> None:
         """Show every piece whole, but for windows up to `last_lines` and windows above the share."""
         self.last_lines = last_lines
+        self._show_lines([])
         row = self._shrinkable()
-        others = sum(part.tokens for part, one in zip(self._whole, self._pieces, strict=True) if one.line is None)
-        aim = self._share + others
-        if self._arrange(row, 0) <= aim:
+        lines, rest = [n for n in row if self._is_line(n)], [n for n in row if not self._is_line(n)]
+        aim = self._share + sum(self._tokens(n) for n, piece in enumerate(self._pieces) if piece.line is None)
+        whole = self.tokens - sum(map(self._tokens, lines))
+        if whole + self._lines_cost(lines) <= aim:
+            self._show_lines(lines)
             return
-        lines = 1 + bisect_left(range(1, len(row)), True, key=lambda count: self._arrange(row, count) <= aim)
-        if lines == len(row) and self._clip(row[-1], self._arrange(row, lines - 1) - aim):
-            return
-        if self._arrange(row, lines) > aim:
-            self._gather_lines(row, aim)
+        whole -= sum(map(self._tokens, rest))
+        count = len(rest)
+        while count and whole + self._tokens(rest[count - 1]) + self._lines_cost(lines + rest[: count - 1]) <= aim:
+            count -= 1
+            whole += self._tokens(rest[count])
+        if rest and count == len(rest):
+            self._show_lines(lines + rest[:-1])
+            if self._clip(rest[-1], self.tokens - aim):
+                return
+        self._show_lines(lines + rest[:count])
+        self._gather_lines(lines + rest[:count], aim)
 
     def parts(self) -> list[ViewPart]:
         """Return the parts that are shown, in order."""
-        return [part for part in (self._more, *self._parts) if part is not None]
+        return [part for part in (self._more_part(), *self._parts) if part is not None]
 
     def parts_by_entry(self) -> list[tuple[int, ViewPart]]:
         """Return the parts that are shown, each with the entry that gave it its place."""
         pairs = zip(self._pieces, self._parts, strict=True)
         placed = [(piece.entry, part) for piece, part in pairs if part is not None]
-        if self._more is not None:
-            placed.append((max(self._pieces[n].entry for n in self._gathered), self._more))
+        more = self._more_part()
+        if more is not None:
+            placed.append((max(self._pieces[n].entry for n in self._gathered), more))
         return placed
 
     def drop_obsolete(self) -> None:
         """Remove the obsolete pieces."""
         kept = [n for n, piece in enumerate(self._pieces) if piece.priority is not Priority.OBSOLETE]
         self._pieces, self._whole = [self._pieces[n] for n in kept], [self._whole[n] for n in kept]
+        self._lines.clear()
         self.lay_out(self.last_lines)
 
     @property
@@ -114,8 +128,7 @@ class Tail:
     def least_tokens(self) -> int:
         """Return the tokens that are left if everything shrinks that may: pinned pieces, and a line for the others."""
         kept = sum(part.tokens for n, part in enumerate(self._whole) if self._pieces[n].priority is Priority.PINNED)
-        more = self._more_part(self._shrinkable())
-        return kept + (more.tokens if more is not None else 0)
+        return kept + self._text_tokens(self._gather_text([n for n in self._shrinkable() if self._pieces[n].priority]))
 
     def shrink(self, excess: int) -> None:
         """Show windows as lines to free `excess` tokens: by priority, then the least recently used first."""
@@ -145,8 +158,8 @@ class Tail:
 
     def drop_lines(self) -> None:
         """Remove the line that counts windows."""
-        self.tokens -= self._more.tokens if self._more is not None else 0
-        self._more = None
+        self.tokens -= self._text_tokens(self._more)
+        self._more = ""
 
     def clip_pinned(self, excess: int) -> None:
         """Shorten pinned pieces, the largest first. A pinned piece is never removed."""
@@ -154,7 +167,7 @@ class Tail:
         aim = self.tokens - excess
         for n in sorted(row, key=lambda n: -self._tokens(n)):
             if self.tokens > aim and not self._clip(n, self.tokens - aim):
-                self._reduce(n)
+                self._put(n, self._line(n))
 
     def _shrinkable(self) -> list[int]:
         """Return the pieces that may shrink, in the order of the share: the window that was used last is the last."""
@@ -162,17 +175,34 @@ class Tail:
         newest = max((one.used for one in self._pieces if one.priority and not one.is_hidden), default=0)
         return sorted(row, key=lambda n: (self._pieces[n].used == newest, self._rank(n)))
 
-    def _arrange(self, row: Sequence[int], lines: int) -> int:
-        """Show the first `lines` pieces of a row and the windows up to `last_lines` as lines; return the tokens."""
-        self._parts, self._gathered, self._more = [*self._whole], [], None
+    def _is_line(self, n: int) -> bool:
+        """Return whether a window is shown as a line whatever room there is."""
+        piece = self._pieces[n]
+        last = self.last_lines[piece.priority is Priority.IMPORTANT] if piece.priority else -1
+        return piece.is_hidden or piece.used <= last
+
+    def _lines_cost(self, row: Sequence[int]) -> int:
+        """Return about how many tokens the lines of a row take, if they are gathered above their share."""
+        cost, room = 0, int(self._share * LINES_SHARE)
+        for n in reversed(row):
+            line = self._line(n)
+            cost += line.tokens if line is not None else 0
+            if cost > room:
+                return room + _MORE_TOKENS
+        return cost
+
+    def _show_lines(self, row: Sequence[int]) -> None:
+        """Show the pieces of a row as lines, the first ones in one line if they are above the share of lines."""
+        self._parts, self._gathered, self._more = [*self._whole], [], ""
         self.tokens = sum(part.tokens for part in self._whole)
-        for place, n in enumerate(row):
-            piece = self._pieces[n]
-            last = self.last_lines[piece.priority is Priority.IMPORTANT] if piece.priority else -1
-            if place < lines or piece.used <= last:
-                self._reduce(n)
-        self._gather_lines(row)
-        return self.tokens
+        room, kept = int(self._share * LINES_SHARE), 0
+        for place in range(len(row) - 1, -1, -1):
+            line = self._line(row[place])
+            kept += line.tokens if line is not None else 0
+            if kept > room and (place or place + 1 < len(row)):
+                self._gather(row[: max(place + 1, 2)])
+                break
+            self._put(row[place], line)
 
     def _rank(self, n: int) -> tuple[int, int, int]:
         piece = self._pieces[n]
@@ -183,11 +213,14 @@ class Tail:
         is_window = self._pieces[n].line is not None and priority in (Priority.UNIMPORTANT, Priority.IMPORTANT)
         return is_window and part is not None and part.pages[0].granularity != "line"
 
-    def _reduce(self, n: int) -> None:
-        """Show a piece as its line; remove an obsolete piece."""
+    def _line(self, n: int) -> ViewPart | None:
+        """Return the line of a piece; None if it has none or is obsolete."""
         piece = self._pieces[n]
-        line = None if piece.priority is Priority.OBSOLETE else piece.line
-        self._put(n, None if line is None else self._part(piece, line(), "line"))
+        if piece.line is None or piece.priority is Priority.OBSOLETE:
+            return None
+        if n not in self._lines:
+            self._lines[n] = self._part(piece, piece.line(), "line")
+        return self._lines[n]
 
     def _clip(self, n: int, excess: int) -> bool:
         """Clip a piece by `excess` tokens; return False if too little of it would be left."""
@@ -201,39 +234,38 @@ class Tail:
             characters = min(int(characters * room / part.tokens * 0.95), characters - 1)
         return False
 
-    def _gather_lines(self, row: Sequence[int], aim: int | None = None) -> None:
-        """Count the first lines of `row` in one line: those above the share of lines, or until the tail has `aim`."""
+    def _gather_lines(self, row: Sequence[int], aim: int) -> None:
+        """Count the first lines of a row in one line until the tail has `aim` tokens."""
         lines = [n for n in row if (part := self._parts[n]) is not None and part.pages[0].granularity == "line"]
-        used, room = sum(map(self._tokens, lines)), int(self._share * LINES_SHARE)
-        if len(lines) + len(self._gathered) == 1:  # a line that counts one window would say less than its own
-            return
-        for n in lines:
-            is_enough = used <= room if aim is None else self.tokens <= aim
-            if is_enough and len(self._gathered) != 1:
-                break
-            used -= self._tokens(n)
+        while lines and self.tokens > aim and len(lines) + len(self._gathered) > 1:
+            first = 1 if self._gathered else 2
+            self._gather(lines[:first])
+            del lines[:first]
+
+    def _gather(self, row: Sequence[int]) -> None:
+        """Count pieces in one line instead of showing them."""
+        for n in row:
             self._put(n, None)
-            self._gathered.append(n)
-            if aim is not None:
-                self._count_gathered()
-        if self._gathered:
-            self._count_gathered()
-
-    def _count_gathered(self) -> None:
         self.drop_lines()
-        self._more = self._more_part(self._gathered)
-        self.tokens += self._more.tokens if self._more is not None else 0
+        self._gathered += [n for n in row if self._pieces[n].priority is not Priority.OBSOLETE]
+        self._more = self._gather_text(self._gathered)
+        self.tokens += self._text_tokens(self._more)
 
-    def _more_part(self, row: Sequence[int]) -> ViewPart | None:
-        """Return the part that counts pieces instead of showing them."""
-        pieces = [self._pieces[n] for n in sorted(row) if self._pieces[n].priority is not Priority.OBSOLETE]
+    def _gather_text(self, row: Sequence[int]) -> str:
+        """Return the line that counts pieces instead of showing them; "" if there are none."""
+        pieces = [self._pieces[n] for n in sorted(row)]
         gather = pieces[0].gather if pieces else None
-        if gather is None:
+        return gather(pieces) if gather is not None else ""
+
+    def _more_part(self) -> ViewPart | None:
+        if not self._more:
             return None
-        text = gather(pieces)
-        tokens = self._cache.count(text) + PER_MESSAGE
+        tokens, pieces = self._text_tokens(self._more), [self._pieces[n] for n in sorted(self._gathered)]
         shown = [ShownPage(piece.key, piece.index, "line", tokens // len(pieces)) for piece in pieces]
-        return ViewPart("window", [Message(role="user", content=text)], tokens, shown)
+        return ViewPart("window", [Message(role="user", content=self._more)], tokens, shown)
+
+    def _text_tokens(self, text: str) -> int:
+        return self._cache.count(text) + PER_MESSAGE if text else 0
 
     def _tokens(self, n: int) -> int:
         part = self._parts[n]
@@ -244,6 +276,6 @@ class Tail:
         self._parts[n] = part
 
     def _part(self, piece: TailPiece, text: str, granularity: Granularity) -> ViewPart:
-        tokens = self._cache.count(text) + PER_MESSAGE
+        tokens = self._text_tokens(text)
         shown = ShownPage(piece.key, piece.index, granularity, tokens)
         return ViewPart(piece.kind, [Message(role="user", content=text)], tokens, [shown])

@@ -53,9 +53,10 @@ def frame_text(frame: Frame, key: str, most: int = MOST_CHARACTERS) -> str:
 
 def frame_line(frame: Frame, key: str, page: PageIndex) -> str:
     """Return the window as one line that says how to open its page. It does not change with the content."""
-    described = quote_attribute(_clip(_without_key(frame, key).description, _LINE_CHARACTERS))
+    head = _without_key(Frame(id=frame.id, description=frame.description), key)
+    described = quote_attribute(_clip(head.description, _LINE_CHARACTERS))
     call = f'[… not shown: expand_details("{page}") …]'
-    return f'<Window id="{quote_attribute(frame.id)}" key="{quote_attribute(key)}">{described} {call}</Window>'
+    return f'<Window id="{quote_attribute(head.id)}" key="{quote_attribute(key)}">{described} {call}</Window>'
 
 
 def more_windows_line(key: str, windows: Sequence[tuple[str, PageIndex]], root: PageIndex) -> str:
