@@ -66,7 +66,7 @@ class Ledger:
 
         Tokens that are reserved (for schemas and the reply) are subtracted from the sliding window too.
         """
-        forms = (view.openai(), view.responses(), view.anthropic())
+        forms = (view.openai(), view.responses(), view.anthropic()["messages"])
         for provider, messages in zip(PROVIDERS, forms, strict=True):
             self.broken += [broken.text for broken in quire.check_legal(messages, provider)]
         self.folds += view.fold is not None

@@ -145,7 +145,7 @@ def compare(kind: str, path: str, told: int) -> int:
         for name, shown in (
             ("openai", view.openai()),
             ("responses", view.responses()),
-            ("anthropic", view.anthropic()),
+            ("anthropic", view.anthropic()["messages"]),
         ):
             assert quire.check_legal(list(shown), name) == []
         if kind == "anthropic":

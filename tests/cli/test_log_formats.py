@@ -88,7 +88,7 @@ def test_a_session_of_claude_code_is_read_with_its_answers_in_one_piece(tmp_path
     assert call.text == "I will search for it."
     assert result.tool_call_id == "toolu_1"
     assert answer.text == "It is in dates.py, line 41."
-    thought = context.render().anthropic()[1]["content"][0]
+    thought = context.render().anthropic()["messages"][1]["content"][0]
     assert thought == {"type": "thinking", "thinking": "Look first.", "signature": "c2ln"}
     assert [(skip.line, skip.what) for skip in history.skipped] == [
         (1, "no message but 'summary'"),

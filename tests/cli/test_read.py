@@ -138,7 +138,7 @@ def test_render_prints_the_content_of_a_request(run: Run, store: Path) -> None:
         view = context.render(max_tokens=2_000)
     assert json.loads(run("render", store, "-b", 2000, "-f", "openai").out) == view.openai()
     anthropic = json.loads(run("render", store, "-b", 2000, "-f", "anthropic").out)
-    assert anthropic == {"system": view.anthropic().system, "messages": list(view.anthropic())}
+    assert anthropic == view.anthropic()
     assert json.loads(run("render", store, "-b", 2000, "-f", "responses").out) == view.responses()
     marked = json.loads(run("render", store, "-f", "anthropic", "--cache").out)
     assert "cache_control" in json.dumps(marked)

@@ -81,7 +81,7 @@ def _of_context(library: quire.Library, name: str) -> dict[str, Any]:
             "check": [msgspec.to_builtins(problem) for problem in ctx.check()],
             "marshal": ctx.pages.marshal().decode(),
             "views": {key: _view(ctx.render(preview=True, **options)) for key, options in FORMS.items()},
-            "with cache marks": {**own.anthropic(cache=True)},
+            "with cache marks": own.anthropic(cache=True),
             "more views": {key: _short(ctx.render(preview=True, **options)) for key, options in VIEWS.items()},
             "messages": msgspec.to_builtins(list(ctx.messages(all=True))),
             "shown messages": [message.index for message in ctx.messages()],
@@ -103,7 +103,7 @@ def _of_context(library: quire.Library, name: str) -> dict[str, Any]:
 def _view(view: quire.View) -> dict[str, Any]:
     return {
         **_short(view),
-        "anthropic": {**view.anthropic()},
+        "anthropic": view.anthropic(),
         "responses": view.responses(),
     }
 

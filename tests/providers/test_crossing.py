@@ -6,7 +6,7 @@ from itertools import dropwhile
 import pytest
 
 from quire.model.messages import Message, Provider, ToolCall
-from quire.providers import anthropic, format_messages, parse
+from quire.providers import anthropic, format_messages, format_request, parse
 from tests.providers.histories import ALL, CASES, LONG, PDF, PNG
 from tests.providers.pairs import check_pairs, events
 
@@ -109,7 +109,7 @@ def test_ids_that_anthropic_refuses_are_spelled_anew_alike_for_call_and_result()
         Message(role="tool", tool_call_id="functions.f:0", content="1"),
         Message(role="tool", tool_call_id="functions_f_0", content="2"),
     ]
-    values = format_messages(messages, "anthropic")
+    values = format_request(messages, "anthropic")
     check_pairs(values, "anthropic")
     assert len(set(events(values, "anthropic"))) == 4
     assert all(i.replace("_", "").isalnum() for _, i in events(values, "anthropic"))

@@ -12,6 +12,25 @@ CALLING: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [
 RESULT: dict[str, Any] = {"role": "tool", "tool_call_id": "c", "content": "r"}
 USE: dict[str, Any] = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
 USED: dict[str, Any] = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "r"}]}
+SAID = {"type": "text", "text": "Yes."}
+MARKED = {**SAID, "cache_control": {"type": "ephemeral"}}
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+SEALED = {"type": "redacted_thinking", "data": "c2Vh"}
+
+
+CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "r"}
+
+
+def calling(call_id: str, name: str = "f") -> dict[str, Any]:
+    return {**CALLING, "tool_calls": [{**CALL, "id": call_id, "function": {"name": name, "arguments": "{}"}}]}
+
+
+def renamed(use: dict[str, Any], used: dict[str, Any], call_id: str) -> list[dict[str, Any]]:
+    return [
+        {**use, "content": [{**use["content"][0], "id": call_id}]},
+        {**used, "content": [{**used["content"][0], "tool_use_id": call_id}]},
+    ]
 
 
 def rules(messages: Any, provider: str) -> list[str]:
@@ -36,6 +55,13 @@ def rules(messages: Any, provider: str) -> list[str]:
         ([ASK, {**CALLING, "tool_calls": [CALL, CALL]}, RESULT], ["duplicate call id"]),
         ([ASK, {**CALLING, "tool_calls": [{"id": "c"}]}], ["malformed call"]),
         ([ASK, {"role": "assistant", "content": ""}], ["empty content"]),
+        ([{"role": "user", "content": [{"type": "text", "text": " "}]}], ["empty content"]),
+        ([{**ASK, "name": "Ada Lovelace"}], ["illegal name"]),
+        ([{**ASK, "name": "张伟"}], []),
+        ([ASK, calling("c" * 41), {**RESULT, "tool_call_id": "c" * 41}], ["illegal call id"]),
+        ([ASK, calling("functions.f:0"), {**RESULT, "tool_call_id": "functions.f:0"}], []),
+        ([ASK, calling("c", "mcp.server/tool name"), RESULT], ["illegal name"]),
+        ([ASK, calling("c", "f" * 65), RESULT], ["illegal name"]),
     ],
 )
 def test_openai_chat(messages: Any, broken: list[str]) -> None:
@@ -56,7 +82,26 @@ def test_openai_chat(messages: Any, broken: list[str]) -> None:
         ([{"role": "user", "content": []}], ["empty content"]),
         ([{"role": "user", "content": ["x"]}], ["malformed block"]),
         ([ASK, USE, {"role": "user", "content": [{"type": "text", "text": "a"}, *USED["content"]]}], ["results first"]),
-        ([ASK, {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}], ["unsigned thinking"]),
+        ([ASK, {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}, SAID]}], ["unsigned thinking"]),
+        ([ASK, {"role": "assistant", "content": [THOUGHT]}], ["lonely thinking"]),
+        ([ASK, {"role": "assistant", "content": [SEALED]}], ["lonely thinking"]),
+        ([ASK, {"role": "assistant", "content": [THOUGHT, SAID, THOUGHT]}, ASK], ["lonely thinking"]),
+        ([ASK, {"role": "assistant", "content": [THOUGHT, SAID]}], []),
+        ([ASK, {"role": "assistant", "content": "Yes "}], ["trailing blanks"]),
+        ([ASK, {"role": "assistant", "content": [{"type": "text", "text": "Yes\n"}]}], ["trailing blanks"]),
+        ([ASK, {"role": "assistant", "content": "Yes "}, ASK], []),
+        ([{"role": "user", "content": [SAID, THOUGHT]}], ["wrong block"]),
+        ([ASK, {"role": "assistant", "content": USED["content"]}], ["orphaned result", "wrong block"]),
+        ([ASK, *renamed(USE, USED, "a.b")], ["illegal call id"]),
+        ([ASK, {"role": "assistant", "content": [{**USE["content"][0], "name": "a.b"}]}, USED], ["illegal name"]),
+        ([ASK, {"role": "assistant", "content": [{**USE["content"][0], "name": "a" * 129}]}, USED], ["illegal name"]),
+        ([ASK, {"role": "assistant", "content": [{**USE["content"][0], "name": "a" * 128}]}, USED], []),
+        ({"messages": [ASK]}, []),
+        ({"messages": [ASK], "system": ""}, ["empty content"]),
+        ({"messages": [ASK], "system": [{"type": "text", "text": " "}, SAID]}, ["empty content"]),
+        ({"messages": [{"role": "user", "content": [{**SAID, "cache_control": {}}] * 5}]}, []),
+        ({"messages": [{"role": "user", "content": [MARKED] * 4}], "system": [MARKED]}, ["cache marks"]),
+        ({"messages": [{"role": "user", "content": [MARKED] * 3}], "system": [MARKED]}, []),
     ],
 )
 def test_anthropic(messages: Any, broken: list[str]) -> None:
@@ -71,6 +116,11 @@ def test_anthropic(messages: Any, broken: list[str]) -> None:
         ([ASK, {"type": "function_call_output", "call_id": "c"}], ["orphaned result"]),
         ([ASK, {"type": "reasoning"}], ["lonely reasoning"]),
         ([ASK, {"type": "reasoning"}, ASK], ["lonely reasoning"]),
+        ([ASK, {"type": "reasoning"}, {"type": "shell_call_output", "call_id": "c"}], ["lonely reasoning"]),
+        ([ASK, {"type": "reasoning"}, {"id": "msg_1"}], []),
+        ([ASK, CALLED, {"type": "reasoning"}, OUTPUT], ["lonely reasoning"]),
+        ([ASK, {**CALLED, "name": "a.b"}, OUTPUT], ["illegal name"]),
+        ([ASK, {**CALLED, "call_id": "c" * 65}, {**OUTPUT, "call_id": "c" * 65}], ["illegal call id"]),
         ([ASK, {"type": "reasoning"}, {"role": "assistant", "content": "x"}], []),
         ([{"role": "user", "content": ""}], ["empty content"]),
         ([{"role": "tool", "content": "x"}], ["unknown role"]),

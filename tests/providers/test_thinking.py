@@ -45,8 +45,9 @@ def sent(view: quire.View, model: str | None) -> list[dict[str, Any]]:
     """Return the form for Anthropic. Check that it is legal and has the correct types."""
     request = view.anthropic(model=model)
     assert quire.check_legal(request, "anthropic") == []
-    check_types(list(request), "anthropic")
-    return list(request)
+    messages: list[dict[str, Any]] = request["messages"]
+    check_types(messages, "anthropic")
+    return messages
 
 
 def test_thinking_stays_for_its_own_model_by_any_of_its_names() -> None:
@@ -62,10 +63,58 @@ def test_another_model_gets_the_rest_as_it_came() -> None:
     assert sent(talk(reply(BLOCKS[0], BLOCKS[3])), "claude-haiku-5")[1]["content"] == SENT_BACK[2:]
 
 
-def test_an_answer_of_nothing_but_thinking_is_left_out() -> None:
+@pytest.mark.parametrize("model", [None, "claude-opus-5", "claude-haiku-5"])
+def test_an_answer_of_nothing_but_thinking_is_left_out(model: str | None) -> None:
     view = talk(reply(BLOCKS[0], SEALED))
-    assert "thinking" in str(sent(view, "claude-opus-5"))
-    assert {message["role"] for message in sent(view, "claude-haiku-5")} == {"user"}
+    assert {message["role"] for message in sent(view, model)} == {"user"}
+
+
+UNSIGNED = [{"type": "thinking", "thinking": "Well"}, {"type": "thinking", "thinking": "Well", "signature": ""}]
+
+
+@pytest.mark.parametrize("cut", [[BLOCKS[0]], [SEALED], [BLOCKS[0], SEALED], *([block] for block in UNSIGNED)])
+def test_thinking_at_the_end_of_an_answer_is_left_out(cut: list[Any]) -> None:
+    """A reply that the limit of tokens cuts off ends with thinking."""
+    whole = talk({"role": "assistant", "content": [*SENT_BACK[:2], *cut]})
+    assert sent(whole, None)[1]["content"] == SENT_BACK[:2]
+    assert whole.tokens == talk({"role": "assistant", "content": SENT_BACK[:2]}).tokens
+    calling = talk({"role": "assistant", "content": [*SENT_BACK, *cut]})
+    assert sent(calling, None)[1]["content"] == SENT_BACK
+    for view in (whole, calling):
+        assert quire.check_legal(view.openai(), "openai") == []
+        assert quire.check_legal(view.responses(), "responses") == []
+
+
+@pytest.mark.parametrize("block", UNSIGNED)
+def test_unsigned_thinking_is_left_out(block: dict[str, Any]) -> None:
+    view = talk({"role": "assistant", "content": [block, *SENT_BACK]})
+    assert sent(view, None)[1]["content"] == SENT_BACK
+
+
+@pytest.mark.parametrize("before", [[], OUTPUT[1:2], OUTPUT[1:]])
+def test_reasoning_that_nothing_follows_is_left_out(before: list[Any]) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Hi")
+    ctx.add(response(*before, OUTPUT[0]))
+    for call in ctx.pending_calls():
+        ctx.tool_result(call.id, "1")
+    for _ in range(2):
+        items = ctx.render().responses()
+        assert quire.check_legal(items, "responses") == []
+        assert "reasoning" not in [item.get("type") for item in items]
+        check_types(items, "responses")
+        ctx.user("Continue.")
+    assert "reasoning" in str([message.content for message in ctx.messages()])
+
+
+def test_a_response_after_one_that_was_cut_off_is_another_answer() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Hi")
+    ctx.add(response(OUTPUT[0]))
+    ctx.add(response(*OUTPUT[:2], id="resp_2"))
+    items = ctx.render().responses()
+    assert [item.get("type") for item in items].count("reasoning") == 1
+    assert quire.check_legal(items, "responses") == []
 
 
 def test_only_the_thinking_of_others_goes() -> None:

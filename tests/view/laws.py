@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import quire
@@ -27,8 +28,8 @@ class Forms:
         self.openai = view.openai()
         self.responses = view.responses()
         request = view.anthropic()
-        self.anthropic = list(request)
-        self.prompt = request.system
+        self.anthropic = request["messages"]
+        self.prompt = request.get("system", "")
 
     def text(self) -> str:
         """Return everything that would be sent."""
@@ -72,7 +73,7 @@ def check_state(run: Run) -> bool:
     walk.step()
     options = walk.options()
     stale = walk.second is not None and walk.second.seq != ctx.seq  # it cannot know the positions
-    said = [] if stale else [message for message in ctx.messages() if message.has_content]
+    said = [] if stale else [message for message in ctx.messages() if has_words(message)]
     asked, system = last_user(ctx, said), bool(options.get("include_system_prompt", True))
     wanted = options.get("max_tokens", walk.budget)
     room = max(0, wanted - options.get("reserve", 0))
@@ -92,6 +93,14 @@ def check_state(run: Run) -> bool:
     if wanted == walk.budget and not options.get("preview"):
         run.last, walk.edited, walk.looked = now, False, False
     return True
+
+
+def has_words(message: Message) -> bool:
+    """Return whether a message has more than thinking, which is not sent alone."""
+    parts = message.content if isinstance(message.content, list) else []
+    return message.has_content and not (
+        parts and all(p["type"] == "thinking" for p in parts) and not message.tool_calls
+    )
 
 
 def check_view(now: Seen, room: int, asked: int | None, ctx: Context | None) -> None:
@@ -120,7 +129,7 @@ def check_after(run: Run, now: Seen) -> None:
     assert now.view.shared_prefix == shared_tokens(before.view, now.view)
     same = now.steady and before.steady and now.system is before.system
     if same and not walk.edited and now.view.fold is None:
-        check_prefix(before.forms, now.forms)
+        check_prefix(before, now)
 
 
 def check_size(view: View, forms: Forms, room: int) -> None:
@@ -191,23 +200,28 @@ def check_reach(ctx: Context, now: Seen, said: list[Message]) -> None:
         assert any(page.index in shown for page in chain), f"{index} cannot be reached"
 
 
-def check_prefix(before: Forms, now: Forms) -> None:
+def check_prefix(before: Seen, now: Seen) -> None:
     """Check that between folds a view only grows at its end. A waiting call may have got its result."""
-    start = before.openai
+    start = before.forms.openai[: -1 if before.view.tail else None]  # the opening of an empty conversation
     waiting = next((n for n, m in enumerate(start) if m["role"] == "tool" and m["content"] == NO_RESULT), None)
     if waiting is not None:
         start = start[: max(n for n in range(waiting) if start[n]["role"] == "assistant")]
-    assert now.openai[: len(start)] == start
+    assert now.forms.openai[: len(start)] == start
 
 
 def shared_tokens(before: View, now: View) -> int:
     """Return the tokens of the common prefix of two views, compared by the sent content."""
     total = 0
-    for one, other in zip(before.parts, now.parts, strict=False):
+    for one, other in zip(stable_parts(before), stable_parts(now), strict=False):
         if one is not other and _sent(one) != _sent(other):
             break
         total += other.tokens
     return total
+
+
+def stable_parts(view: View) -> Sequence[ViewPart]:
+    """Return the parts before the tail."""
+    return view.parts[: len(view.parts) - len(view.tail)]
 
 
 def _sent(part: ViewPart) -> list[Any]:

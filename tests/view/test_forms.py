@@ -32,7 +32,7 @@ def test_every_form_of_a_view_is_legal_and_fits_the_sdk_types(provider: Provider
     assert view.tokens <= budget
     check_types(view.openai(), "openai")
     check_types(view.responses(), "responses")
-    check_types(view.anthropic(), "anthropic")
+    check_types(view.anthropic()["messages"], "anthropic")
     assert check_legal(view.openai(), "openai") == []
     assert check_legal(view.responses(), "responses") == []
     assert check_legal(view.anthropic(), "anthropic") == []

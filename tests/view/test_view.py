@@ -31,16 +31,18 @@ def test_what_is_handed_out_is_the_callers_own() -> None:
     assert again[0]["content"] == "You are careful."
 
 
-def test_the_form_for_anthropic_is_a_list_and_can_be_handed_over_whole() -> None:
-    request = talking().render().anthropic()
-    assert request.system == request["system"]
-    assert dict(**request)["messages"] == list(request)
-    assert request[0]["role"] == "user"
+def test_the_form_for_anthropic_is_a_plain_dict_of_parameters() -> None:
+    view = talking().render()
+    request = view.anthropic()
+    assert type(request) is dict
+    assert list(request) == ["system", "messages"]
+    assert request["messages"][0]["role"] == "user"
+    assert list(talking().render(include_system_prompt=False).anthropic()) == ["messages"]
 
 
 def test_cache_marks_are_few_and_at_the_end() -> None:
     request = talking().render().anthropic(cache=True)
-    text = str([request.system, list(request)])
+    text = str(request)
     assert 1 < text.count("cache_control") <= 4
     assert quire.check_legal(request, "anthropic") == []
 
@@ -221,4 +223,4 @@ def test_no_form_costs_more_than_the_view_says(message: dict[str, Any]) -> None:
     request = view.anthropic()
     assert openai_tokens(view.openai()) <= view.tokens
     assert responses_tokens(view.responses()) <= view.tokens
-    assert anthropic_tokens(list(request), request.system) <= view.tokens
+    assert anthropic_tokens(request["messages"], request.get("system", "")) <= view.tokens

@@ -119,7 +119,7 @@ def test_7_2_the_conversation_reads_as_shown_there(ctx: Context) -> None:
     for windows in ("tail", "inline"):
         view = ctx.render(windows=windows)
         assert quire.check_legal(view.openai(), "openai") == []
-        assert quire.check_legal(list(view.anthropic()), "anthropic") == []
+        assert quire.check_legal(view.anthropic(), "anthropic") == []
         assert quire.check_legal(view.responses(), "responses") == []
 
 

@@ -30,7 +30,7 @@ def drawn(ctx: Context, **options: Any) -> dict[str, ElementTree.Element]:
     """Return the windows of a view. Check legality, budget, and that each window occurs once and has the key."""
     view = ctx.render(**options)
     assert view.tokens <= ctx.budget
-    forms = {"openai": view.openai(), "anthropic": list(view.anthropic()), "responses": view.responses()}
+    forms = {"openai": view.openai(), "anthropic": view.anthropic()["messages"], "responses": view.responses()}
     for provider, form in forms.items():
         assert quire.check_legal(form, provider) == []
     texts = [message.text for part in view.tail for message in part.messages]

@@ -82,7 +82,7 @@ def test_a_tail_is_legal_after_whatever_comes_before_it(last: str) -> None:
     for options in ({}, {"windows": "inline"}, {"include_system_prompt": False}):
         view = ctx.render(**options)
         assert quire.check_legal(view.openai(), "openai") == []
-        assert quire.check_legal(list(view.anthropic(cache=True)), "anthropic") == []
+        assert quire.check_legal(view.anthropic(cache=True), "anthropic") == []
         assert quire.check_legal(view.responses(), "responses") == []
 
 
@@ -97,9 +97,9 @@ def test_anthropics_cache_marks_stand_before_the_tail(ctx: Context, last: str) -
     if last == "results":
         ctx.user("look")
         calls(ctx)
-    without = ctx.render().anthropic(cache=True)
+    without = ctx.render().anthropic(cache=True)["messages"]
     ctx.windows.open("counter")
-    request = ctx.render().anthropic(cache=True)
+    request = ctx.render().anthropic(cache=True)["messages"]
     found = [text for message in request for text in marks(message["content"]) if isinstance(message["content"], list)]
     expected = [text for message in without for text in marks(message["content"])]
     assert found == expected

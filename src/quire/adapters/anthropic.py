@@ -59,7 +59,7 @@ class _Messages(Turn[Message]):
         return tools.anthropic(beside)
 
     def format_view(self, view: View) -> Values:
-        return {**view.anthropic(cache=self._cache, model=self.model)}
+        return view.anthropic(cache=self._cache, model=self.model)
 
     def is_empty(self, answer: Message) -> bool:
         return not answer.content

@@ -77,7 +77,7 @@ class Turn(Generic[Answer]):
         self.answer: Answer | None = None
         self.own: Tools | None = own if isinstance(own, Tools) else ctx.tools if own else None
         self._functions = dict(functions or {})
-        self.schemas = list(tools) if self.own is None else self.own_schemas(self.own, list(tools))
+        self.schemas = self.own_schemas(ctx.tools.only() if self.own is None else self.own, list(tools))
         self._options = chosen
         self._tools_tokens = count_tools(self.schemas, ctx.pages.counter) if self.schemas else 0
         self._beside = ctx.pages.counter.count(beside) if isinstance(beside, str) else 0

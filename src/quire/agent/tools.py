@@ -8,7 +8,9 @@ from quire.agent import tool_table
 from quire.agent.handlers import ToolContext
 from quire.agent.tool_table import TOOLS, Tool, check_arguments
 from quire.errors import Hint, InvalidValue, QuireError, QuotaExceeded, Wording, short_repr
-from quire.model.messages import ToolCall
+from quire.model.messages import Provider, ToolCall
+from quire.providers.legal_form import legal_name
+from quire.providers.tool_schemas import rename_tool
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
 
@@ -129,21 +131,21 @@ class Tools:
     def openai(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """Return the schemas for OpenAI chat completions, followed by your own tools in `beside`.
 
+        A name that the provider refuses is spelled differently, as in a view; the calls of a reply get the name back.
         Raise `InvalidValue` if two of them have the same name.
         """
-        return self._join([tool_table.openai_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside)
+        own = [tool_table.openai_schema(tool, self._prefix + tool.name) for tool in self._tools()]
+        return self._join(own, beside, "openai")
 
     def responses(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """Return the schemas for the OpenAI Responses API, followed by your own tools in `beside`."""
-        return self._join(
-            [tool_table.responses_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside
-        )
+        own = [tool_table.responses_schema(tool, self._prefix + tool.name) for tool in self._tools()]
+        return self._join(own, beside, "responses")
 
     def anthropic(self, beside: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """Return the schemas for Anthropic messages, followed by your own tools in `beside`."""
-        return self._join(
-            [tool_table.anthropic_schema(tool, self._prefix + tool.name) for tool in self._tools()], beside
-        )
+        own = [tool_table.anthropic_schema(tool, self._prefix + tool.name) for tool in self._tools()]
+        return self._join(own, beside, "anthropic")
 
     def mcp(self) -> list[dict[str, Any]]:
         """Return the schemas for the Model Context Protocol."""
@@ -219,10 +221,12 @@ class Tools:
         tools._parent = self._parent or self
         return tools
 
-    def _join(self, own: list[dict[str, Any]], others: Iterable[Any]) -> list[dict[str, Any]]:
-        listed = list(others)
-        for other in listed:
-            name = _field(_field(other, "function") or other, "name")
+    def _join(self, own: list[dict[str, Any]], others: Iterable[Any], provider: Provider) -> list[dict[str, Any]]:
+        listed = []
+        for other in others:
+            name = _field(_field(other, "function") or _field(other, "custom") or other, "name")
+            is_legal = not isinstance(name, str) or legal_name(name, provider) == name
+            listed.append(other if is_legal else rename_tool(other, provider))
             if name in self:
                 raise InvalidValue(
                     f"Two tools have the name {short_repr(name)}. Rename yours, or quire's.",

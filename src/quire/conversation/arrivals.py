@@ -1,5 +1,6 @@
 """Arrivals: plan which page receives a new message."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,8 +12,10 @@ from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, pag
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
+from quire.model.spelling import is_spelled, spell_id, spell_name
 from quire.model.text import MAX_NAME, collapse_whitespace
 from quire.providers import format_messages, parse
+from quire.providers.legal_form import find_original_name, rename_calls
 from quire.system.compressed_summaries import remake_summary
 
 PROMPT = "System prompt"
@@ -33,6 +36,8 @@ def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -
     """
     if message.role == "tool":
         return add_result(plan, message)
+    if message.tool_calls:
+        message = _with_original_names(plan, message)
     if message.role == "system" and (segment := plan.first_segment(SegmentType.SYSTEM)) is not None and _is_first(plan):
         return _add(plan, message, InsertPosition(page_key(segment, 0)), name=_prompt_name(message), pinned=True)
     end = end_of_conversation(plan)
@@ -106,6 +111,9 @@ def add_result(plan: Plan, message: Message) -> int:
                     f"Call {short_repr(call_id)} has a result already, message {index}, and this one differs.",
                     Hint("conversation.replace", arguments=f"{index}, …", purpose="to change it"),
                 )
+    original = _original_id(plan, call_id)
+    if original is not None:
+        return add_result(plan, rename_calls(message, str, lambda _: original))
     waiting = plan.open_exchange()
     ids = ", ".join(map(repr, waiting.header.pending)) if waiting else "none"
     unknown = InvalidValue(f"No message made the call {short_repr(call_id)}; calls that wait for a result: {ids}.")
@@ -187,7 +195,7 @@ def _add(
     )
     plan.create(key, folder, rank, header)
     for call in calls:
-        plan.add_caller(call.id, key)
+        plan.add_caller(call, key)
     return number
 
 
@@ -200,8 +208,8 @@ def _continued_exchange(plan: Plan, message: Message) -> PageRecord | None:
     if newest is not None and newest.header.form is Form.SYSTEM:  # a message of the system ends the answer of the model
         return None
     known = plan.message(page.header.numbers[0]).message
-    by, before = message.meta.get("model"), known.meta.get("model")
-    another = by is not None and before is not None and by != before  # reasoning of two models is never joined
+    sources = [(message.meta.get(key), known.meta.get(key)) for key in ("model", "id")]
+    another = any(by is not None and before is not None and by != before for by, before in sources)  # of two responses
     return page if known.origin == "responses" and not page.header.closed and not another else None
 
 
@@ -214,7 +222,7 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
         return _add(plan, message, end_of_conversation(plan))
     fresh = replace_message(plan, page, number, replace(whole[0], meta={**known.meta, **message.meta}))
     for call in message.tool_calls:
-        plan.add_caller(call.id, page.key)
+        plan.add_caller(call, page.key)
     plan.wait_for(page.key if whole[0].tool_calls else None)
     return fresh
 
@@ -254,6 +262,35 @@ def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
     found = (plan.page(plan.current_key(key)) for key in reversed(plan.callers(call_key(call_id))))
     pages = [page for page in found if isinstance(page, PageRecord)]
     return sorted(pages, key=lambda page: page.header.mark is not Mark.NONE)
+
+
+def _with_original_names(plan: Plan, message: Message) -> Message:
+    """Return a message with the names of its tools, where a provider got another spelling."""
+    found = {call.name: _original_name(plan, call.name) for call in message.tool_calls if is_spelled(call.name)}
+    return rename_calls(message, lambda name: found.get(name) or name, str) if any(found.values()) else message
+
+
+def _original_name(plan: Plan, name: str) -> str | None:
+    known = (call.name for call in _calls_known_by(plan, name) if spell_name(call.name) == name)
+    return find_original_name(name) or next(known, None)
+
+
+def _original_id(plan: Plan, call_id: str) -> str | None:
+    """Return the id of the call that a provider got with this id: another spelling, or an id with a number."""
+    if is_spelled(call_id):
+        return next((call.id for call in _calls_known_by(plan, call_id) if spell_id(call.id) == call_id), None)
+    repeated, _, number = call_id.rpartition("_")
+    is_number = number.isascii() and number.isdecimal() and int(number) > 1
+    if is_number and int(number) <= len(plan.callers(call_key(repeated))) and _exchange_awaiting(plan, repeated):
+        return repeated
+    return None
+
+
+def _calls_known_by(plan: Plan, spelling: str) -> Iterator[ToolCall]:
+    """Yield the calls of the exchanges that are found by a spelling, newest first."""
+    for page in _exchanges_calling(plan, spelling):
+        for number in page.header.numbers:
+            yield from plan.message(number).message.tool_calls
 
 
 def _prompt_name(message: Message) -> str:

@@ -30,8 +30,9 @@ from quire.core.records import (
 )
 from quire.core.state import State, numbers_used_up
 from quire.errors import InvalidOperation, InvalidValue, short_repr
-from quire.model.messages import Message
+from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
+from quire.model.spelling import spell_id, spell_name
 from quire.model.tokens import TokenCounter
 from quire.storage.base import Write
 
@@ -220,10 +221,12 @@ class Plan(Reader):
         self.messages[number] = MessageRecord(page, self.seq, message)
         return number
 
-    def add_caller(self, call_id: str, page: int) -> None:
-        """Make an exchange findable by the id of a call that it makes."""
-        key = call_key(call_id)
-        self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-_MAX_CALLERS:]
+    def add_caller(self, call: ToolCall, page: int) -> None:
+        """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""
+        spelled = spell_name(call.name)
+        for text in dict.fromkeys((call.id, spell_id(call.id), *([spelled] if spelled != call.name else []))):
+            key = call_key(text)
+            self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-_MAX_CALLERS:]
 
     def put_note(self, key: int, **fields: Any) -> None:
         """Write a note about the whole context."""

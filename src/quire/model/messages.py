@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quire.model.media import count_media_tokens, extract_text
+from quire.model.spelling import spell_name, spell_speaker
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -89,6 +90,9 @@ def count_message_tokens(message: Message, count: Callable[[str], int]) -> int:
     if isinstance(content, str) and not message.tool_calls and not message.name:  # the common case
         return count(content) + PER_MESSAGE
     tokens = sum(map(count, iterate_texts(message))) + PER_MESSAGE * (1 + len(message.tool_calls))
+    names = [(call.name, spell_name(call.name)) for call in message.tool_calls]
+    names += [(message.name, spell_speaker(message.name))] if message.name else []
+    tokens += sum(max(0, count(spelled) - count(name)) for name, spelled in names if spelled != name)
     if message.name and message.role == "user" and isinstance(content, str):
         tokens += max(0, count(f"{message.name}: {content}") - count(message.name) - count(content))
     if not isinstance(content, list):

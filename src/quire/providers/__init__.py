@@ -1,7 +1,8 @@
 """Providers: messages in the shapes of OpenAI chat, OpenAI Responses and Anthropic, one module each.
 
 `parse` reads messages of any provider, `format_messages` writes them. A message is written for its own provider exactly
-as it was read, and for another one as faithfully as the shape of that provider allows.
+as it was read, and for another one as faithfully as the shape of that provider allows. `format_request` writes messages
+to be sent: names and ids that a provider refuses are spelled differently.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,10 +14,11 @@ from msgspec import structs
 from quire.model.messages import Message, Provider
 from quire.providers import anthropic, openai, responses
 from quire.providers.detection import Entry, detect_provider, unwrap_response
+from quire.providers.legal_form import make_legal
 from quire.providers.originals import read_message
 from quire.providers.plain_json import invalid_value, to_plain_json
 
-__all__ = ["format_messages", "parse", "parse_each"]
+__all__ = ["format_messages", "format_request", "parse", "parse_each"]
 
 _ACCEPTED = "give a message as a dict or an SDK object, a list of them, or a whole response"
 Parser = Callable[[Iterable[Entry]], Iterator[Message]]
@@ -62,6 +64,14 @@ def format_messages(messages: Sequence[Message], provider: Provider) -> list[dic
     if write is None:
         raise invalid_value("provider", provider, f"known are {', '.join(_FORMATS)}")
     return write(messages)
+
+
+def format_request(messages: Sequence[Message], provider: Provider) -> list[dict[str, Any]]:
+    """Return the messages like `format_messages`, as the provider accepts them in a request."""
+    written = format_messages(messages, provider)
+    if provider == "openai" and not any(m.tool_calls or m.name or m.tool_call_id is not None for m in messages):
+        return written  # the usual case
+    return make_legal(written, provider)
 
 
 def _entries(value: object, place: str) -> list[Entry]:

@@ -5,11 +5,9 @@ message that is `joined` to it, so that they are written as one message again. A
 written.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
-from zlib import crc32
 
 from msgspec import structs
 
@@ -112,10 +110,7 @@ def _source(part: Part, origin: Provider, accepted: frozenset[str]) -> Values | 
     return None
 
 
-Rename = Callable[[str], str]
-
 _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
-_NOT_IN_AN_ID = re.compile("[^a-zA-Z0-9_-]")
 
 
 def parse(entries: Iterable[Entry]) -> Iterator[Message]:
@@ -138,11 +133,10 @@ def _parse(value: Values, place: str) -> Iterable[Message]:
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
     """Return the messages without the system prompt; `system` returns that."""
-    own = {call_id for message in messages if message.origin == "anthropic" for call_id in _ids(message)}
     written: list[Values] = []
     for message in messages[len(_prompt(messages)) :]:
         original = find_original(message, "anthropic")
-        value = original or _format_message(message, lambda i: i if i in own else _legal_id(i))
+        value = original or _format_message(message)
         if value is None:
             continue
         if written and written[-1]["role"] == value["role"] and _joins(message, written[-1]):
@@ -170,9 +164,7 @@ def _prompt(messages: Sequence[Message]) -> list[Message]:
 def _exact(message: Message, original: Values) -> Message:
     """Keep the original without blank texts: the API returns them but does not accept them."""
     content = _without_blanks(original["content"])
-    return (
-        keep_original(message, {**original, "content": content}, _format_message(message, str)) if content else message
-    )
+    return keep_original(message, {**original, "content": content}, _format_message(message)) if content else message
 
 
 def _without_blanks(content: Any) -> Any:
@@ -237,18 +229,18 @@ def _turn(blocks: list[Any], place: str) -> Message:
     return Message(role="assistant", content=content or None, tool_calls=tuple(calls), origin="anthropic")
 
 
-def _format_message(message: Message, rename: Rename) -> Values | None:
+def _format_message(message: Message) -> Values | None:
     """Write the message from the common fields; None if nothing remains."""
     content = _write_content(message)
     match message.role:
         case "tool":
-            result: Values = {"type": "tool_result", "tool_use_id": rename(message.tool_call_id or "")}
+            result: Values = {"type": "tool_result", "tool_use_id": message.tool_call_id or ""}
             if message.content is not None:
                 result |= {"content": content or ""}
             return {"role": "user", "content": [result]}
         case "assistant":
             if message.tool_calls:
-                content = [*_blocks(content), *(_written_call(call, rename) for call in message.tool_calls)]
+                content = [*_blocks(content), *map(_written_call, message.tool_calls)]
             return {"role": "assistant", "content": content} if content else None
         case "system":  # a late system message stays among the messages; not every model accepts that role there
             role = "system" if message.origin == "anthropic" else "user"
@@ -264,27 +256,15 @@ def _write_content(message: Message) -> str | list[Values]:
     return [block for part in content or () if (block := _write_block(part, message.role, message.origin))]
 
 
-def _written_call(call: ToolCall, rename: Rename) -> Values:
+def _written_call(call: ToolCall) -> Values:
     arguments = {"input": call.arguments} if call.custom else parts.arguments_object(call.arguments)
-    return {"type": "tool_use", "id": rename(call.id), "name": call.name, "input": arguments}
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 
 
 def _blocks(content: str | list[Values]) -> list[Values]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return content
-
-
-def _ids(message: Message) -> Iterator[str]:
-    yield from (call.id for call in message.tool_calls)
-    if message.tool_call_id is not None:
-        yield message.tool_call_id
-
-
-def _legal_id(call_id: str) -> str:
-    """Return the id with the characters that Anthropic accepts; different ids stay different."""
-    legal = _NOT_IN_AN_ID.sub("_", call_id)
-    return legal if legal == call_id and legal else f"{legal}_{crc32(call_id.encode()):08x}"
 
 
 def _joins(message: Message, previous: Values) -> bool:

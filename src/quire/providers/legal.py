@@ -1,9 +1,11 @@
 """Rules of each provider for a list of messages, checked before a request is sent.
 
 A rule is checked if the provider refuses a request that breaks it, or if the model would be misled: a call without its
-result, a result without its call, an empty message, a wrong first role.
+result, a result without its call, an empty message, a wrong first role. Rules with an address are not in the providers'
+reference, or not all of it; the address has the provider's error message.
 """
 
+import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -17,19 +19,50 @@ Broken = tuple[int, str, str]
 """The fields of an `IllegalMessage`."""
 
 
+LEGAL_NAMES: Mapping[str, re.Pattern[str]] = {
+    # "a-z, A-Z, 0-9, or contain underscores and dashes, with a maximum length of 64" (OpenAI API reference, functions)
+    "openai": re.compile("[a-zA-Z0-9_-]{1,64}"),
+    "responses": re.compile("[a-zA-Z0-9_-]{1,64}"),
+    # https://github.com/bug-ops/zeph/pull/1311, https://github.com/anthropics/claude-code/issues/96152
+    "anthropic": re.compile("[a-zA-Z0-9_-]{1,128}"),
+}
+"""The names of tools that a provider accepts."""
+LEGAL_IDS: Mapping[str, re.Pattern[str]] = {
+    # "messages[3].tool_calls[0].id: maximum length 40": https://github.com/vercel/ai/issues/5171
+    "openai": re.compile(".{1,40}", re.DOTALL),
+    # "input[95].call_id: maximum length 64": https://github.com/AnswerDotAI/fastllm/issues/45
+    "responses": re.compile(".{1,64}", re.DOTALL),
+    # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+    "anthropic": re.compile("[a-zA-Z0-9_-]+"),
+}
+"""The ids of calls that a provider accepts."""
+_LEGAL_SPEAKER = re.compile(r"[^\s<|\\/>]{1,64}")
+_TEXTS = ("text", "input_text", "output_text")
+_THINKING = ("thinking", "redacted_thinking")
+_MAX_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided" (Anthropic, prompt caching)
+
+
 class IllegalMessage(Struct, frozen=True):
-    """One broken rule: the position of the message, the rule, and a description."""
+    """One broken rule: the position of the message (-1 for Anthropic's `system`), the rule, and a description."""
 
     position: int
     rule: str
     text: str
 
 
-def check_legal(messages: Sequence[Values], provider: str) -> list[IllegalMessage]:
-    """Return every rule that the list breaks for `openai` (chat), `responses` or `anthropic`; empty if it is legal."""
+def check_legal(messages: Sequence[Values] | Values, provider: str) -> list[IllegalMessage]:
+    """Return every rule that the list breaks for `openai` (chat), `responses` or `anthropic`; empty if it is legal.
+
+    For Anthropic it may also be a request: a dict with `messages` and `system`. Some models of Anthropic also refuse a
+    request that ends with a message of the assistant; this depends on the model, so it is not checked.
+    """
     check = _CHECKS.get(provider) if isinstance(provider, str) else None
     if check is None:
         raise InvalidValue(f"is {short_repr(provider)}; known are {', '.join(_CHECKS)}.", argument="provider")
+    around: list[Broken] = []
+    if isinstance(messages, Mapping) and provider == "anthropic" and "messages" in messages:
+        around = list(_check_request(messages))
+        messages = messages["messages"]
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidValue(f"is {short_repr(messages)}; a list of dicts is needed.", argument="messages")
     if not messages:
@@ -39,7 +72,7 @@ def check_legal(messages: Sequence[Values], provider: str) -> list[IllegalMessag
         for position, message in enumerate(messages)
         if not isinstance(message, Mapping)
     ]
-    return broken or [IllegalMessage(*found) for found in check(messages)]
+    return broken or [IllegalMessage(*found) for found in [*around, *check(messages)]]
 
 
 # OpenAI chat
@@ -57,6 +90,9 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[Broken]:
             continue
         if role != "function":
             yield from _report_unanswered(position, waiting)
+        speaker = message.get("name")
+        if speaker is not None and not _LEGAL_SPEAKER.fullmatch(str(speaker)):
+            yield position, "illegal name", f"The name of a speaker is {short_repr(speaker)}."
         calls = message.get("tool_calls") or []
         if role == "assistant":
             yield from _openai_calls(position, calls, waiting)
@@ -74,10 +110,20 @@ def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iter
         called = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         if not isinstance(called, Mapping) or not called.get("name") or not call.get("id"):
             yield position, "malformed call", f"A call without id or name: {short_repr(call)}."
-        elif call["id"] in waiting:
+            continue
+        yield from _check_spelling(position, call["id"], called["name"], "openai")
+        if call["id"] in waiting:
             yield position, "duplicate call id", f"Two calls have the id {call['id']!r}."
         else:
             waiting[call["id"]] = position
+
+
+def _check_spelling(position: int, call_id: object, name: object, provider: str) -> Iterator[Broken]:
+    """Yield the rules that the id and the name of a call break. A call without a name has a type instead."""
+    if not LEGAL_IDS[provider].fullmatch(str(call_id)):
+        yield position, "illegal call id", f"A call has the id {short_repr(call_id)}."
+    if name is not None and not LEGAL_NAMES[provider].fullmatch(str(name)):
+        yield position, "illegal name", f"A call names the tool {short_repr(name)}."
 
 
 def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Iterator[Broken]:
@@ -112,6 +158,7 @@ def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
         match item.get("type") or ("message" if "role" in item else "item_reference"):
             case "function_call" | "custom_tool_call":
                 call_id = str(item.get("call_id"))
+                yield from _check_spelling(position, call_id, item.get("name"), "responses")
                 if call_id in waiting:
                     yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
                 waiting[call_id] = position
@@ -133,9 +180,10 @@ def _take_output(position: int, call_id: str, waiting: dict[str, int], answered:
 
 
 def _reasoning(position: int, items: Sequence[Values]) -> Iterator[Broken]:
-    following = items[position + 1] if position + 1 < len(items) else {"type": "function_call_output"}
-    theirs = following.get("type", "message") == "message" and following.get("role") != "assistant"
-    if theirs or following.get("type") in ("function_call_output", "custom_tool_call_output"):
+    """Check that the item of a reasoning item follows it: https://github.com/openai/openai-node/issues/1567."""
+    following = items[position + 1] if position + 1 < len(items) else {"role": "user"}
+    kind = following.get("type") or ("message" if "role" in following else "item_reference")
+    if str(kind).endswith("_output") or (kind == "message" and following.get("role") != "assistant"):
         yield position, "lonely reasoning", "A reasoning item without the item it belongs to."
 
 
@@ -147,14 +195,14 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
         yield 0, "first role", f"The first message is the {short_repr(messages[0].get('role'))}'s, not the user's."
     waiting: dict[str, int] = {}
     called: set[str] = set()
-    for _, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
+    for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
         turn = list(group)  # consecutive messages of one role are one turn
         blocks: list[Any] = []
         for position, message in turn:
             yield from _check_message(position, message, ("user", "assistant", "system"))
             content = message.get("content")
             if isinstance(content, list):
-                yield from _check_blocks(position, content)
+                yield from () if _is_empty(content) else _check_blocks(position, content)
                 blocks += content
             elif content:
                 blocks.append({"type": "text", "text": content})
@@ -162,7 +210,40 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
         yield from _take_results(first, blocks, waiting)
         yield from _report_unanswered(first, waiting)
         yield from _make_calls(first, blocks, waiting, called)
+        yield from _check_roles(first, str(role), blocks)
     yield from _report_unanswered(len(messages) - 1, waiting)
+    # "final assistant content cannot end with trailing whitespace": https://github.com/vercel/ai/pull/2124
+    if messages[-1].get("role") == "assistant" and ends_with_blank(messages[-1].get("content")):
+        yield len(messages) - 1, "trailing blanks", "The last message is the assistant's and ends with blanks."
+
+
+def _check_request(request: Values) -> Iterator[Broken]:
+    """Check what does not belong to one message: the prompt, and the number of cache marks."""
+    prompt = request.get("system", [])
+    if "system" in request and _is_empty(prompt):
+        yield -1, "empty content", "The system prompt is empty: leave it out."
+    yield from _check_blocks(-1, prompt if isinstance(prompt, list) else ())
+    messages = request["messages"] if isinstance(request["messages"], list) else []
+    marks = _count_marks(prompt) + sum(_count_marks(m.get("content")) for m in messages if isinstance(m, Mapping))
+    if marks > _MAX_MARKS:
+        yield -1, "cache marks", f"There are {marks} cache marks; {_MAX_MARKS} are accepted."
+
+
+def _count_marks(content: object) -> int:
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    return sum(bool(block.get("cache_control")) + _count_marks(block.get("content")) for block in blocks)
+
+
+def _check_roles(position: int, role: str, blocks: Sequence[Any]) -> Iterator[Broken]:
+    """Check which blocks a turn has, and that an assistant's turn does not end with thinking."""
+    kinds = [_kind(block) for block in blocks]
+    if role == "assistant" and "tool_result" in kinds:
+        yield position, "wrong block", "An assistant's message with the result of a tool."
+    if role != "assistant" and not {"tool_use", *_THINKING}.isdisjoint(kinds):
+        yield position, "wrong block", f"A message of the {role} with a call or with thinking."
+    # "The final block in an assistant message cannot be `thinking`": https://github.com/tailcallhq/forgecode/issues/2107
+    if role == "assistant" and kinds and kinds[-1] in _THINKING:
+        yield position, "lonely thinking", "An assistant's message that ends with thinking."
 
 
 def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[Broken]:
@@ -177,6 +258,7 @@ def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int], c
     for block in blocks:
         if _kind(block) == "tool_use":
             call_id = str(block.get("id"))
+            yield from _check_spelling(position, call_id, block.get("name"), "anthropic")
             if call_id in called:  # ids must be unique in the whole request
                 yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
             called.add(call_id)
@@ -197,8 +279,18 @@ def _kind(block: object) -> object:
     return block.get("type") if isinstance(block, Mapping) else None
 
 
+def ends_with_blank(content: object) -> bool:
+    """Return whether content of Anthropic's form ends with a text that has blanks at its end."""
+    last = content[-1] if isinstance(content, list) and content else content
+    text = last.get("text") if _kind(last) == "text" and isinstance(last, Mapping) else last
+    return isinstance(text, str) and text != text.rstrip()
+
+
 def _is_empty(content: object) -> bool:
-    return not content.strip() if isinstance(content, str) else not content
+    """Return whether content says nothing: no text but blanks, and no other part."""
+    if not isinstance(content, list):
+        return not content.strip() if isinstance(content, str) else not content
+    return all(_kind(part) in _TEXTS and _is_empty(part.get("text")) for part in content)
 
 
 _CHECKS: Mapping[str, Callable[[Sequence[Values]], Iterator[Broken]]] = {

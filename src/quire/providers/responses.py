@@ -15,7 +15,7 @@ from quire.providers.detection import Entry
 from quire.providers.originals import find_original, keep_original
 from quire.providers.plain_json import Values, dumps, invalid_value
 
-_CALLS = frozenset(
+CALLS = frozenset(
     {
         "apply_patch_call",
         "computer_call",
@@ -26,7 +26,7 @@ _CALLS = frozenset(
         "tool_search_call",
     }
 )
-_OUTPUTS = frozenset({f"{call}_output" for call in _CALLS} | {"tool_search_output"})
+OUTPUTS = frozenset({f"{call}_output" for call in CALLS} | {"tool_search_output"})
 
 
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -39,9 +39,11 @@ def parse(entries: Iterable[Entry]) -> Iterator[Message]:
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
     """Return the messages as input items."""
-    custom = {call.id for message in messages for call in message.tool_calls if call.custom}
+    custom: set[str] = set()
     items: list[Values] = []
     for message in messages:
+        custom -= {call.id for call in message.tool_calls}
+        custom |= {call.id for call in message.tool_calls if call.custom}
         items.extend(find_original(message, "responses") or _format_items(message, custom))
     return items
 
@@ -73,11 +75,11 @@ def _is_message(value: Values) -> bool:
 
 def _is_call(value: Values) -> bool:
     """Return whether the item is a call that needs an output."""
-    return _kind_of(value) in _CALLS and not _is_hosted(value)
+    return _kind_of(value) in CALLS and not _is_hosted(value)
 
 
 def _is_call_output(value: Values) -> bool:
-    return _kind_of(value) in _OUTPUTS and not _is_hosted(value)
+    return _kind_of(value) in OUTPUTS and not _is_hosted(value)
 
 
 def _is_hosted(value: Values) -> bool:

@@ -1,9 +1,9 @@
-"""Changes to a list of messages before it is written for a provider.
+"""Thinking that is not sent back.
 
-- `make_call_ids_distinct`: some models number their calls from the start in every response. Anthropic requires every id
-  once per request, and servers of the Responses API pair calls and outputs across the whole list.
 - `drop_foreign_thinking`: thinking is sent back only to the model that produced it. Another model refuses its signature
   or cannot decrypt it.
+- `drop_unsendable_thinking`: providers refuse thinking that no text or call follows, and Anthropic refuses thinking
+  without a signature. It is what remains of a reply that was cut off.
 """
 
 from collections.abc import Sequence
@@ -11,45 +11,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quire.model.messages import Message, Provider, ToolCall
+from quire.model.messages import Message, Provider
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import invalid_value
 from quire.providers.usage import is_same_model
 
-_THINKING = ("thinking", "redacted_thinking")
-
-
-def make_call_ids_distinct(messages: Sequence[Message]) -> Sequence[Message]:
-    """Give a new id to every call with an id that was used before, and to its result.
-
-    The new id depends only on the messages before it, so a list that grows at its end keeps its ids.
-    """
-    ids = [call.id for message in messages for call in message.tool_calls]
-    if len(set(ids)) == len(ids):
-        return messages
-    times: dict[str, int] = {}
-    renamed: dict[str, str] = {}
-    changed: list[Message] = []
-    for message in messages:
-        if message.tool_calls:
-            calls = tuple(_with_new_id(call, times) for call in message.tool_calls)
-            renamed |= {old.id: new.id for old, new in zip(message.tool_calls, calls, strict=True)}
-            message = message if calls == message.tool_calls else replace(message, tool_calls=calls, raw=None)
-        elif message.role == "tool":
-            known = renamed.get(message.tool_call_id or "", message.tool_call_id)
-            message = message if known == message.tool_call_id else replace(message, tool_call_id=known, raw=None)
-        changed.append(message)
-    return changed
-
-
-def _with_new_id(call: ToolCall, times: dict[str, int]) -> ToolCall:
-    """Return the call with an id that no call before it has. `times` counts the uses of each id."""
-    fresh = call.id
-    while fresh in times:
-        times[call.id] += 1
-        fresh = f"{call.id}_{times[call.id]}"
-    times[fresh] = 1
-    return call if fresh == call.id else replace(call, id=fresh)
+_THINKING = ("thinking", "redacted_thinking", "reasoning")
+_PROOFS = ("signature", "data", "item")
+"""Fields of thinking that Anthropic wrote completely, or of a part with a reasoning item."""
 
 
 def drop_foreign_thinking(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
@@ -64,6 +33,8 @@ def drop_foreign_thinking(messages: Sequence[Message], provider: Provider, model
     kept: list[Message] = []
     rewritten: set[str] = set()
     for message in messages:
+        if message.tool_calls:
+            rewritten -= {call.id for call in message.tool_calls}
         if _is_foreign(message, provider, model):
             rewritten.update(call.id for call in message.tool_calls)
             message = _without_thinking(message, provider)
@@ -93,3 +64,39 @@ def _without_thinking(message: Message, provider: Provider) -> Message:
     original: dict[str, Any] = restore_original(message)
     blocks = [block for block in original["content"] if block.get("type") not in _THINKING]
     return keep_original(left, {**original, "content": blocks}, None)
+
+
+def drop_unsendable_thinking(message: Message) -> Message:
+    """Return the message without thinking that its provider refuses. Nothing may remain."""
+    content = message.content
+    if message.role != "assistant" or not isinstance(content, list) or not any(map(_is_thinking, content)):
+        return message
+    original = restore_original(message) if message.raw is not None else None
+    blocks = original.get("content") if isinstance(original, dict) else original
+    if not isinstance(blocks, list):
+        original, blocks = None, [*content, *({} for _ in message.tool_calls)]  # the order in which they are written
+    kept = _sendable_blocks(blocks)
+    if len(kept) == len(blocks):
+        return message
+    is_kept = iter([any(block is other for other in kept) for block in blocks if _is_thinking(block)])
+    parts = [part for part in content if not _is_thinking(part) or next(is_kept, True)]
+    left = replace(message, content=parts or None, raw=None)
+    if original is None or not kept:
+        return left
+    return keep_original(left, kept if isinstance(original, list) else {**original, "content": kept}, None)
+
+
+def _sendable_blocks(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the blocks without unsigned thinking, and without thinking at the end."""
+    kept = [block for block in blocks if not _is_unsigned(block)]
+    while kept and _is_thinking(kept[-1]):
+        kept.pop()
+    return kept
+
+
+def _is_unsigned(block: dict[str, Any]) -> bool:
+    return _is_thinking(block) and block.get("type") != "reasoning" and not any(map(block.get, _PROOFS))
+
+
+def _is_thinking(block: dict[str, Any]) -> bool:
+    return block.get("type") in _THINKING or block.get("kind") in _THINKING

@@ -1,14 +1,18 @@
-"""Tool schemas: their tokens. They are sent with every request in addition to the view."""
+"""Tool schemas: their tokens and their names. They are sent with every request in addition to the view."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from quire.errors import InvalidValue, short_repr
+from quire.model.messages import Provider
 from quire.model.tokens import TokenCounter, VocabularyCounter
+from quire.providers.legal_form import legal_name
 from quire.providers.plain_json import dumps, invalid_value, to_plain_json
 
 _PER_TOOL = 8
 _PER_LIST = 12
 _COUNTER = VocabularyCounter()
+_ACCEPTED = "a tool is a dict with a name, in OpenAI's or Anthropic's shape"
 
 
 def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) -> int:
@@ -25,11 +29,25 @@ def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) ->
     return sum(sizes) + _PER_LIST if sizes else 0
 
 
+def rename_tool(tool: object, provider: Provider) -> dict[str, Any]:
+    """Return a copy of a tool schema with a name that the provider accepts. Raise `InvalidValue`."""
+    schema = to_plain_json(tool, "tool")
+    inner = _inner(schema)
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
+        raise invalid_value("tool", tool, _ACCEPTED)
+    inner["name"] = legal_name(inner["name"], provider)
+    return dict(schema)
+
+
+def _inner(schema: Any) -> Any:
+    return schema.get("function", schema.get("custom", schema)) if isinstance(schema, dict) else None
+
+
 def _texts(tool: object, place: str) -> list[str]:
     schema = to_plain_json(tool, place)
-    inner = schema.get("function", schema.get("custom", schema)) if isinstance(schema, dict) else None
+    inner = _inner(schema)
     if not isinstance(inner, dict) or not (inner.get("name") or inner.get("type")):
-        raise invalid_value(place, tool, "a tool is a dict with a name, in OpenAI's or Anthropic's shape")
+        raise invalid_value(place, tool, _ACCEPTED)
     named = [text for key in ("name", "description") if isinstance(text := inner.get(key), str)]
     rest = {key: value for key, value in inner.items() if key not in ("name", "description")}
     return [*named, dumps(rest)] if rest else named

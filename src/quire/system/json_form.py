@@ -83,7 +83,7 @@ def read_messages(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int])
         taken.add(number)
         numbers.setdefault(page, {})[place] = number
         for call in message.tool_calls:
-            plan.add_caller(call.id, keys[page])
+            plan.add_caller(call, keys[page])
     return {page: tuple(places[place] for place in sorted(places)) for page, places in numbers.items()}
 
 

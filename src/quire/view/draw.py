@@ -20,6 +20,7 @@ from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, mes
 from quire.model.messages import Part as MessagePart
 from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentType, Visibility
 from quire.model.sized_cache import SizedCache
+from quire.providers.rewrites import drop_unsendable_thinking
 from quire.system.compressed_summaries import read_originals
 from quire.view.clip import clip_exchange, clip_text
 from quire.view.deferred import opened_pages
@@ -171,13 +172,12 @@ class PartBuilder:
 
     def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
         header, index = page.header, reader.index(page.key)
-        messages = [_message_at(reader, number) for number in header.numbers]
+        stored = [_message_at(reader, number) for number in header.numbers]
+        messages = [self.escaping.escape_message(_without_unsendable(message)) for message in stored]
         if not any(message.has_content or message.role == "tool" for message in messages):
             return ViewPart("exchange", (), 0)
         tokens = header.tokens
-        escaped = [self.escaping.escape_message(message) for message in messages]
-        if any(new is not old for new, old in zip(escaped, messages, strict=True)):
-            messages = escaped
+        if any(new is not old for new, old in zip(messages, stored, strict=True)):
             tokens = sum(count_message_tokens(message, self.count) for message in messages)
         if header.pending:
             messages += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
@@ -319,7 +319,7 @@ def draw_segments(reader: Reader, builder: PartBuilder) -> list[ViewPart]:
 
 
 def draw_opening(builder: PartBuilder) -> ViewPart:
-    """Return a user message that goes before a conversation whose first message is the assistant's."""
+    """Return the user message that begins a conversation which is empty or begins with another role."""
     message = Message(role="user", content=OPENING)
     return builder.get_or_build(("opening",), lambda: ViewPart("opening", [message], builder.message_tokens(OPENING)))
 
@@ -397,9 +397,14 @@ def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committ
     if header.visibility is Visibility.HIDDEN:
         text, tokens = builder.draw_line(reader, page)
         granularity: Granularity = "line"
-    elif header.numbers:
+    elif header.form is Form.SYSTEM:
         part = builder.build_leaf(reader, page, committed)
         return part and ViewPart("system", part.messages, part.tokens, part.pages)
+    elif header.numbers:  # an exchange that was moved here: a prompt has no other roles, calls or media
+        part = builder.build_leaf(reader, page, committed)
+        text = builder.escaping.escape_key(messages_to_text(part.messages)) if part else ""
+        tokens = builder.measure(text)
+        granularity = _granularity(page)
     else:
         text = builder.quote_body(reader, page, alone=True)
         tokens = builder.measure(text)
@@ -466,6 +471,10 @@ def _segment_line(reader: Reader, builder: PartBuilder, page: PageRecord) -> tup
 
 def _message_at(reader: Reader, number: int) -> Message:
     return replace(reader.message(number).message, index=reader.message_index(number))
+
+
+def _without_unsendable(message: Message) -> Message:
+    return drop_unsendable_thinking(message) if isinstance(message.content, list) else message
 
 
 def _with_distinct_ids(messages: list[Message]) -> list[Message]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from quire.model.messages import Message
 from quire.model.pages import PageIndex
 from quire.model.sized_cache import SizedCache
-from quire.providers import format_messages
+from quire.providers import format_request
 
 Granularity = Literal["whole", "clipped", "line"]
 PartKind = Literal[
@@ -101,7 +101,7 @@ class ViewPart:
     def openai(self) -> list[dict[str, Any]]:
         """Return the messages in OpenAI's form. The list is cached: a caller must copy it before handing it out."""
         if self._openai is None:
-            self._openai = format_messages(self.messages, "openai")
+            self._openai = format_request(self.messages, "openai")
         return self._openai
 
 

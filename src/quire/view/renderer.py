@@ -153,6 +153,8 @@ class Renderer:
             if has_line:
                 line = self._budget_line(limit, tokens + total_tokens(after), options.reserve)
                 after += [line] if line.tokens <= LINE_TOKENS else []
+            if cache.is_empty() and not after and not tail.parts():
+                after = [cache.opening()]
             used = tokens + total_tokens(after)
             if used > limit - options.reserve:  # never, unless a part was counted wrongly
                 raise _floor_error([*parts, *after], used, max(0, limit - options.reserve), limit)

@@ -7,9 +7,10 @@ from msgspec import Struct, to_builtins
 
 from quire.model.messages import Message, Provider
 from quire.model.pages import PageIndex
-from quire.providers import format_messages
+from quire.providers import format_messages, format_request
 from quire.providers.anthropic import system
-from quire.providers.rewrites import drop_foreign_thinking, make_call_ids_distinct
+from quire.providers.legal_form import remove_marks
+from quire.providers.rewrites import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
 from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind, total_tokens
 from quire.view.view_cache import shared_tokens
@@ -25,26 +26,6 @@ class Difference(Struct, frozen=True, kw_only=True):
     change: str
     tokens: int
     before: int
-
-
-class AnthropicRequest(list[dict[str, Any]]):
-    """The messages in Anthropic's form, and `system`, which Anthropic takes as a parameter of its own.
-
-    It is the list for `messages=`, and it can be unpacked: `client.messages.create(**view.anthropic(), …)`.
-    """
-
-    def __init__(self, messages: Sequence[dict[str, Any]], prompt: str | list[dict[str, Any]]) -> None:
-        super().__init__(messages)
-        self.system = prompt
-
-    def keys(self) -> list[str]:
-        """Return the names of the parameters."""
-        return ["system", "messages"] if self.system else ["messages"]
-
-    def __getitem__(self, key: Any) -> Any:
-        if key == "system":
-            return self.system
-        return list(self) if key == "messages" else super().__getitem__(key)
 
 
 class View:
@@ -99,27 +80,28 @@ class View:
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
         """Return the items for the OpenAI Responses API; with a `model`, without the reasoning of other models."""
-        return format_messages(_prepare(self.messages, "responses", model), "responses")
+        return format_request(drop_foreign_thinking(self.messages, "responses", model), "responses")
 
-    def anthropic(self, *, cache: bool = False, model: str | None = None) -> AnthropicRequest:
-        """Return the messages for Anthropic, with the system prompt; with `cache`, with cache marks where caching pays.
+    def anthropic(self, *, cache: bool = False, model: str | None = None) -> dict[str, Any]:
+        """Return the parameters for Anthropic: `client.messages.create(**view.anthropic(), …)`.
 
+        They are `messages`, and `system` if there is a prompt. With `cache` they have cache marks where caching pays.
         With a `model`, the thinking of other models is left out, because Anthropic rejects their signatures.
         """
-        messages = _prepare(self.messages, "anthropic", model)
-        written = format_messages(messages, "anthropic")
-        prompt = system(messages)
+        messages = drop_foreign_thinking(self.messages, "anthropic", model)
+        written = format_request(messages, "anthropic")
+        prompt = remove_marks(system(messages))
         if cache:
             prompt = _mark_end(prompt) if prompt else prompt
             written = self._mark(written, model, _MAX_MARKS - bool(prompt))
-        return AnthropicRequest(written, prompt)
+        return {"system": prompt, "messages": written} if prompt else {"messages": written}
 
     def _mark(self, written: list[dict[str, Any]], model: str | None, most: int) -> list[dict[str, Any]]:
         """Set cache marks before the tail: a mark in the tail would be useless for the next view."""
         if not self.tail:
             return _mark_last(written, most)
         stable = [message for part in self._before_tail() for message in part.messages]
-        marked = format_messages(_prepare(stable, "anthropic", model), "anthropic")
+        marked = format_request(drop_foreign_thinking(stable, "anthropic", model), "anthropic")
         if marked:
             last = marked[-1]
             extra = _blocks(written[len(marked) - 1]["content"])[len(_blocks(last["content"])) :]
@@ -200,10 +182,6 @@ class View:
             tokens, earlier = (page.tokens if page else 0 for page in (shown, old))
             changes.append(Difference(page=index, change=change, tokens=tokens, before=earlier))
         return changes
-
-
-def _prepare(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
-    return drop_foreign_thinking(make_call_ids_distinct(messages), provider, model)
 
 
 def _mark_last(messages: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:

@@ -79,11 +79,19 @@ class ViewCache:
         head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
         body = [*self.segments, *(_insert_parts(self.nodes, among) if among else [node.part for node in self.nodes])]
         if body and body[0].messages[0].role != "user":
-            head.append(draw_opening(self._builder))
+            head.append(self.opening())
         return head + body
 
+    def is_empty(self) -> bool:
+        """Return whether there is nothing but prompts. A view then needs the opening at its end."""
+        return not self.segments and not self.nodes
+
+    def opening(self) -> ViewPart:
+        """Return the user message that a view begins with if no other user message does."""
+        return draw_opening(self._builder)
+
     def total_tokens(self) -> int:
-        """Return the tokens of all parts."""
+        """Return the tokens of all parts, and of the opening if there is nothing but prompts."""
         return self.fixed_tokens() + self.conversation_tokens
 
     def visible_pages(self) -> set[int]:
@@ -101,10 +109,10 @@ class ViewCache:
         return last if is_folded and not any(page.header.form is Form.USER for page in exchanges) else None
 
     def fixed_tokens(self) -> int:
-        """Return the tokens of everything but the conversation."""
+        """Return the tokens of everything but the conversation, and of the opening."""
         first = self.segments[0] if self.segments else self.nodes[0].part if self.nodes else None
-        needs_opening = first is not None and first.messages[0].role != "user"
-        return self._fixed + (draw_opening(self._builder).tokens if needs_opening else 0)
+        needs_opening = first is None or first.messages[0].role != "user"
+        return self._fixed + (self.opening().tokens if needs_opening else 0)
 
     def _draw_fixed(self, reader: Reader, committed: int) -> None:
         self.system = _reuse_parts(self.system, draw_system(reader, self._builder, committed))

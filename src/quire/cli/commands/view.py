@@ -70,7 +70,7 @@ def run_render(options: argparse.Namespace, out: Output) -> None:
 def _request_values(view: quire.View, options: argparse.Namespace) -> Values:
     """Return the view in the chosen format, under the names that a request has for it."""
     if options.format == "anthropic":
-        return dict(view.anthropic(cache=options.cache))
+        return view.anthropic(cache=options.cache)
     if options.format == "responses":
         return {"input": view.responses()}
     return {"messages": view.openai()}

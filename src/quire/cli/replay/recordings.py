@@ -8,12 +8,13 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 import quire
-from quire import Message
+from quire import Message, ToolCall
 from quire.cli.command import open_context
 from quire.cli.log_formats import LogFile, LoggedConversation, is_store, read_log
 from quire.errors import InvalidValue
-from quire.providers.rewrites import make_call_ids_distinct
 from quire.storage.urls import mask_address
 
 
@@ -96,3 +97,36 @@ def _record(conversation: LoggedConversation) -> Recording:
     has_prompt = bool(messages) and messages[0].role == "system"
     others = make_call_ids_distinct(messages[has_prompt:])
     return Recording(conversation.name, messages[0] if has_prompt else None, others)
+
+
+def make_call_ids_distinct(messages: Sequence[Message]) -> Sequence[Message]:
+    """Give a new id to every call with an id that was used before, and to its result.
+
+    Some models number their calls from the start in every response, and the compared strategies find a call by its id.
+    """
+    ids = [call.id for message in messages for call in message.tool_calls]
+    if len(set(ids)) == len(ids):
+        return messages
+    times: dict[str, int] = {}
+    renamed: dict[str, str] = {}
+    changed: list[Message] = []
+    for message in messages:
+        if message.tool_calls:
+            calls = tuple(_with_new_id(call, times) for call in message.tool_calls)
+            renamed |= {old.id: new.id for old, new in zip(message.tool_calls, calls, strict=True)}
+            message = message if calls == message.tool_calls else replace(message, tool_calls=calls, raw=None)
+        elif message.role == "tool":
+            known = renamed.get(message.tool_call_id or "", message.tool_call_id)
+            message = message if known == message.tool_call_id else replace(message, tool_call_id=known, raw=None)
+        changed.append(message)
+    return changed
+
+
+def _with_new_id(call: ToolCall, times: dict[str, int]) -> ToolCall:
+    """Return the call with an id that no call before it has. `times` counts the uses of each id."""
+    fresh = call.id
+    while fresh in times:
+        times[call.id] += 1
+        fresh = f"{call.id}_{times[call.id]}"
+    times[fresh] = 1
+    return call if fresh == call.id else replace(call, id=fresh)

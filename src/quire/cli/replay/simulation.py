@@ -13,7 +13,7 @@ from quire.cli.replay.recordings import Recording, RecordingSet
 from quire.cli.replay.strategies import NewestMessages, QuireStrategy, Strategy, StrategyKind, StrategySetup
 from quire.errors import IrreducibleFloor
 from quire.model.messages import Provider
-from quire.providers import format_messages
+from quire.providers import format_request
 
 MAX_FACTS = 40
 """The number of facts of a conversation that are searched for at its end."""
@@ -161,7 +161,7 @@ def _sample_facts(messages: Sequence[Message]) -> list[str]:
 
 def refusing_providers(messages: Sequence[Message]) -> frozenset[Provider]:
     """Return the providers that would refuse a request."""
-    return frozenset(name for name in _PROVIDERS if check_legal(format_messages(messages, name), name))
+    return frozenset(name for name in _PROVIDERS if check_legal(format_request(messages, name), name))
 
 
 class RefusalCache:

@@ -109,7 +109,7 @@ def _messages(view: View, form: Format) -> tuple[list[dict[str, Any]], Any]:
     """Return the messages of a view in a provider's format, and the system prompt if the format has it separately."""
     if form == "anthropic":
         request = view.anthropic()
-        return list(request), request.system or None
+        return request["messages"], request.get("system")
     return (view.responses() if form == "responses" else view.openai()), None
 
 

@@ -1,0 +1,156 @@
+"""The last step before messages are sent: what a provider refuses is written so that it is accepted.
+
+- Names of tools and ids of calls that a provider refuses are spelled differently (`model/spelling.py`).
+- Some models number their calls from the start in every response. Anthropic requires every id once per request, and
+  servers of the Responses API pair calls and outputs across the whole list. So a repeated id gets a number, which
+  depends only on the messages before it.
+- Blanks at the end of an assistant's text are removed for Anthropic, and so are the cache marks that a message arrived
+  with: Anthropic accepts four in a request, and `View.anthropic(cache=True)` sets them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from quire.model.messages import Message, Provider
+from quire.model.spelling import spell_id, spell_name, spell_speaker
+from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, ends_with_blank
+from quire.providers.originals import keep_original, restore_original
+from quire.providers.plain_json import Values
+from quire.providers.responses import CALLS, OUTPUTS
+
+_MAX_KNOWN = 10_000
+_RESULT_KEYS = {"tool_result": "tool_use_id", "local_shell_call_output": "id"}
+"""The keys of the ids of results; the others have `call_id`."""
+
+_originals: dict[str, str] = {}
+"""The original names that this process spelled differently. It is only a shortcut: it holds a pure function."""
+
+
+def legal_name(name: str, provider: Provider) -> str:
+    """Return the name of a tool as a provider accepts it."""
+    if LEGAL_NAMES[provider].fullmatch(name):
+        return name
+    spelled = spell_name(name)
+    if len(_originals) < _MAX_KNOWN:
+        _originals[spelled] = name
+    return spelled
+
+
+def legal_id(call_id: str, provider: Provider) -> str:
+    """Return the id of a call as a provider accepts it."""
+    return call_id if LEGAL_IDS[provider].fullmatch(call_id) else spell_id(call_id)
+
+
+def find_original_name(name: str) -> str | None:
+    """Return the name that this process spelled so; None if it did not."""
+    return _originals.get(name)
+
+
+def make_legal(values: list[Values], provider: Provider) -> list[Values]:
+    """Change written messages so that the provider accepts them; return them. They must be the caller's own values."""
+    ids = _DistinctIds(provider)
+    for value in values:
+        for field in _call_fields(value, provider):
+            field.rename(lambda name: legal_name(name, provider), ids.result_id if field.is_result else ids.call_id)
+        if provider == "openai" and isinstance(value.get("name"), str) and value["role"] != "function":
+            value["name"] = spell_speaker(value["name"])
+        elif provider == "anthropic":
+            value["content"] = remove_marks(value["content"])
+            if value["role"] == "assistant":
+                value["content"] = _strip_end(value["content"])
+    return values
+
+
+def remove_marks(content: Any) -> Any:
+    """Return content of Anthropic's form without cache marks."""
+    for block in _dicts(content):
+        block.pop("cache_control", None)
+        remove_marks(block.get("content"))
+    return content
+
+
+def rename_calls(message: Message, name: Callable[[str], str], call_id: Callable[[str], str]) -> Message:
+    """Return the message with other names and ids of calls, in its original too."""
+    calls = tuple(replace(call, id=call_id(call.id), name=name(call.name)) for call in message.tool_calls)
+    answered = None if message.tool_call_id is None else call_id(message.tool_call_id)
+    renamed = replace(message, tool_calls=calls, tool_call_id=answered)
+    if message.raw is None:
+        return renamed
+    original = restore_original(message)
+    for value in original if isinstance(original, list) else [original]:
+        for field in _call_fields(value, message.origin):
+            field.rename(name, call_id)
+    return keep_original(renamed, original, None)
+
+
+class _DistinctIds:
+    """Ids for the calls of one request, and for their results."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._times: dict[str, int] = {}
+        self._renamed: dict[str, str] = {}
+
+    def call_id(self, call_id: str) -> str:
+        """Return a legal id for a call. No call before it has this id, unless the provider pairs by position."""
+        fresh = legal_id(call_id, self._provider)
+        while self._provider != "openai" and fresh in self._times:
+            self._times[call_id] = self._times.get(call_id, 1) + 1
+            fresh = legal_id(f"{call_id}_{self._times[call_id]}", self._provider)
+        self._times[fresh] = 1
+        self._renamed[call_id] = fresh
+        return fresh
+
+    def result_id(self, call_id: str) -> str:
+        """Return the id of the newest call with this id."""
+        return self._renamed.get(call_id) or legal_id(call_id, self._provider)
+
+
+class _CallField(NamedTuple):
+    """A call or a result in a written message: the dict and the key with its id, and the dict with its name."""
+
+    value: Values
+    key: str
+    named: Values
+    is_result: bool = False
+
+    def rename(self, name: Callable[[str], str], call_id: Callable[[str], str]) -> None:
+        if isinstance(self.value.get(self.key), str):
+            self.value[self.key] = call_id(self.value[self.key])
+        if not self.is_result and isinstance(self.named.get("name"), str):
+            self.named["name"] = name(self.named["name"])
+
+
+def _call_fields(value: Values, provider: Provider) -> Iterator[_CallField]:
+    if provider == "openai":
+        yield from _chat_fields(value)
+        return
+    for block in _dicts(value.get("content")) if provider == "anthropic" else [value]:
+        kind = block.get("type")
+        if kind == "tool_use" or kind in CALLS:
+            yield _CallField(block, "id" if kind == "tool_use" else "call_id", block)
+        elif kind in _RESULT_KEYS or kind in OUTPUTS:
+            yield _CallField(block, _RESULT_KEYS.get(kind, "call_id"), block, is_result=True)
+
+
+def _chat_fields(value: Values) -> Iterator[_CallField]:
+    for call in _dicts(value.get("tool_calls")):
+        yield _CallField(call, "id", call.get("function") or call.get("custom") or {})
+    if value.get("role") == "tool":
+        yield _CallField(value, "tool_call_id", value, is_result=True)
+    for named in _dicts([value.get("function_call"), value if value.get("role") == "function" else None]):
+        yield _CallField({}, "", named)
+
+
+def _dicts(values: object) -> Iterable[Values]:
+    return (value for value in values if isinstance(value, dict)) if isinstance(values, list) else ()
+
+
+def _strip_end(content: Any) -> Any:
+    if not ends_with_blank(content):
+        return content
+    if isinstance(content, str):
+        return content.rstrip()
+    return [*content[:-1], {**content[-1], "text": content[-1]["text"].rstrip()}]
