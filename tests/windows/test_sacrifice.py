@@ -84,6 +84,9 @@ def test_windows_stay_lines_until_the_next_fold_in_every_process(tmp_path: Path)
     assert '<Window id="counter_1" key="kestrel">A counter [… not shown: expand_details("win-1") …]</Window>' in [
         message.text for message in view.messages
     ]
+    why = ctx.why("win-1")
+    assert (why.shown, why.call) == ("line", "expand('win-1')")
+    assert f"one line since the fold of entry {ctx.seq}" in why.rule
     for _ in range(3):
         take_turn(ctx, n)
         n += 1
@@ -156,6 +159,8 @@ def test_sixty_windows_leave_three_quarters_of_the_view() -> None:
     shown = [forms(view)[f"win-{n}"] for n in range(1, 61)]
     assert shown == sorted(shown)  # lines, then whole ones: the last opened
     assert shown.count("whole") >= 8
+    assert (ctx.why("win-1").shown, ctx.why("win-60").shown) == ("line", "whole")
+    assert "were used later have the room" in ctx.why("win-1").rule
     assert "[win-1 0] counter_1: A counter" in ctx.tools.call("read_page", {"page": "win-0"})
     ctx.tools.call("expand_details", {"page": "win-1"})
     assert forms(ctx.render())["win-1"] == "whole"
@@ -184,6 +189,8 @@ def test_a_capacity_replaces_the_share() -> None:
     assert 3_000 < ctx.render().by_kind()["window"] <= 5_000
     ctx.pages.update_segment("win", max_capacity=600)
     assert ctx.render().by_kind()["window"] <= 600
+    ctx.pages.create_detail_page("Note", "", "about all windows " * 100, "win-0")
+    assert ctx.render().by_kind()["window"] <= 300  # the capacity counts everything in the segment
 
 
 def test_one_large_window_is_clipped_to_the_share() -> None:

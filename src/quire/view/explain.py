@@ -5,16 +5,17 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from quire.conversation.sequence import items
-from quire.core.records import DeferredChange, PageRecord, page_key, segment_number
+from quire.core.records import WINDOW_LINES, DeferredChange, PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
+from quire.system.window_pages import stored_window
 from quire.view.cost import Usage
 from quire.view.draw import shown_pages
 from quire.view.parts import ShownPage, ViewPart
 
 _WIDTH = 50
 _SPAN = "…"
-_FRAMES = {"whole": "whole in", "clipped": "clipped to fit", "line": "without its content in"}
+_FRAMES = {"whole": "whole in", "clipped": "clipped to fit"}
 
 
 class Why(Struct, frozen=True, kw_only=True):
@@ -123,6 +124,8 @@ def _open_below(state: State, page: PageRecord) -> list[int]:
 def _why_shown(state: State, page: PageRecord, shown: ShownPage) -> tuple[str, str]:
     index, granularity = state.index(page.key), shown.granularity
     if page.header.form is Form.WINDOW:
+        if granularity == "line":
+            return _why_window_line(state, page), f"expand({index!r})"
         return f"an open window: {_FRAMES[granularity]} the last view", f"windows.close({page.header.name!r})"
     if granularity == "whole":
         return (
@@ -136,6 +139,16 @@ def _why_shown(state: State, page: PageRecord, shown: ShownPage) -> tuple[str, s
         return "folded to its line in this view alone, which had no room for all of it", f"pin({index!r})"
     folded = page.header.line_tokens > 0
     return "folded: shown as one line" if folded else "hidden: shown as one line", f"expand({index!r})"
+
+
+def _why_window_line(state: State, page: PageRecord) -> str:
+    """Return why a window is a line: it is hidden, a fold shrank it, or windows that were used later have the room."""
+    if page.header.visibility is Visibility.HIDDEN:
+        return "a hidden window: shown as one line"
+    window, lines = stored_window(page), state.note(WINDOW_LINES)
+    if window is not None and lines is not None and window.used <= lines.used[window.meta.important]:
+        return f"an open window: one line since the fold of entry {lines.seq}, until the next fold or until it is used"
+    return "an open window: one line, because windows that are important or were used later have the room of windows"
 
 
 def _why_waiting(anchor: DeferredChange) -> tuple[str, str]:
@@ -161,7 +174,7 @@ def _why_not(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple
         if above.header.lifecycle is not Lifecycle.ACTIVE or above.header.visibility is Visibility.HIDDEN:
             return f"below {state.index(above.key)!r}, which is not open", f"expand({index!r})"
     if header.form is Form.WINDOW:
-        return "a window that the last view had no room for, or whose app is not registered", "windows.register(…)"
+        return "a window of an app that is not registered, or without room in the view", "windows.register(…)"
     return _why_left_out(state, page, parts)
 
 

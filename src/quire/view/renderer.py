@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
-from quire.core.records import GAPS, KEY, UNDONE_FOLD, WINDOW_LINES, NoteRecord, PageRecord
+from quire.core.records import GAPS, KEY, UNDONE_FOLD, WINDOW_LINES, NoteRecord, PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, IrreducibleFloor, ReadOnly, short_repr
 from quire.model.messages import PER_MESSAGE, Message
@@ -274,14 +274,22 @@ class Renderer:
             current += recall.reserve(cache.visible_pages())
         if not current:
             return Tail(self._tokens)
-        number, noted = state.first_segment(SegmentType.TOOL), state.note(WINDOW_LINES)
-        segment = None if number is None else state.segment(number)
-        tail = Tail(self._tokens, current, segment.max_capacity if segment and segment.max_capacity else budget // 4)
+        noted = state.note(WINDOW_LINES)
+        tail = Tail(self._tokens, current, self._windows_share(state, cache, budget))
         if tail.tokens > self._threshold(budget) - cache.total_tokens():
             tail.drop_obsolete()
         if noted is not None and own:
             tail.lay_out(noted.used)
         return tail
+
+    def _windows_share(self, state: State, cache: ViewCache, budget: int) -> int:
+        """Return the tokens for all windows: what other pages leave of the segment's capacity, or a quarter."""
+        number = state.first_segment(SegmentType.TOOL)
+        segment = None if number is None else state.segment(number)
+        if segment is None or not segment.max_capacity:
+            return budget // 4
+        used = (part.tokens for part in cache.segments if segment_number(part.pages[0].key) == number)
+        return max(0, segment.max_capacity - sum(used))
 
     def _is_cold(self) -> bool:
         """Return whether the provider's cached prefix has expired, so that this view is paid in full anyway."""
