@@ -133,7 +133,7 @@ class Bookcase:
             Leaf("usr-5", "exchange", place, "usr-0", messages=True, state="cold", above=root),
             Leaf("usr-6", "exchange", place, "usr-0", messages=True, pinned=pinned, above=root),
             Leaf("usr-7", "exchange", place, "usr-0", messages=True, marked=True, state="cold", above=root),
-            Leaf("usr-8", "exchange", place, "usr-0", messages=True, marked=True, state="cold", above=root),
+            Leaf("usr-8", "exchange", place, "usr-0", messages=True, compressed=True, state="cold", above=root),
             Leaf("usr-13", "summary", place, "usr-0", above=root),
             Leaf(closed, "chapter", place, "usr-0", folder=True, messages=True, state="hidden", above=root),
             Leaf("usr-10", "exchange", place, closed, messages=True, state="below hidden", above=(closed, "usr-0")),

@@ -59,6 +59,8 @@ class Leaf:
     messages: bool = False
     """Whether it has messages on it or below it."""
     marked: bool = False
+    compressed: bool = False
+    """Whether it is behind a summary: it can be read and opened, and nothing else."""
     waiting: bool = False
     """Whether it is the exchange that waits for results, or is above it."""
     above: tuple[str, ...] = ()
@@ -95,6 +97,8 @@ def may(operation: str, page: Leaf) -> bool:
     """Return whether an operation on one page is allowed."""
     if not has_right(operation, page, manage=False):
         return False
+    if page.compressed and operation in ("recall", "expand_details"):
+        return operation == "expand_details"
     if operation in ("get_page", "parent", "ancestors", "recall"):
         return True
     if operation in ("children", "read_page"):

@@ -57,7 +57,8 @@ def test_opening_a_page_costs_about_what_hiding_it_costs(long_context: Context) 
 
 def test_opening_a_page_draws_and_folds_nothing(long_context: Context) -> None:
     files = calls_in_quire(lambda: long_context.agent.expand_details("usr-9"))
-    assert not [file for file in files if "/view/fold/" in file or file.endswith("/view/renderer.py")]
+    drawing = ("/view/draw.py", "/view/view_cache.py")
+    assert not [file for file in files if "/view/fold/" in file or file.endswith(drawing)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ A summary without a given text is extracted from the messages, in the words of t
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from quire.core.plan import Plan
 from quire.core.reader import Reader
@@ -26,9 +26,6 @@ _FACT = re.compile(
 _LINE = 160
 _DETAIL = 4_000
 _SUMMARY = 400
-_MIN_SUMMARY = 16
-_HEAD_TOKENS = 32
-"""The most tokens of the head above a summary in a view. A summary and its head are not longer than the messages."""
 
 
 def summarise(messages: Sequence[Message]) -> tuple[str, str]:
@@ -105,35 +102,22 @@ def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> Page
 def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
     messages = [plan.message(number).message for page in originals for number in page.header.numbers]
     many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
-    name, clip = f"Summary of {many}", 0
+    clip = 0
     if text is None:
         short, detail = summarise(messages)
-        room = sum(page.header.tokens for page in originals)
-        detail = _shrink(detail, room - _HEAD_TOKENS, plan.count)
-        if not detail:  # a few words: the view only says that they are there
-            short, name, clip = "", many, room
+        clip = sum(page.header.tokens for page in originals)  # a summary is not shown longer than its messages
     else:
         short = check_one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
         detail = text
     return {
-        "name": name,
+        "name": f"Summary of {many}",
         "description": short,
         "summary_tokens": plan.count(short),
         "tokens": plan.count(detail),
         "clip": clip,
-        "body": plan.add_body(detail) if detail else 0,
+        "body": plan.add_body(detail),
         "messages": len(messages),
     }
-
-
-def _shrink(text: str, limit: int, count: Callable[[str], int]) -> str:
-    """Return the beginning of a text in at most `limit` tokens; nothing if only a few words would be left."""
-    used = count(text)
-    while text and used > limit:
-        most = int(len(text) * limit / used) - 1
-        text = _clip(text, most) if most >= _MIN_SUMMARY else ""
-        used = count(text)
-    return text
 
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:

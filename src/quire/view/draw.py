@@ -30,6 +30,7 @@ OPENING = "[The conversation begins here.]"
 FOLDED = "Folded earlier"
 NO_RESULT = "[no result]"
 _LEFT_OUT = "…"
+_MIN_CLIP = 24
 _LATER = "(stands here from the next fold on)"
 _CACHE_BYTES = 1 << 25
 _PART_BYTES = 1_000
@@ -154,20 +155,25 @@ class PartBuilder:
 
     def _note(self, reader: Reader, page: PageRecord) -> ViewPart:
         index = reader.index(page.key)
-        if page.header.form is Form.SUMMARY and not page.header.body:
-            return self._bare_summary(page, index)
+        if page.header.form is Form.SUMMARY and page.header.clip:
+            return self._bounded_note(reader, page, index)
         head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
         text = head + self.quote_body(reader, page)
         tokens = self.message_tokens(text)
         shown = ShownPage(page.key, index, _granularity(page), tokens)
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
-    def _bare_summary(self, page: PageRecord, index: PageIndex) -> ViewPart:
-        """Return the summary of messages that are shorter than any summary: it only says that they are there."""
-        forms = (f"[{index}] {page.header.name}", f"[{index}]", _LEFT_OUT)
-        text = next((form for form in forms if self.message_tokens(form) <= page.header.clip), _LEFT_OUT)
+    def _bounded_note(self, reader: Reader, page: PageRecord, index: PageIndex) -> ViewPart:
+        """Return a summary within its `clip` tokens. The summary of a few words only says that there are messages."""
+        limit = page.header.clip
+        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
+        body = self.escaping.escape_lines(reader.body(page.header.body))
+        room = limit - self.message_tokens(head)
+        clipped = head + clip_text(body, room, index, self.count) if room >= _MIN_CLIP else ""
+        forms = (head + body, clipped, f"[{index}] {self.escaping.escape_key(page.header.name)}", f"[{index}]")
+        text = next((form for form in forms if form and self.message_tokens(form) <= limit), _LEFT_OUT)
         tokens = self.message_tokens(text)
-        shown = ShownPage(page.key, index, "clipped", tokens)
+        shown = ShownPage(page.key, index, "whole" if text is forms[0] else "clipped", tokens)
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
@@ -261,7 +267,7 @@ def draw_opened(
         shown.append(ShownPage(leaf.key, reader.index(leaf.key), granularity, builder.measure(inner)))
     text += "".join(f"[{reader.index(key)}] {_LATER}\n" for key in missing)
     tokens = builder.message_tokens(text)
-    if page.header.folder:
+    if all(leaf.key != page.key for leaf in leaves):  # a folder, or a summary of compressed messages
         shown.append(ShownPage(page.key, reader.index(page.key), "whole", tokens))
     return ViewPart("opened", [Message(role="user", content=text)], tokens, shown)
 
