@@ -76,8 +76,8 @@ class Context:
         owned_storage: Storage | None = None,
     ) -> None:
         self.pages = pages
-        self.conversation = Conversation(pages._engine, pages.actor)
         self._views = ViewFacade(pages._engine, pages.actor, compression, self._pieces, preamble)
+        self.conversation = Conversation(pages._engine, pages.actor, self._views.answer)
         if budget is not None:
             self._views.budget = budget
         self._owned_storage = owned_storage
@@ -162,17 +162,23 @@ class Context:
         """Add a user message: text, or a list of parts in any provider's shape. Return its message index."""
         return self.conversation.user(content)
 
-    def assistant(self, content: Any = None, tool_calls: Iterable[Any] | None = None) -> int:
-        """Add an assistant message, with or without tool calls. Return its message index."""
-        return self.conversation.assistant(content, tool_calls)
+    def assistant(
+        self, content: Any = None, tool_calls: Iterable[Any] | None = None, *, view: View | None = None
+    ) -> int:
+        """Add an assistant message, with or without tool calls. Return its message index. See `add` for `view`."""
+        return self.conversation.assistant(content, tool_calls, view=view)
 
     def tool_result(self, call_id: str, content: Any) -> int:
         """Add the result of a tool call; a late one is accepted too. Return its message index."""
         return self.conversation.tool_result(call_id, content)
 
-    def add(self, message: Any) -> int:
-        """Add a message, a list of them, or a response in any provider's shape. Return the index of the last one."""
-        return self.conversation.add(message)
+    def add(self, message: Any, *, view: View | None = None) -> int:
+        """Add a message, a list of them, or a response in any provider's shape. Return the index of the last one.
+
+        A reply is stored with what was new at the end of the view that it answers, and with what its thinking is bound
+        to. That is the last view of this handle if no message came since; give a `view` that another handle rendered.
+        """
+        return self.conversation.add(message, view=view)
 
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
         """Return the messages in their current order; with `all` every message by index, deleted ones too."""

@@ -34,6 +34,7 @@ def talk(*answers: Any) -> quire.View:
     ctx = quire.open("memory:")
     for answer in answers:
         ctx.user("去看看。")
+        ctx.render()
         ctx.add(answer)
         for call in ctx.pending_calls():
             ctx.tool_result(call.id, "done")
@@ -111,6 +112,7 @@ def test_a_response_after_one_that_was_cut_off_is_another_answer() -> None:
     ctx = quire.open("memory:")
     ctx.user("Hi")
     ctx.add(response(OUTPUT[0]))
+    ctx.render()
     ctx.add(response(*OUTPUT[:2], id="resp_2"))
     items = ctx.render().responses()
     assert [item.get("type") for item in items].count("reasoning") == 1
@@ -160,7 +162,9 @@ def test_an_answer_of_nothing_but_reasoning_is_left_out_of_the_items() -> None:
 def test_two_responses_in_a_row_by_two_models_stay_two() -> None:
     ctx = quire.open("memory:")
     ctx.user("Hi")
+    ctx.render()
     ctx.add(response(*OUTPUT[:2]))
+    ctx.render()
     ctx.add(response(*OUTPUT[:2], model="gpt-6", id="resp_2"))
     view = ctx.render()
     assert [m.meta["model"] for m in view.messages if m.role == "assistant"] == ["gpt-5", "gpt-6"]

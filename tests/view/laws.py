@@ -4,7 +4,6 @@
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import quire
@@ -210,18 +209,16 @@ def check_prefix(before: Seen, now: Seen) -> None:
 
 
 def shared_tokens(before: View, now: View) -> int:
-    """Return the tokens of the common prefix of two views, compared by the sent content."""
-    total = 0
-    for one, other in zip(stable_parts(before), stable_parts(now), strict=False):
-        if one is not other and _sent(one) != _sent(other):
-            break
-        total += other.tokens
-    return total
+    """Return the tokens of the common prefix of two views, compared by the sent content.
 
-
-def stable_parts(view: View) -> Sequence[ViewPart]:
-    """Return the parts before the tail."""
-    return view.parts[: len(view.parts) - len(view.tail)]
+    The tail of the view before counts if it stays.
+    """
+    stable = now.parts[: len(now.parts) - len(now.tail)]
+    same = 0
+    while same < min(len(before.parts), len(stable)) and _sent(before.parts[same]) == _sent(stable[same]):
+        same += 1
+    stays = same == len(before.parts)
+    return sum(part.tokens for part in stable[: same if stays else min(same, len(before.parts) - len(before.tail))])
 
 
 def _sent(part: ViewPart) -> list[Any]:

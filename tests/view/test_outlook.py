@@ -45,8 +45,13 @@ def test_a_line_at_the_end_tells_the_model_and_breaks_no_prefix() -> None:
     assert before.tokens <= 2_000
     ctx.assistant("One more.")
     after = ctx.render(budget_line=True)
-    assert after.openai()[-1]["content"] != said
-    assert after.shared_prefix == before.tokens - before.by_kind()["budget"]
+    assert [message["content"] for message in after.openai()[-2:]] == [
+        said,
+        "One more.",
+    ]  # it stays, and is not repeated
+    assert after.shared_prefix == before.tokens
+    ctx.assistant("A long answer. " * 70)  # more than a tenth of the budget
+    assert "of 2,000 tokens used" in ctx.render(budget_line=True).openai()[-1]["content"]
     for budget in range(250, 900, 50):
         small = talk(budget).render(budget_line=True)
         assert small.tokens <= budget

@@ -191,8 +191,8 @@ class Turn(Generic[Answer]):
     def request(self) -> Values:
         """Return the parameters of the next request: the model, the view and the tools."""
         given = dict(self._options.render)
-        reserve = given.pop("reserve", 0) + self._tools_tokens + self._beside
-        self._view = self.ctx.render(**{"model": self.model, **given}, reserve=reserve)
+        reserve = given.pop("reserve", 0) + self._beside
+        self._view = self.ctx.render(**{"model": self.model, "tools": self.schemas, **given}, reserve=reserve)
         self._requests += 1
         self._has_answer = False
         tools = {"tools": self.schemas} if self.schemas else {}
@@ -204,7 +204,7 @@ class Turn(Generic[Answer]):
             return
         self._is_silent = self.is_empty(answer)
         if not self._is_silent:
-            self.ctx.pages._engine.retry(lambda: self.ctx.add(answer))
+            self.ctx.pages._engine.retry(lambda: self.ctx.add(answer, view=self._view))
         self.answer, self._has_answer = answer, True
         with suppress(InvalidValue):  # an endpoint may send no usage
             self.ctx.report_usage(answer, tools=self._tools_tokens + self._beside, view=self._view)

@@ -221,6 +221,7 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
     if len(whole) != 1:
         return _add(plan, message, end_of_conversation(plan))
     fresh = replace_message(plan, page, number, replace(whole[0], meta={**known.meta, **message.meta}))
+    plan.set_sent(fresh, plan.message(number).sent)
     for call in message.tool_calls:
         plan.add_caller(call, page.key)
     plan.wait_for(page.key if whole[0].tool_calls else None)

@@ -15,12 +15,16 @@ from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modificat
 from quire.conversation.sequence import Item, Messages, items, newest_numbers, numbers_after, read_messages
 from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
+from quire.core.records import SentView
 from quire.errors import InvalidValue, QuireError, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, check_one_line, check_text
 from quire.providers import parse
 from quire.system.rules import check_bool, check_whole_number
+
+Answer = Callable[[Plan, Message, Any], SentView | None]
+"""Returns what is stored about the view that a reply answers: the given view, or the last one of the handle."""
 
 
 class Conversation:
@@ -30,9 +34,10 @@ class Conversation:
     Message indices follow the order of arrival and never shift; only `cleanup` renumbers them.
     """
 
-    def __init__(self, engine: Engine, actor: str) -> None:
+    def __init__(self, engine: Engine, actor: str, answer: Answer | None = None) -> None:
         self.actor = check_one_line(actor, "actor", 100, empty=False)
         self._engine = engine
+        self._answer = answer
 
     @property
     def context(self) -> str:
@@ -41,7 +46,7 @@ class Conversation:
 
     def acting_as(self, actor: str) -> "Conversation":
         """Return the same conversation under another actor's name in the journal."""
-        return Conversation(self._engine, actor)
+        return Conversation(self._engine, actor, self._answer)
 
     # Adding
 
@@ -56,14 +61,19 @@ class Conversation:
         """Add a user message: text, or a list of parts in any provider's shape; return its message index."""
         return self._add_message("user", content)
 
-    def assistant(self, content: Any = None, tool_calls: Iterable[Any] | None = None) -> int:
-        """Add an assistant message, optionally with tool calls in any provider's shape; return its index."""
+    def assistant(
+        self, content: Any = None, tool_calls: Iterable[Any] | None = None, *, view: object | None = None
+    ) -> int:
+        """Add an assistant message, optionally with tool calls in any provider's shape; return its index.
+
+        `view` is the view that it answers, if that is not the last one of this handle.
+        """
         if tool_calls is None:
-            return self._add_message("assistant", content)
+            return self._add_message("assistant", content, view)
         if isinstance(tool_calls, str | bytes | Mapping) or not isinstance(tool_calls, Iterable):
             raise InvalidValue(f"is {short_repr(tool_calls)}; a list of calls is needed.", argument="tool_calls")
         calls = [_as_call(call) for call in tool_calls]
-        return self.add({"role": "assistant", "content": content, "tool_calls": calls})
+        return self.add({"role": "assistant", "content": content, "tool_calls": calls}, view=view)
 
     def tool_result(self, call_id: str, content: Any) -> int:
         """Add the result of a tool call, early or late; return its index. The same result again changes nothing.
@@ -77,16 +87,17 @@ class Conversation:
             return self._engine.run(self.actor, "tool", _add_and_index, arrivals.receive, message)
         return self.add({"role": "tool", "tool_call_id": call_id, "content": content})
 
-    def add(self, message: Any) -> int:
+    def add(self, message: Any, *, view: object | None = None) -> int:
         """Add a message, several, or a whole response, as any provider's dicts or SDK objects.
 
-        Returns the index of the last one. Several are added together or not at all.
+        Returns the index of the last one. Several are added together or not at all. `view` is the view that a reply
+        answers, if that is not the last one of this handle.
         """
         messages = parse(message)
         if not messages:
             raise InvalidValue(f"There is no message in {short_repr(message)}.")
         operation = messages[0].role if len(messages) == 1 else "add"
-        return self._engine.run(self.actor, operation, _receive_all, messages)
+        return self._engine.run(self.actor, operation, _receive_all, messages, self._answer, view)
 
     def import_messages(
         self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
@@ -151,6 +162,15 @@ class Conversation:
     def messages_on(self, page: PageIndex) -> list[Message]:
         """Return the messages of an exchange by its page; none for any other page. Raises `NoSuchPage`."""
         return self._engine.read(lambda state: read_messages(state, state.require_page(page).header.numbers))
+
+    def prelude(self, index: int) -> list[str]:
+        """Return the texts that stood at the end of the view that a reply answers: windows and recalled pages."""
+
+        def read(state: Any) -> list[str]:
+            sent = state.message(edits.number_of(state, index)).sent
+            return [] if sent is None else [piece.text for piece in sent.tail]
+
+        return self._engine.read(read)
 
     def items(self, active: bool = False) -> Iterator[Item]:
         """Iterate over prompts, exchanges and summaries by seq; with `active` only over those in the conversation."""
@@ -251,11 +271,11 @@ class Conversation:
             raise
         block.end()
 
-    def _add_message(self, role: Any, content: Any) -> int:
+    def _add_message(self, role: Any, content: Any, view: object | None = None) -> int:
         if isinstance(content, str):  # the usual case needs no parser
             message = Message(role=role, content=check_text(content, "content"))
-            return self._engine.run(self.actor, role, _add_and_index, arrivals.receive, message)
-        return self.add({"role": role, "content": content})
+            return self._engine.run(self.actor, role, _receive_all, (message,), self._answer, view)
+        return self.add({"role": role, "content": content}, view=view)
 
 
 def _add_and_index(plan: Plan, arrive: Callable[[Plan, Message], int], message: Message) -> int:
@@ -263,9 +283,17 @@ def _add_and_index(plan: Plan, arrive: Callable[[Plan, Message], int], message: 
     return plan.message_index(arrive(plan, message))
 
 
-def _receive_all(plan: Plan, messages: Sequence[Message]) -> int:
-    """Plan the arrival of several messages; return the index of the last."""
-    return [_add_and_index(plan, arrivals.receive, message) for message in messages][-1]
+def _receive_all(plan: Plan, messages: Sequence[Message], answer: Answer | None, view: object | None) -> int:
+    """Plan the arrival of several messages; return the index of the last. The first reply answers the view."""
+    number = -1
+    for message in messages:
+        sent = None
+        if answer is not None and message.role == "assistant":
+            sent, answer = answer(plan, message, view), None
+        number = arrivals.receive(plan, message)
+        if sent is not None:
+            plan.set_sent(number, sent)
+    return plan.message_index(number)
 
 
 def _as_call(call: Any) -> Any:

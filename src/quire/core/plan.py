@@ -23,6 +23,7 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
+    SentView,
     call_key,
     page_key,
     page_line,
@@ -220,6 +221,12 @@ class Plan(Reader):
         number = self.next_message
         self.messages[number] = MessageRecord(page, self.seq, message)
         return number
+
+    def set_sent(self, number: int, sent: SentView | None) -> None:
+        """Store the view that a new message answers. A view with a digest is not replaced."""
+        record = self.messages[number]
+        if record.sent is None or not record.sent.digest:
+            self.messages[number] = replace(record, sent=sent)
 
     def add_caller(self, call: ToolCall, page: int) -> None:
         """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""

@@ -176,12 +176,36 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     fold_budget: int = 0
 
 
+class TailText(Struct, frozen=True, array_like=True, gc=False):
+    """A text at the end of a view: a window, recalled pages or the budget line, with the keys of the pages it shows."""
+
+    kind: str
+    text: str
+    tokens: int
+    pages: tuple[int, ...] = ()
+
+
+class SentView(Struct, frozen=True, array_like=True, gc=False):
+    """The view that a reply answers: the `tail` that was new in it and, for a reply with thinking, what it is bound to.
+
+    `digest` is the digest of all messages that were sent before the reply, without thinking. `frame` is the digest of
+    the tools and of options that change what is sent. `previous` is the number of the last message that was sent with
+    its thinking, -1 if there was none.
+    """
+
+    tail: tuple[TailText, ...] = ()
+    digest: bytes = b""
+    frame: bytes = b""
+    previous: int = -1
+
+
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A message with the page and the entry that received it. Written once."""
+    """A message with the page and the entry that received it. A reply has the view that it answers. Written once."""
 
     page: int
     seq: int
     message: Message
+    sent: SentView | None = None
 
 
 class Batch(Struct, frozen=True, array_like=True, gc=False):
@@ -222,11 +246,12 @@ UNDONE_FOLD: Final = 3
 USAGE: Final = 4
 PURGED: Final = 5
 WINDOW_LINES: Final = 6
+LAST_FOLD: Final = 7
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
 """Keys of notes: open batches, gaps in the numbering, the context's key, an undone fold, what models bill, the purged
-messages, the last windows that a fold shows as lines, what agents have added (by their number among the actors),
-checkpoints (by seq).
+messages, the last windows that a fold shows as lines, the last fold, what agents have added (by their number among the
+actors), checkpoints (by seq).
 """
 
 

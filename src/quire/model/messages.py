@@ -76,6 +76,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
             part.get("type") != "text" or str(part.get("text", "")).strip() for part in self.content
         )
 
+    @property
+    def has_thinking(self) -> bool:
+        """True if a part of the content is thinking."""
+        return isinstance(self.content, list) and any(part.get("type") == "thinking" for part in self.content)
+
 
 PER_MESSAGE = 4
 """Tokens that a message costs in addition to its texts. A tool call costs the same."""

@@ -4,9 +4,10 @@
   or cannot decrypt it.
 - `drop_unsendable_thinking`: providers refuse thinking that no text or call follows, and Anthropic refuses thinking
   without a signature. It is what remains of a reply that was cut off.
+- `drop_thinking`: thinking that is bound to another beginning of the conversation is not sent back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,19 +29,29 @@ def drop_foreign_thinking(messages: Sequence[Message], provider: Provider, model
     """
     if model is not None and (not isinstance(model, str) or not model):
         raise invalid_value("model", model, "the name of a model is text")
-    if model is None or not any(_is_foreign(message, provider, model) for message in messages):
+    return messages if model is None else _drop(messages, lambda message: _is_foreign(message, provider, model))
+
+
+def drop_thinking(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages without thinking. A message that consists only of thinking is left out."""
+    return _drop(messages, lambda message: message.has_thinking)
+
+
+def _drop(messages: Sequence[Message], is_dropped: Callable[[Message], bool]) -> Sequence[Message]:
+    """Return the messages, those with dropped thinking without it."""
+    if not any(map(is_dropped, messages)):
         return messages
     kept: list[Message] = []
     rewritten: set[str] = set()
     for message in messages:
         if message.tool_calls:
             rewritten -= {call.id for call in message.tool_calls}
-        if _is_foreign(message, provider, model):
+        if is_dropped(message):
             rewritten.update(call.id for call in message.tool_calls)
-            message = _without_thinking(message, provider)
+            message = _without_thinking(message)
             if not message.has_content:
                 continue
-        elif message.role == "tool" and message.tool_call_id in rewritten and provider == "responses":
+        elif message.role == "tool" and message.tool_call_id in rewritten and message.origin == "responses":
             message = replace(message, raw=None)
         kept.append(message)
     return kept
@@ -48,18 +59,18 @@ def drop_foreign_thinking(messages: Sequence[Message], provider: Provider, model
 
 def _is_foreign(message: Message, provider: Provider, model: str) -> bool:
     made_by = message.meta.get("model")
-    if message.origin != provider or not isinstance(made_by, str) or not isinstance(message.content, list):
+    if message.origin != provider or not isinstance(made_by, str):
         return False
-    return any(part.get("type") == "thinking" for part in message.content) and not is_same_model(made_by, model)
+    return message.has_thinking and not is_same_model(made_by, model)
 
 
-def _without_thinking(message: Message, provider: Provider) -> Message:
+def _without_thinking(message: Message) -> Message:
     content = [part for part in message.content or () if isinstance(part, dict) and part.get("type") != "thinking"]
     left = replace(message, content=content or None, raw=None)
-    if provider == "responses":
+    if message.origin == "responses":
         # OpenAI refuses items that came with reasoning if it is missing. Without their ids, they are accepted.
         return replace(left, origin="openai")
-    if message.raw is None:
+    if message.raw is None or message.origin != "anthropic":
         return left
     original: dict[str, Any] = restore_original(message)
     blocks = [block for block in original["content"] if block.get("type") not in _THINKING]

@@ -20,11 +20,11 @@ from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, mes
 from quire.model.messages import Part as MessagePart
 from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentType, Visibility
 from quire.model.sized_cache import SizedCache
-from quire.providers.rewrites import drop_unsendable_thinking
+from quire.providers.rewrites import drop_thinking, drop_unsendable_thinking
 from quire.system.compressed_summaries import read_originals
 from quire.view.clip import clip_exchange, clip_text
 from quire.view.deferred import opened_pages
-from quire.view.parts import Granularity, ShownPage, TokenCache, ViewPart
+from quire.view.parts import Granularity, Reply, ShownPage, TokenCache, ViewPart
 
 OPENING = "[The conversation begins here.]"
 FOLDED = "Folded earlier"
@@ -177,25 +177,46 @@ class PartBuilder:
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
-        header, index = page.header, reader.index(page.key)
+        """Return an exchange without thinking. Its reply has the part with thinking, if that may be sent back."""
+        header = page.header
         stored = [_message_at(reader, number) for number in header.numbers]
-        messages = [self.escaping.escape_message(_without_unsendable(message)) for message in stored]
+        messages = [_without_unsendable(message) for message in stored]
+        counted = header.tokens if all(new is old for new, old in zip(messages, stored, strict=True)) else None
+        if any(message.has_thinking for message in messages):
+            part = self._draw_exchange(reader, page, drop_thinking(messages), None)
+        else:
+            part = self._draw_exchange(reader, page, messages, counted)
+        first = reader.message(header.numbers[0])
+        if first.sent is not None and part.messages:
+            whole = None
+            if first.sent.digest and messages[0].has_thinking:
+                whole = self._draw_exchange(reader, page, messages, counted)
+                whole.bare = part
+            is_complete = whole is not None and whole.pages[0].granularity == "whole"
+            part.reply = Reply(header.numbers[0], first.seq, first.sent, whole if is_complete else None)
+        return part
+
+    def _draw_exchange(
+        self, reader: Reader, page: PageRecord, messages: Sequence[Message], counted: int | None
+    ) -> ViewPart:
+        header, index = page.header, reader.index(page.key)
         if not any(message.has_content or message.role == "tool" for message in messages):
             return ViewPart("exchange", (), 0)
-        tokens = header.tokens
-        if any(new is not old for new, old in zip(messages, stored, strict=True)):
-            tokens = sum(count_message_tokens(message, self.count) for message in messages)
+        shown = [self.escaping.escape_message(message) for message in messages]
+        if counted is None or any(new is not old for new, old in zip(shown, messages, strict=True)):
+            counted = sum(count_message_tokens(message, self.count) for message in shown)
+        tokens = counted
         if header.pending:
-            messages += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
+            shown += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
             tokens += len(header.pending) * self.message_tokens(NO_RESULT)
         if len(header.numbers) > 1 or header.pending:
-            messages = _with_distinct_ids(messages)
+            shown = _with_distinct_ids(shown)
         granularity: Granularity = "whole"
         if header.clip and tokens > header.clip:
-            messages = clip_exchange(messages, header.clip, index, self.count)
-            tokens = sum(count_message_tokens(message, self.count) for message in messages)
+            shown = clip_exchange(shown, header.clip, index, self.count)
+            tokens = sum(count_message_tokens(message, self.count) for message in shown)
             granularity = "clipped"
-        return ViewPart("exchange", messages, tokens, [ShownPage(page.key, index, granularity, tokens)])
+        return ViewPart("exchange", shown, tokens, [ShownPage(page.key, index, granularity, tokens)])
 
     def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
         text = block_head(self.key, FOLDED)
@@ -215,7 +236,7 @@ class PartBuilder:
 class Node(NamedTuple):
     """An element of the conversation in a view: a part, and the page or the folded pages that it shows.
 
-    `opened` is the entry that opened a quoted page, 0 for other elements.
+    `opened` is the entry that opened a quoted page or added the reply below a prelude, 0 for other elements.
     """
 
     part: ViewPart
@@ -247,8 +268,19 @@ def draw_conversation(reader: Reader, builder: PartBuilder, committed: int) -> l
         for page in group:
             part = builder.build_leaf(reader, page, committed)
             if part is not None:
+                if part.reply is not None:
+                    nodes += draw_prelude(reader, builder, part.reply)
                 nodes.append(Node(part, [page]))
     return nodes
+
+
+def draw_prelude(reader: Reader, builder: PartBuilder, reply: Reply) -> list[Node]:
+    """Return the tail of the view that a reply answers: it stays before the reply until the next fold."""
+    if not reply.sent.tail:
+        return []
+    from quire.view.prelude import draw_tail  # late: most replies have none
+
+    return [Node(part, [], reply.seq) for part in draw_tail(reader, reply, builder.get_or_build)]
 
 
 def draw_opened(

@@ -10,6 +10,9 @@ from quire.system.rules import check_bool, check_whole_number
 
 TARGET_SHARE = 0.4
 COLD_SHARE = 0.6
+THINKING_SHARE = 0.85
+"""At a user message, a view with thinking and tool calls folds above this share of the threshold, so that it seldom
+has to fold inside the tool calls that follow."""
 LINES_SHARE = 0.2
 RECALL_SHARE = 0.25
 
@@ -45,8 +48,9 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
     `reserve` keeps so many tokens free for the reply and for tool schemas. A `preview` writes nothing, and neither does
     a view with another `max_tokens`. If a `model` is known to bill more than quire counts (`report_usage`), the budget
     is in its tokens. With `budget_line`, one line at the end shows the model how full its view is. `recall` brings back
-    pages that matter for the last user message, in at most this share of the budget (True: a quarter). Raises
-    `InvalidValue` for an unknown option.
+    pages that matter for the last user message, in at most this share of the budget (True: a quarter). `tools` are the
+    schemas of the tools that are sent with the view: their tokens are reserved, and thinking that is bound to other
+    tools is left out. Raises `InvalidValue` for an unknown option.
     """
 
     max_tokens: int | None = None
@@ -58,6 +62,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
     preview: bool = False
     model: str | None = None
     budget_line: bool = False
+    tools: Sequence[Any] | None = None
 
 
 class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):

@@ -9,8 +9,10 @@ from sys import getsizeof
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.msgpack import encode
 from msgspec.structs import replace
 
+from quire.core.records import SentView
 from quire.model.messages import Message
 from quire.model.pages import PageIndex
 from quire.model.sized_cache import SizedCache
@@ -70,10 +72,39 @@ class ShownPage(Struct, frozen=True):
         return f"<{self.index} {self.granularity}, {self.tokens} tokens>"
 
 
-class ViewPart:
-    """Some messages of a view: their kind, their tokens, and the pages they show."""
+class Reply(NamedTuple):
+    """A reply of a model: its number, the entry that added it, and the view that it answers.
 
-    __slots__ = ("_openai", "kind", "messages", "pages", "tokens")
+    `whole` is its part with thinking; None if its thinking is never sent back.
+    """
+
+    number: int
+    seq: int
+    sent: SentView
+    whole: "ViewPart | None"
+
+
+class Request(NamedTuple):
+    """What a reply to a view is stored with: the context, the number of messages, and what its thinking is bound to.
+
+    `frame` is the digest of what is sent beside the messages. `newest` is the number of the newest message with its
+    thinking in the view. `digest` is the digest of the view without its tail, None if it is not computed yet.
+    """
+
+    identity: bytes
+    messages: int
+    frame: bytes
+    newest: int
+    digest: bytes | None
+
+
+class ViewPart:
+    """Some messages of a view: their kind, their tokens, and the pages they show.
+
+    The part of an exchange may have the `reply` in it. It has no thinking; `bare` is this part for the one that has.
+    """
+
+    __slots__ = ("_digest", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
 
     def __init__(
         self, kind: PartKind, messages: Sequence[Message], tokens: int, pages: Sequence[ShownPage] = ()
@@ -82,6 +113,9 @@ class ViewPart:
         self.messages = tuple(messages)
         self.tokens = tokens
         self.pages = tuple(pages)
+        self.reply: Reply | None = None
+        self.bare: ViewPart | None = None
+        self._digest = b""
         self._openai: list[dict[str, Any]] | None = None
 
     def is_same(self, other: "ViewPart") -> bool:
@@ -97,6 +131,15 @@ class ViewPart:
 
     def __repr__(self) -> str:
         return f"<{self.kind}, {len(self.messages)} messages, {self.tokens} tokens>"
+
+    def digest(self) -> bytes:
+        """Return the digest of the messages as they are sent without thinking."""
+        if not self._digest:
+            from hashlib import blake2b  # late: only thinking needs it
+
+            plain = [replace(message, index=-1, meta={}) for message in (self.bare or self).messages]
+            self._digest = blake2b(encode(plain), digest_size=16).digest()
+        return self._digest
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the messages in OpenAI's form. The list is cached: a caller must copy it before handing it out."""

@@ -25,13 +25,23 @@ TITLE = "Recalled from earlier"
 
 
 class RecallBlock:
-    """The recalled pages of one view, in at most `limit` tokens."""
+    """The recalled pages of one view.
 
-    def __init__(self, engine: Engine, builder: PartBuilder, limit: int) -> None:
+    The blocks of earlier views stay until the next fold. So a block takes at most half of what they left of the share
+    of the `room`, but at least an eighth of it. A share above one half is for few questions: the first block takes all.
+    """
+
+    def __init__(self, engine: Engine, builder: PartBuilder, share: float, room: int) -> None:
         self._engine = engine
         self._builder = builder
-        self._limit = limit
+        self._share = int(share * room)
+        self._first = self._share if share > 0.5 else self._share // 2
+        self._limit = self._first
         self._question_page, self._question = _last_question(engine)
+
+    def set_used(self, tokens: int) -> None:
+        """Set the tokens of the blocks that earlier views left."""
+        self._limit = max((self._share - tokens) // 2, self._share // 8) if tokens else self._first
 
     def reserve(self, visible: Collection[int]) -> list[TailPiece]:
         """Return a piece of the size that the block would have now, so that a fold makes room for it."""

@@ -11,13 +11,25 @@ from msgspec.structs import asdict, replace
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
-from quire.core.records import GAPS, KEY, UNDONE_FOLD, WINDOW_LINES, NoteRecord, PageRecord, segment_number
+from quire.core.records import (
+    GAPS,
+    KEY,
+    LAST_FOLD,
+    UNDONE_FOLD,
+    WINDOW_LINES,
+    NoteRecord,
+    PageRecord,
+    SentView,
+    segment_number,
+)
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, IrreducibleFloor, ReadOnly, short_repr
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import PageIndex, SegmentType
 from quire.model.text import check_text
 from quire.model.tokens import VocabularyCounter
+from quire.providers.plain_json import dumps, to_plain_json
+from quire.providers.tool_schemas import count_tools
 from quire.providers.usage import read_usage
 from quire.system.rules import check_whole_number
 from quire.view.cost import (
@@ -36,13 +48,14 @@ from quire.view.options import (
     COLD_SHARE,
     RECALL_SHARE,
     TARGET_SHARE,
+    THINKING_SHARE,
     CompressionConfig,
     RenderOptions,
     check_budget,
     check_config,
     check_options,
 )
-from quire.view.parts import FoldResult, TokenCache, ViewPart, tokens_by_kind, total_tokens
+from quire.view.parts import FoldResult, Request, TokenCache, ViewPart, tokens_by_kind, total_tokens
 from quire.view.preamble import (
     HEAD_TOKENS,
     NO_RESULT_TOKENS,
@@ -56,9 +69,9 @@ from quire.view.preamble import (
     fill_preamble,
     is_derived,
 )
-from quire.view.tail import Tail, TailPiece
+from quire.view.tail import Tail, TailPiece, closed_windows, new_parts
 from quire.view.view import View
-from quire.view.view_cache import ViewCache, shared_tokens
+from quire.view.view_cache import ViewCache, sent_before, shared_tokens
 
 if TYPE_CHECKING:
     from quire.view.fold.fit_budget import BudgetFitter
@@ -105,6 +118,10 @@ class Renderer:
         self._previous: list[ViewPart] = []
         self._tail: list[ViewPart] = []
         self._stable_tokens = 0  # of the last view, without its tail
+        self._frame = b""
+        self._counted_tools: tuple[Sequence[Any], bytes, int] = ((), b"", 0)
+        self.sent: View | None = None
+        """The last view at the context's own budget."""
         self.sent_tokens = 0
         """The tokens of the last view at the context's own budget; 0 if there was none."""
         self._sent_version = -1
@@ -123,47 +140,52 @@ class Renderer:
             budget = self._engine.budget
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
-            room = max(0, limit - options.reserve)
+            reserve = options.reserve + (self._count_tools(options.tools) if options.tools else 0)
+            room = max(0, limit - reserve)
             has_line = options.budget_line and room >= 10 * LINE_TOKENS  # the line must not crowd out other parts
             room -= LINE_TOKENS if has_line else 0
             own = wanted == budget and not options.preview
+            inline = options.windows == "inline"
+            self._frame = self._digest_frame(options, pieces)
             cache, folded = self._update_cache(), None
-            recall = self._recall_block(options, room) if options.recall else None
+            first = not own or cache.awaits_first_reply()
+            recall = self._recall_block(options, room) if options.recall and first else None
             tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
+            after = new_parts(tail, cache.preludes())
             cold = own and self._is_cold()
             may_fold = own and self.config.enabled
-            if may_fold and self._needs_fold(self._engine.state, cache, room, tail, cold=cold):
-                cache, folded = self._fold(cache, room, tail, cold=cold)
-            fills = wanted != budget or cache.total_tokens() + tail.tokens > room
+            if may_fold and self._needs_fold(cache, room, total_tokens(after), cold=cold):
+                whole = self._new_tail(pieces, recall, cache, room, own=True, whole=True) if cache.preludes() else tail
+                cache, folded = self._fold(cache, room, total_tokens(after), whole, cold=cold)
+                tail = tail if cache.preludes() else whole
+                after = new_parts(tail, cache.preludes())
+            fills = wanted != budget or cache.total_tokens() + total_tokens(after) > room
             if fills or (not may_fold and cache.last_folded_line() is not None):
+                tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget, whole=True)
                 cache = self._preview(wanted, room, tail, limit, fills=fills)
                 if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
                     tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
                     cache = self._preview(wanted, room, tail, limit, fills=True)
-            inline = options.windows == "inline"
             parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
             tokens = total_tokens(parts)
-            before, shared = self._previous, shared_tokens(self._previous, parts, tokens)
-            is_broken = shared < self._stable_tokens and folded is None
-            changes = folder_changes(self._engine.state, before, parts) if is_broken else None
-            after = [] if inline else [part for part in tail.parts() if part.kind != "recalled"]
+            after = [] if inline else new_parts(tail, cache.preludes())
+            after = [part for part in after if part.kind != "recalled"]
             if recall is not None:
+                recall.set_used(_recalled_tokens(cache.preludes()))
                 block = recall.build(room - tokens - total_tokens(after), cache.visible_pages())
                 after += [block] if block is not None else []
-            if has_line:
-                line = self._budget_line(limit, tokens + total_tokens(after), options.reserve)
+            if has_line and (first or _is_line_outdated(cache, limit)):
+                line = self._budget_line(limit, tokens + total_tokens(after), reserve)
                 after += [line] if line.tokens <= LINE_TOKENS else []
             if cache.is_empty() and not after and not tail.parts():
                 after = [cache.opening()]
             used = tokens + total_tokens(after)
-            if used > limit - options.reserve:  # never, unless a part was counted wrongly
-                raise _floor_error([*parts, *after], used, max(0, limit - options.reserve), limit)
-            if own:
-                self._previous, self._tail = parts, after
-                self._stable_tokens, self.reserved = tokens, options.reserve
-                self._sent_version = self._engine.state.version
-                self.sent_tokens = used
-            return View(
+            if used > limit - reserve:  # never, unless a part was counted wrongly
+                raise _floor_error([*parts, *after], used, max(0, limit - reserve), limit)
+            before = sent_before(self._previous, self._tail, parts)
+            shared = shared_tokens(before, parts, tokens)
+            is_broken = shared < self._stable_tokens and folded is None
+            view = View(
                 parts,
                 budget=wanted,
                 tokens=tokens,
@@ -172,15 +194,24 @@ class Renderer:
                 seq=self._engine.state.version,
                 previous=before,
                 tail=after,
-                changes=changes,
+                changes=folder_changes(self._engine.state, before, parts) if is_broken else None,
+                request=self._request(cache) if own else None,
             )
+            if own:
+                self._previous, self._tail, self.sent = parts, after, view
+                self._stable_tokens, self.reserved = tokens, reserve
+                self._sent_version = self._engine.state.version
+                self.sent_tokens = used
+            return view
 
     def last_parts(self) -> list[ViewPart]:
         """Return the parts of the last view at the context's own budget, drawn again if anything changed since."""
         with self._engine.lock:
-            cache = self._update_cache()
-            is_same = self._sent_version == self._engine.state.version
-            return [*(self._previous if is_same else cache.parts()), *self._tail]
+            if self._sent_version == self._engine.state.version:
+                return [*self._previous, *self._tail]
+            parts = self._update_cache().parts()
+            stays = len(sent_before(self._previous, self._tail, parts)) > len(self._previous)
+            return [*parts, *(() if stays else self._tail)]
 
     def outlook(self) -> Outlook:
         """Return how full a view is now, and the pages that a fold would take next. This plans a fold."""
@@ -194,7 +225,7 @@ class Renderer:
         from quire.view.recall_block import RecallBlock  # late: most views recall nothing
 
         share = RECALL_SHARE if options.recall is True else float(options.recall or 0)
-        return RecallBlock(self._engine, self._builder, int(share * room)) if self._builder is not None else None
+        return RecallBlock(self._engine, self._builder, share, room) if self._builder is not None else None
 
     def _next_to_fold(self, room: int) -> tuple[PageIndex, ...]:
         if not self.config.enabled:
@@ -222,6 +253,36 @@ class Renderer:
                 break
         return ViewPart("budget", [Message(role="user", content=text)], tokens)
 
+    def _request(self, cache: ViewCache) -> Request:
+        """Return what a reply to a view is stored with."""
+        state, thinking = self._engine.state, cache.thinking()
+        digest = cache.chain().digest() if thinking is not None or self._frame else None
+        newest = -1 if thinking is None else thinking.newest
+        return Request(state.head.identity, state.next_message, self._frame, newest, digest)
+
+    def _digest_frame(self, options: RenderOptions, pieces: Sequence[TailPiece]) -> bytes:
+        """Return the digest of what is sent beside the messages of the context; b"" for a plain view."""
+        inline = pieces if options.windows == "inline" else ()
+        tools = self._tools(options.tools)[1] if options.tools else b""
+        if options.include_system_prompt and not inline and not tools:
+            return b""
+        from hashlib import blake2b  # late: most views are plain
+
+        windows = [(piece.key, piece.entry, piece.text) for piece in inline]
+        return blake2b(repr((options.include_system_prompt, tools, windows)).encode(), digest_size=8).digest()
+
+    def _count_tools(self, tools: Sequence[Any]) -> int:
+        return self._tools(tools)[2]
+
+    def _tools(self, tools: Sequence[Any]) -> tuple[Sequence[Any], bytes, int]:
+        """Return tool schemas with their digest and their tokens. The last ones are cached."""
+        if self._counted_tools[0] != tools:
+            from hashlib import blake2b
+
+            digest = blake2b(dumps(to_plain_json(tools, "tools")).encode(), digest_size=8).digest()
+            self._counted_tools = (list(tools), digest, count_tools(tools, self._engine.counter))
+        return self._counted_tools
+
     def _update_cache(self) -> ViewCache:
         """Return the parts of the view at the context's own budget."""
         state, budget = self._engine.current(), self._engine.budget
@@ -235,6 +296,7 @@ class Renderer:
             self._cache = None
         if self._cache is None or budget != self._cache_budget:
             self._cache, self._cache_budget = self._new_cache(self._builder, budget), budget
+        self._cache.frame = self._frame
         self._cache.update(state)
         return self._cache
 
@@ -258,19 +320,30 @@ class Renderer:
         text = fill_preamble(builder.key, default if self._preamble is None else self._preamble)
         message = Message(role="system", content=text)
         part = ViewPart("preamble", [message], builder.message_tokens(text)) if text.strip() else None
-        return ViewCache(builder, part)
+        return ViewCache(builder, part, self._frame)
 
     def _new_tail(
-        self, pieces: Sequence[TailPiece], recall: "RecallBlock | None", cache: ViewCache, budget: int, *, own: bool
+        self,
+        pieces: Sequence[TailPiece],
+        recall: "RecallBlock | None",
+        cache: ViewCache,
+        budget: int,
+        *,
+        own: bool,
+        whole: bool = False,
     ) -> Tail:
         """Return the tail of a view with the parts in `cache`. Obsolete pieces are in it only if there is room.
 
         Windows take a quarter of the budget, or the capacity of their segment. What the last fold shrank to lines stays
-        so in views of the context's `own` size.
+        so in views of the context's `own` size. The `whole` tail is the one of a view without preludes.
         """
         state = self._engine.state
         current = [piece for piece in pieces if piece.is_current is None or piece.is_current(state)]
+        preludes = () if whole else cache.preludes()
+        if preludes:
+            current += closed_windows(state, current, preludes)
         if recall is not None:
+            recall.set_used(_recalled_tokens(preludes))
             current += recall.reserve(cache.visible_pages())
         if not current:
             return Tail(self._tokens)
@@ -307,19 +380,33 @@ class Renderer:
         share = int(self._threshold(room) * TARGET_SHARE)
         return share if self.config.target_tokens is None else min(self.config.target_tokens, room)
 
-    def _needs_fold(self, state: State, cache: ViewCache, room: int, tail: Tail, *, cold: bool) -> bool:
-        total = cache.total_tokens() + tail.tokens
-        held = state.note(UNDONE_FOLD)
+    def _needs_fold(self, cache: ViewCache, room: int, tail: int, *, cold: bool) -> bool:
+        total = cache.total_tokens() + tail
+        held = self._engine.state.note(UNDONE_FOLD)
         if total > room:
             return True
-        if total > self._threshold(room, cold=cold) and not (held and held.name):
+        if total > self._fold_threshold(cache, room, cold=cold) and not (held and held.name):
             return True
         return cache.is_over_capacity or self._is_raised() or cache.last_folded_line() is not None
 
-    def _fold(self, cache: ViewCache, room: int, tail: Tail, *, cold: bool) -> tuple[ViewCache, FoldResult | None]:
+    def _fold_threshold(self, cache: ViewCache, room: int, *, cold: bool) -> int:
+        """Return the tokens above which a view folds: fewer at a user message if tool calls with thinking may follow.
+
+        A fold inside the calls of a turn would end the thinking of that turn.
+        """
+        threshold = self._threshold(room, cold=cold)
+        early = int(THINKING_SHARE * self._threshold(room))
+        thinking = cache.thinking()
+        is_early = thinking is not None and thinking.newest >= 0 and cache.ends_with_user_after_calls()
+        return min(threshold, early) if is_early else threshold
+
+    def _fold(
+        self, cache: ViewCache, room: int, used: int, tail: Tail, *, cold: bool
+    ) -> tuple[ViewCache, FoldResult | None]:
         """Commit one fold if it saves enough; return the parts of the view and the fold.
 
-        If another writer was first, or the storage is read-only, nothing is folded: the next view folds.
+        `used` are the tokens of the tail without a fold; `tail` is the one after it. All preludes end with a fold. If
+        another writer was first, or the storage is read-only, nothing is folded: the next view folds.
         """
         engine, summaries, budget = self._engine, self.summaries, self._cache_budget
         lines = tail.last_lines
@@ -327,16 +414,19 @@ class Renderer:
             tail.lay_out()
         plan = engine.begin(ACTOR)
         plan.apply_deferred()
+        plan.put_note(LAST_FOLD)
         fitter = self._fitter(plan, budget, room, tail)
         ready = summaries.ready() if summaries is not None else []
         if ready:
             fitter.apply_summaries(ready)
-        total = fitter.fit(self._threshold(room, cold=cold), self._target(room))
+        threshold = self._fold_threshold(cache, room, cold=cold)
+        total = fitter.fit(threshold, self._target(room), cache.total_tokens() + used)
         if self._is_raised():
             total = fitter.open_to(self._target(room))
         self._laid_out = budget
-        if total > room:
-            return cache, None  # render raises the error
+        ends_preludes = bool(cache.preludes()) and not fitter.is_discarded
+        if total > room or not (plan.pages or plan.applies_deferred or ends_preludes or len(plan.notes) > 1):
+            return cache, None  # nothing is left to fold; if the view is too large, render raises the error
         jobs = summaries.collect_jobs(plan, room) if summaries is not None else []
         held = plan.note(UNDONE_FOLD)
         if plan.pages and held and held.name:
@@ -373,6 +463,7 @@ class Renderer:
         plan = self._engine.begin(ACTOR)
         plan.is_preview = True
         plan.apply_deferred()
+        plan.put_note(LAST_FOLD)
         fitter = self._fitter(plan, budget, room, tail)
         total = fitter.fit(room, room)
         if fills:
@@ -386,6 +477,17 @@ def _floor_error(parts: Sequence[ViewPart], total: int, room: int, limit: int) -
     from quire.view.fold.fit_budget import irreducible_floor
 
     return irreducible_floor(parts, total, room, limit)
+
+
+def _recalled_tokens(preludes: Sequence[ViewPart]) -> int:
+    """Return the tokens of the recalled pages that earlier views left."""
+    return sum(part.tokens for part in preludes if part.kind == "recalled")
+
+
+def _is_line_outdated(cache: ViewCache, budget: int) -> bool:
+    """Return whether the view grew by a tenth of the budget since the last budget line."""
+    grown = cache.tokens_after_line()
+    return grown is None or grown > budget // 10
 
 
 def _start_summaries(config: CompressionConfig) -> "SummaryWorker | None":
@@ -427,6 +529,28 @@ class ViewFacade:
     @budget.setter
     def budget(self, budget: int) -> None:
         self._engine.budget = check_budget(budget)
+
+    def answer(self, plan: Plan, message: Message, view: object | None) -> SentView | None:
+        """Return what a reply is stored with: the new tail of the view it answers, and what its thinking is bound to.
+
+        Without a view, it answers the last one of this handle, if no message came since. A preview is not stored.
+        """
+        _check_view(view)
+        given = view if isinstance(view, View) else None
+        answered = given or self._renderer.sent
+        request = None if answered is None else answered.request
+        if answered is None or request is None or (given is None and request.messages != plan.next_message):
+            return None
+        if request.identity != plan.state.head.identity:
+            if given is None:
+                return None
+            raise InvalidValue("belongs to another context.", argument="view")
+        if not answered.tail and not message.has_thinking:
+            return None
+        from quire.view.thinking import sent_view  # late: most replies need no record
+
+        parts = answered.parts[: len(answered.parts) - len(answered.tail)]
+        return sent_view(request, parts, answered.tail, message)
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
         """Return a view with these options. Raises `InvalidValue` or `IrreducibleFloor`."""

@@ -1,4 +1,4 @@
-"""The tail of a view: the parts after the conversation. They change from view to view and break no prompt cache.
+"""The tail of a view: the parts after the conversation. A tail has only what changed since the tails before it.
 
 All open windows together have a share of the view. Windows that do not fit it are shown as lines, the least recently
 used first, and lines that do not fit are counted in one line. A fold can shrink more windows to lines; it stores only
@@ -12,9 +12,10 @@ from sys import maxsize
 
 from msgspec import Struct
 
+from quire.core.records import PageRecord
 from quire.core.state import State
 from quire.model.messages import PER_MESSAGE, Message
-from quire.model.pages import PageIndex
+from quire.model.pages import Form, Lifecycle, PageIndex
 from quire.view.options import LINES_SHARE
 from quire.view.parts import Granularity, PartKind, ShownPage, TokenCache, ViewPart
 
@@ -279,3 +280,41 @@ class Tail:
         tokens = self._text_tokens(text)
         shown = ShownPage(piece.key, piece.index, granularity, tokens)
         return ViewPart(piece.kind, [Message(role="user", content=text)], tokens, [shown])
+
+
+def new_parts(tail: Tail, preludes: Iterable[ViewPart]) -> list[ViewPart]:
+    """Return the parts of a tail without the windows that a prelude shows with the same text."""
+    newest = _newest_windows(preludes)
+    return [
+        part
+        for part in tail.parts()
+        if part.kind != "window" or not all(_is_same(part, newest.get(shown.key)) for shown in part.pages)
+    ]
+
+
+def closed_windows(state: State, pieces: Iterable[TailPiece], preludes: Iterable[ViewPart]) -> list[TailPiece]:
+    """Return a piece for every window in a prelude that was closed since: the model must not take it for open."""
+    present = {piece.key for piece in pieces}
+    closed = []
+    for key, prelude in _newest_windows(preludes).items():
+        head, _, rest = prelude.messages[0].text.partition(">")
+        is_window = head.startswith("<Window ") and bool(rest)  # the piece that says it is closed has no rest
+        if key not in present and is_window and not _is_open(state, key):
+            closed.append(TailPiece("window", key, state.index(key), f'{head} closed="true"/>'))
+    return closed
+
+
+def _newest_windows(preludes: Iterable[ViewPart]) -> dict[int, ViewPart]:
+    """Return the newest prelude of each window."""
+    return {shown.key: part for part in preludes if part.kind == "window" for shown in part.pages}
+
+
+def _is_same(part: ViewPart, prelude: ViewPart | None) -> bool:
+    return prelude is not None and prelude.messages[0].content == part.messages[0].content
+
+
+def _is_open(state: State, key: int) -> bool:
+    page = state.page(key)
+    if not isinstance(page, PageRecord) or page.header.form is not Form.WINDOW or page.header.closed:
+        return False
+    return state.effective_lifecycle(page) is Lifecycle.ACTIVE

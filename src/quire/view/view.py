@@ -12,8 +12,8 @@ from quire.providers.anthropic import system
 from quire.providers.legal_form import remove_marks
 from quire.providers.rewrites import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
-from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind, total_tokens
-from quire.view.view_cache import shared_tokens
+from quire.view.parts import FoldResult, Request, ShownPage, ViewPart, tokens_by_kind, total_tokens
+from quire.view.view_cache import sent_before, shared_tokens
 
 _MAX_MARKS = 4
 """The most cache marks that Anthropic accepts."""
@@ -33,8 +33,8 @@ class View:
 
     `tokens` are their tokens, `parts` the parts they come from, and `pages` the pages shown, each with its granularity.
     `shared_prefix` is the number of tokens that this view and the one before have in common at the beginning. `fold` is
-    the fold that was committed just before. `tail` has the parts at the end that change from view to view; they are in
-    no shared prefix.
+    the fold that was committed just before. `tail` has the parts at the end that are new: windows that changed, and
+    recalled pages. When the reply is added, they stay before it until the next fold.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class View:
         previous: Sequence[ViewPart] = (),
         tail: Sequence[ViewPart] = (),
         changes: Mapping[int, str] | None = None,
+        request: Request | None = None,
     ) -> None:
         self.parts = (*parts, *tail)
         self.tail = tuple(tail)
@@ -59,6 +60,7 @@ class View:
         self.seq = seq
         self._previous = previous
         self._changes = changes
+        self.request = request
 
     def __repr__(self) -> str:
         return f"<View of {len(self.messages)} messages, {self.tokens:,} of {self.budget:,} tokens>"
@@ -93,21 +95,8 @@ class View:
         prompt = remove_marks(system(messages))
         if cache:
             prompt = _mark_end(prompt) if prompt else prompt
-            written = self._mark(written, model, _MAX_MARKS - bool(prompt))
+            written = _mark_last(written, _MAX_MARKS - bool(prompt))
         return {"system": prompt, "messages": written} if prompt else {"messages": written}
-
-    def _mark(self, written: list[dict[str, Any]], model: str | None, most: int) -> list[dict[str, Any]]:
-        """Set cache marks before the tail: a mark in the tail would be useless for the next view."""
-        if not self.tail:
-            return _mark_last(written, most)
-        stable = [message for part in self._before_tail() for message in part.messages]
-        marked = format_request(drop_foreign_thinking(stable, "anthropic", model), "anthropic")
-        if marked:
-            last = marked[-1]
-            extra = _blocks(written[len(marked) - 1]["content"])[len(_blocks(last["content"])) :]
-            _mark_last(marked, most)
-            last["content"] = [*_blocks(last["content"]), *extra]
-        return [*marked, *written[len(marked) :]]
 
     def _before_tail(self) -> Sequence[ViewPart]:
         return self.parts[: len(self.parts) - len(self.tail)]
@@ -123,7 +112,7 @@ class View:
         """
         rate = price or Price()
         fresh = self.tokens - self.shared_prefix
-        written = fresh - total_tokens(self.tail) if marked else 0
+        written = fresh if marked else 0
         return Bill(
             read=self.shared_prefix,
             written=written,
@@ -138,7 +127,8 @@ class View:
 
     def following(self, other: "View") -> "View":
         """Return this view as if `other` had been sent before it: `shared_prefix` and `bill` compare with `other`."""
-        stable, before = self._before_tail(), other._before_tail()
+        stable = self._before_tail()
+        before = sent_before(other._before_tail(), other.tail, stable)
         tokens = total_tokens(stable)
         return View(
             stable,

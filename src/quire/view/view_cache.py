@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
 from operator import is_not
+from typing import TYPE_CHECKING
 
 from quire.core.reader import Reader, Slot, slot_of
-from quire.core.records import DeferredChange, Gone, PageRecord, page_key, segment_number
+from quire.core.records import LAST_FOLD, DeferredChange, Gone, PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.view.deferred import DeferredReader
@@ -14,17 +15,24 @@ from quire.view.draw import (
     PartBuilder,
     draw_conversation,
     draw_opening,
+    draw_prelude,
     draw_segments,
     draw_system,
     insert_opened,
 )
-from quire.view.parts import ViewPart, total_tokens
+from quire.view.parts import Reply, ViewPart, total_tokens
+
+if TYPE_CHECKING:
+    from quire.view.thinking import ThinkingChain
+
+PRELUDE_KINDS = ("window", "recalled", "budget")
+"""The kinds of parts of a tail. In the conversation they are preludes."""
 
 
 class ViewCache:
     """The parts of a view in order, and their tokens."""
 
-    def __init__(self, builder: PartBuilder, preamble: ViewPart | None) -> None:
+    def __init__(self, builder: PartBuilder, preamble: ViewPart | None, frame: bytes = b"") -> None:
         self._builder = builder
         self._preamble = preamble
         self._version = -1
@@ -39,13 +47,18 @@ class ViewCache:
         self._fixed = 0
         self._anchors: Mapping[int, DeferredChange] = {}
         self._has_quotations = False
+        self._preludes: list[int] = []
+        self._thinking: ThinkingChain | None = None
+        self._folded = 0
+        self.frame = frame
+        """The digest of what is sent beside the messages."""
 
     def update(self, state: State) -> None:
         """Redraw what changed since the last update."""
         changed = state.pages_changed_since(self._version) if self._version >= 0 else None
         anchors = state.deferred_changes()
         reader = DeferredReader(state, anchors) if anchors else state
-        if changed is None or state.settled_version > self._version:
+        if changed is None or state.settled_version > self._version or last_fold(state) != self._folded:
             self._anchors = anchors
             self.redraw(reader, state.version)
         elif changed or anchors is not self._anchors:
@@ -54,17 +67,22 @@ class ViewCache:
             elsewhere = any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed)
             if elsewhere:
                 self._draw_fixed(reader, state.version)
-            keeps_quotations = anchors is self._anchors and not (elsewhere and self._has_quotations)
-            if not (keeps_quotations and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))):
+            keeps = anchors is self._anchors and not (elsewhere and self._has_quotations)
+            if self._preludes and self._recalled_pages() & set(changed):
+                keeps = False
+            if not (keeps and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))):
                 self._anchors = anchors
                 self._draw_conversation(reader, state.version)
         self._version = state.version
+        self._choose_thinking()
 
     def redraw(self, reader: Reader, committed: int) -> None:
         """Draw everything again, from a state or from a plan that may never be committed."""
+        self._folded = last_fold(reader)
         self._draw_fixed(reader, committed)
         self._draw_conversation(reader, committed)
         self._version = -1
+        self._choose_thinking()
 
     def adopt(self, state: State) -> None:
         """Take the plan that was drawn last as committed: it is the state now."""
@@ -99,6 +117,44 @@ class ViewCache:
         parts = [*self.system, *self.segments, *(node.part for node in self.nodes)]
         return {shown.key for part in parts for shown in part.pages if shown.granularity != "line"}
 
+    def preludes(self) -> list[ViewPart]:
+        """Return the preludes in the conversation, in order."""
+        return [self.nodes[place].part for place in self._preludes]
+
+    def tokens_after_line(self) -> int | None:
+        """Return the tokens of the conversation after the newest budget line; None if no prelude has one."""
+        place = next((n for n in reversed(self._preludes) if self.nodes[n].part.kind == "budget"), None)
+        return None if place is None else sum(node.part.tokens for node in self.nodes[place + 1 :])
+
+    def awaits_first_reply(self) -> bool:
+        """Return whether no reply came since the last user message, or since a fold after it."""
+        for node in reversed(self.nodes):
+            forms = {page.header.form for page in node.pages if node.part.kind == "exchange"}
+            if Form.USER in forms:
+                return True
+            if Form.ASSISTANT in forms and node.entry > self._folded:
+                return False
+        return True
+
+    def ends_with_user_after_calls(self) -> bool:
+        """Return whether a user message is the last element, and a reply since the last fold calls tools."""
+        last = self.nodes[-1] if self.nodes else None
+        if last is None or last.part.kind != "exchange" or last.pages[0].header.form is not Form.USER:
+            return False
+        since = (node for node in self.nodes if node.part.kind == "exchange" and node.entry > self._folded)
+        return any(node.part.messages[0].tool_calls for node in since)
+
+    def thinking(self) -> "ThinkingChain | None":
+        """Return the choice of thinking; None if no reply in the view has any that could be sent back."""
+        return self._thinking
+
+    def chain(self) -> "ThinkingChain":
+        """Return the digests of the elements, for a view with replies with or without thinking."""
+        from quire.view.thinking import ThinkingChain  # late: most views have no thinking
+
+        base = [*self.system, *([self._preamble] if self._preamble else []), *self.segments]
+        return self._thinking or ThinkingChain(base, self.nodes, self._folded)
+
     def last_folded_line(self) -> PageRecord | None:
         """Return the folded line that the conversation ends with, if no user message is shown whole; else None."""
         if not self.nodes or self.nodes[-1].part.kind != "folded":
@@ -119,6 +175,9 @@ class ViewCache:
         self.segments = _reuse_parts(self.segments, draw_segments(reader, self._builder))
         self._fixed = total_tokens([*self.system, *self.segments, *([self._preamble] if self._preamble else [])])
         self.is_over_capacity = any(self._exceeds_capacity(reader, number) for number, _ in reader.live_segments())
+        if self._thinking is not None:  # the beginning may have changed
+            self._thinking = None
+            self._thinking = self.chain()
 
     def _exceeds_capacity(self, reader: Reader, number: int) -> bool:
         """Return whether the unpinned pages that a segment shows whole take more tokens than its capacity."""
@@ -134,6 +193,10 @@ class ViewCache:
         self._has_quotations = any(anchor.opened for anchor in self._anchors.values())
         self.nodes = insert_opened(nodes, reader, self._builder, self._anchors)
         self.conversation_tokens = sum(node.part.tokens for node in self.nodes)
+        self._preludes = [n for n, node in enumerate(self.nodes) if node.part.kind in PRELUDE_KINDS]
+        self._thinking = None
+        if any(node.part.reply is not None and node.part.reply.whole is not None for node in self.nodes):
+            self._thinking = self.chain()
         self._places = {page.key: place for place, node in enumerate(self.nodes) for page in node.pages}
         conversation = reader.conversation()
         last = None if conversation is None else next(reader.members(page_key(conversation, 0), reverse=True), None)
@@ -155,10 +218,29 @@ class ViewCache:
         self._last = slot_of(page)
         part = self._builder.build_leaf(reader, page, committed)
         if part is not None:
+            if part.reply is not None:
+                self._append_prelude(reader, part.reply)
             self._places[key] = len(self.nodes)
             self.nodes.append(Node(part, [page]))
             self.conversation_tokens += part.tokens
         return True
+
+    def _append_prelude(self, reader: Reader, reply: Reply) -> None:
+        """Append the prelude of a reply. The reply itself follows it."""
+        for node in draw_prelude(reader, self._builder, reply):
+            self._preludes.append(len(self.nodes))
+            self.nodes.append(node)
+            self.conversation_tokens += node.part.tokens
+        if reply.whole is not None and self._thinking is None:
+            self._thinking = self.chain()
+
+    def _choose_thinking(self) -> None:
+        if self._thinking is not None:
+            self.conversation_tokens += self._thinking.choose(self.frame)
+
+    def _recalled_pages(self) -> set[int]:
+        """Return the keys of the recalled pages in preludes."""
+        return {shown.key for part in self.preludes() if part.kind == "recalled" for shown in part.pages}
 
     def _replace(self, reader: Reader, page: PageRecord, place: int, committed: int) -> bool:
         node = self.nodes[place]
@@ -168,9 +250,13 @@ class ViewCache:
         part = self._builder.build_leaf(reader, page, committed)
         if part is None:
             return False
-        self.conversation_tokens += part.tokens - node.part.tokens
+        has_thinking = part.reply is not None and part.reply.whole is not None
+        if has_thinking and self._thinking is None:
+            return False
         self.nodes[place] = Node(part, [page])
-        return True
+        stays = self._thinking is None or self._thinking.replace(place)
+        self.conversation_tokens += self.nodes[place].part.tokens - node.part.tokens
+        return stays
 
 
 def _is_window(page: PageRecord | Gone | None) -> bool:
@@ -190,6 +276,20 @@ def _insert_parts(nodes: Sequence[Node], among: Iterable[tuple[int, ViewPart]]) 
 def _reuse_parts(old: Sequence[ViewPart], new: list[ViewPart]) -> list[ViewPart]:
     """Return the new parts, with the old object wherever the old part in the same place is equal."""
     return [*(was if was.is_same(now) else now for was, now in zip(old, new, strict=False)), *new[len(old) :]]
+
+
+def last_fold(reader: Reader) -> int:
+    """Return the journal entry of the last fold, 0 if there was none."""
+    note = reader.note(LAST_FOLD)
+    return 0 if note is None else note.seq
+
+
+def sent_before(before: Sequence[ViewPart], tail: Sequence[ViewPart], now: Sequence[ViewPart]) -> Sequence[ViewPart]:
+    """Return the parts of the view before, with its tail if `now` has the tail in the same place."""
+    stays = now[len(before) : len(before) + len(tail)] if tail else ()
+    if len(stays) == len(tail) and all(map(ViewPart.has_same_text, tail, stays)):
+        return [*before, *tail] if tail else before
+    return before
 
 
 def shared_tokens(before: Sequence[ViewPart], now: Sequence[ViewPart], tokens: int) -> int:

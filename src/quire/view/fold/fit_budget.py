@@ -60,14 +60,20 @@ class BudgetFitter:
         self._last_turns = free // 2
         self._config = config
         self._committed = plan.state.version
+        self.is_discarded = False
+        """True if folding would not save enough, so that only the tail was shrunk."""
         self._total: int | None = None  # None after a change, until it is measured again
         opened = (key for key, anchor in plan.state.deferred_changes().items() if anchor.opened)
         self._opened = _first_row_pages(plan, opened)
 
-    def fit(self, threshold: int, target: int) -> int:
-        """Plan everything that makes the view fit, and return its tokens then. They can exceed the budget still."""
+    def fit(self, threshold: int, target: int, used: int = 0) -> int:
+        """Plan everything that makes the view fit, and return its tokens then. They can exceed the budget still.
+
+        `used` are its tokens with preludes, which the plan leaves out.
+        """
         tail, lines = self._tail, self._tail.last_lines
-        before, windows = self._bring_back_last_turn(), tail.tokens
+        windows = tail.tokens
+        before = max(used, self._bring_back_last_turn())
         self._limit_segments()
         if before > threshold:
             tail.lay_out()
@@ -78,6 +84,7 @@ class BudgetFitter:
                 return self._press()
             if drawn + tail.least_tokens() <= self._budget and saved < max(1, threshold * _MIN_SAVING):
                 self.plan.discard_page_changes()
+                self.is_discarded = True
                 tail.lay_out(lines)
                 tail.squeeze(before - self._budget)
                 return drawn + tail.tokens
