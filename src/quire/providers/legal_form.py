@@ -7,7 +7,7 @@
 - Anthropic: blanks at the end of an assistant's text are removed, and so are the cache marks that a message arrived
   with: four are accepted in a request, and `View.anthropic(cache=True)` sets them. A system message among the others is
   written as the user's, because its legal places depend on the messages after it.
-- Responses: messages without content are left out, and so are item ids that are used before or that OpenAI did not make.
+- Responses: messages without content are left out, and so are item ids that were used before or that are not OpenAI's.
 """
 
 from collections.abc import Callable, Iterable, Iterator
