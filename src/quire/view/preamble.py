@@ -2,6 +2,8 @@
 
 from zlib import crc32
 
+from quire.view.draw import FOLDED, NO_RESULT, OPENING, block_head
+
 # fmt: off
 KEY_WORDS = (
     "amber", "anchor", "arrow", "badge", "berry", "bridge", "brook", "castle", "delta", "diamond", "dragon", "echo",
@@ -56,3 +58,14 @@ SMALL_BUDGET = 6_000
 def fill_preamble(key: str, text: str = PREAMBLE) -> str:
     """Return a preamble text with `{key}` replaced by the context's key."""
     return text.replace("{key}", key)
+
+
+def counted_texts(key: str) -> dict[str, int]:
+    """Return quire's own texts in a view with a derived key, with their tokens in o200k."""
+    return {
+        fill_preamble(key): PREAMBLE_TOKENS,
+        fill_preamble(key, SHORT): SHORT_TOKENS,
+        block_head(key, FOLDED): HEAD_TOKENS,
+        NO_RESULT: NO_RESULT_TOKENS,
+        OPENING: OPENING_TOKENS,
+    }
