@@ -13,7 +13,6 @@ from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import (
     GAPS,
-    KEY,
     LAST_FOLD,
     UNDONE_FOLD,
     WINDOW_LINES,
@@ -53,7 +52,7 @@ from quire.view.options import (
     check_options,
 )
 from quire.view.parts import FoldResult, Request, TokenCache, ViewPart, tokens_by_kind, total_tokens
-from quire.view.preamble import PREAMBLE, SHORT, SMALL_BUDGET, counted_texts, derived_key, fill_preamble, is_derived
+from quire.view.preamble import PREAMBLE, SHORT, SMALL_BUDGET, context_key, counted_texts, fill_preamble
 from quire.view.tail import Tail, TailPiece, closed_windows, new_parts
 from quire.view.view import View
 from quire.view.view_cache import ViewCache, sent_before, shared_tokens
@@ -281,9 +280,8 @@ class Renderer:
         return self._cache
 
     def _new_builder(self, state: State) -> PartBuilder:
-        note, counter = state.note(KEY), self._engine.counter
-        key = note.name if note and note.name else derived_key(state.head.identity)
-        is_counted = type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and is_derived(key)
+        key, counter = context_key(state), self._engine.counter
+        is_counted = type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base"
         return PartBuilder(counter.count, key, counted_texts(key) if is_counted else None)
 
     def _new_cache(self, builder: PartBuilder, budget: int) -> ViewCache:
