@@ -78,8 +78,9 @@ def test_many_turns_stay_within_the_budget(
                     Call(f"f{number}", "find", {"query": f"question {number}"}),
                     Call(f"c{number}", "memory", {"command": "create", "path": path, "file_text": f"第 {number} 次"}),
                 ),
+                ("the user asks, so I look it up",),
             )
-        return Reply(f"answer {number} " + "with some words to fill the room " * 8)
+        return Reply(f"answer {number} " + "with some words to fill the room " * 8, thinking=("hm", ""))
 
     endpoint.script = script
     ctx.user("记住: 我的会员号是 QX-4471-Z。")
@@ -92,6 +93,7 @@ def test_many_turns_stay_within_the_budget(
         else:
             assert [event.type for event in stream(client, ctx, tools=[memory], **ASKED)][-1] == "message_stop"
     assert len(endpoint.requests) > turns
+    assert sum("signature" in str(body["messages"]) for body in endpoint.requests) > turns
     assert sum(message.role == "user" for message in ctx.messages()) == turns + 1
     assert "QX-4471-Z" in ctx.tools.call("find", {"query": "会员号"})
     assert len(str(memory.call({"command": "view", "path": "/memories"})).splitlines()) == 3 + 7

@@ -1,14 +1,18 @@
 """A request to the provider, what the provider remembers between requests, and the problem of a refused request."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from tests.strict_provider.cache import PrefixCache
 
 Body = dict[str, Any]
 Api = Literal["anthropic", "chat", "responses"]
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
@@ -88,6 +92,14 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = PrefixCache(self.clock)
+
+
+def encode(value: object) -> bytes:
+    """Return a value as JSON with sorted keys: equal values give equal bytes."""
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value, sort_keys=True).encode()
 
 
 def to_blocks(content: object) -> list[Body]:

@@ -13,7 +13,7 @@ import json
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from tests.strict_provider.requests import Body, Request, State, to_blocks
+from tests.strict_provider.requests import Body, Request, State, encode, to_blocks
 
 THINKING = ("thinking", "redacted_thinking", "reasoning")
 _MARK = "gAAA"
@@ -110,10 +110,6 @@ class Signer:
         state.prefixes[self._previous] = list(self._chain.digests)
         return _write(seal._replace(identity=self._previous))
 
-    def pass_block(self, block: Body) -> None:
-        """Go on after another block of the answer."""
-        self._chain = self._chain.add(block)
-
 
 def read_seal(signature: object, state: State) -> Seal | None:
     """Return the contents of a signature; None if it was not made here or was changed."""
@@ -150,7 +146,7 @@ def _identify(seal: Seal, secret: bytes) -> str:
 
 
 def _canonical(value: Any) -> bytes:
-    return json.dumps(_drop_marks(value), sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return encode(_drop_marks(value))
 
 
 def _drop_marks(value: Body) -> Body:

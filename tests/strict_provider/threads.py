@@ -1,9 +1,11 @@
 """Message threads of Anthropic: the provider keeps the history, and a request continues it from an earlier answer.
 
-Source: anthropic-sdk-python, src/anthropic/types/beta/beta_message_thread_param.py; its tool runner uses them.
+The tool runner of Anthropic's SDK uses them.
 """
 
 from tests.strict_provider.requests import Body, Problem, State
+
+_SOURCE = "anthropic-sdk-python, src/anthropic/types/beta/beta_message_thread_param.py"
 
 
 def join_thread(body: Body, state: State) -> Body | Problem:
@@ -15,7 +17,7 @@ def join_thread(body: Body, state: State) -> Body | Problem:
     known = state.threads.get(previous)
     if known is None:
         text = f"thread.previous_message_id: {previous} not found"
-        return Problem(text, kind="not_found_error", status=404, rule="known thread", source=str(__doc__))
+        return Problem(text, kind="not_found_error", status=404, rule="known thread", source=_SOURCE)
     kept = {key: value for key, value in known.items() if key in ("system", "tools")}
     return {**kept, **body, "messages": [*known["messages"], *body["messages"]]}
 

@@ -1,7 +1,7 @@
 """The tokens of a request: o200k tokens of texts, names and arguments, 4 per message and per call, and the tools."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +9,7 @@ import quire
 from quire.model.messages import PER_MESSAGE, count_message_tokens
 from quire.providers import parse
 from tests.strict_provider.cache import LIFETIME, LONG_LIFETIME, Piece
-from tests.strict_provider.requests import Body, Request, to_blocks
+from tests.strict_provider.requests import Body, Request, encode, to_blocks
 
 _COUNTER = quire.VocabularyCounter()
 _PER_LIST = 12
@@ -31,7 +31,7 @@ def split_request(request: Request) -> list[Piece]:
     """Return the pieces of a request in the order in which the model reads them: tools, system prompt, messages."""
     body = request.body
     pieces = [
-        Piece(_dump(tool), _count_tool(json.dumps(tool), first=not n), _lifetime(tool))
+        Piece(_dump(tool), _count_tool(encode(tool), first=not n), _lifetime(tool))
         for n, tool in enumerate(body.get("tools") or ())
     ]
     prompt = body.get("system" if request.api == "anthropic" else "instructions")
@@ -44,8 +44,14 @@ def split_request(request: Request) -> list[Piece]:
     return pieces
 
 
-def _split_message(message: Body) -> list[Piece]:
+def _split_message(message: Body) -> Sequence[Piece]:
     """Return one piece for each block and call of a message, or one piece for an item of Responses."""
+    return _split_encoded(encode(message))
+
+
+@lru_cache(maxsize=20_000)
+def _split_encoded(data: bytes) -> Sequence[Piece]:
+    message: Body = json.loads(data)
     fields = {key: value for key, value in message.items() if key not in ("content", "tool_calls", "cache_control")}
     pieces = [
         Piece(_dump(block), _count_block(block, first=not n), _lifetime(block))
@@ -59,7 +65,8 @@ def _split_message(message: Body) -> list[Piece]:
 
 def _count_block(block: Body, *, first: bool) -> int:
     if block.get("type") in _MEDIA:
-        return _count_media(json.dumps(block, sort_keys=True))
+        messages = parse([{"role": "user", "content": [block]}])
+        return sum(count_message_tokens(message, count_text) - PER_MESSAGE for message in messages)
     is_call = block.get("type") == "tool_use"
     is_next_result = block.get("type") == "tool_result" and not first
     return _count_texts(block) + PER_MESSAGE * (is_call + is_next_result)
@@ -86,13 +93,7 @@ def _iterate_texts(value: Any) -> Iterator[str]:
 
 
 @lru_cache(maxsize=10_000)
-def _count_media(block: str) -> int:
-    messages = parse([{"role": "user", "content": [json.loads(block)]}])
-    return sum(count_message_tokens(message, count_text) - PER_MESSAGE for message in messages)
-
-
-@lru_cache(maxsize=10_000)
-def _count_tool(tool: str, *, first: bool) -> int:
+def _count_tool(tool: bytes, *, first: bool) -> int:
     return quire.count_tools([json.loads(tool)], _COUNTER) - (0 if first else _PER_LIST)
 
 
@@ -102,4 +103,4 @@ def _lifetime(value: Body) -> float:
 
 
 def _dump(value: Body) -> bytes:
-    return json.dumps({key: value[key] for key in value if key != "cache_control"}, sort_keys=True).encode()
+    return encode({key: value[key] for key in value if key != "cache_control"})

@@ -41,11 +41,8 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
     ]
 
 
-def clip_text(text: str, limit: int, index: PageIndex, count: Count, quote: Callable[[str], str] = str) -> str:
-    """Return the beginning and the end of a text with a marker between them, in at most `limit` tokens.
-
-    `quote` is applied to both ends, not to the marker.
-    """
+def clip_text(text: str, limit: int, index: PageIndex, count: Count) -> str:
+    """Return the beginning and the end of a text with a marker between them, in at most `limit` tokens."""
     total = len(text)
     room = max(limit * 4, 64)
     while True:
@@ -54,7 +51,7 @@ def clip_text(text: str, limit: int, index: PageIndex, count: Count, quote: Call
         kept = text[:head].rstrip() if head else ""
         last = text[total - end :].lstrip() if end else ""
         marker = f"\n[… {total - head - end:,} of {total:,} characters of {index} left out …]\n"
-        shown = f"{quote(kept)}{marker}{quote(last)}" if room else marker.strip()
+        shown = f"{kept}{marker}{last}" if room else marker.strip()
         used = count(shown)
         if used <= limit or not room:
             return shown
