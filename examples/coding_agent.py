@@ -42,7 +42,7 @@ class Agent:
         self.todo = ctx.windows.open("todo").id
         # One task has many steps: more than the 100 calls that are allowed between two messages of the user.
         own = ctx.tools_of(ctx.as_agent("agent", quota=quire.Quota(calls=1_000)))
-        self.tools = own.only("find", "read_page", "window")
+        self.tools = own.only("find", "read_page", "expand_details", "window")
         self.beside = quire.count_tools(self.tools.openai(beside=self.workshop.schemas()))  # sent with the view
 
     def answer(self, said: str, most: int = 200) -> str:
@@ -77,13 +77,12 @@ class Agent:
             print(f"{who:9}  {text}")
 
     def check_windows(self, view: quire.View) -> None:
-        """Check that both windows are at the end once, and that the file window equals the file on the disk."""
-        shown = html.unescape("\n".join(message.text for part in view.tail for message in part.messages))
-        assert shown.count(f'id="{self.file}"') == shown.count(f'id="{self.todo}"') == 1
-        path = shown.partition("<Content>")[2].split(":")[0]
-        if path != ".":
+        """Check that the newest file window in the view equals the file on the disk, unless it is only a line."""
+        windows = [html.unescape(message.text) for message in view.messages if f'id="{self.file}"' in message.text]
+        path = windows[-1].partition("<Content>")[2].split(":")[0]
+        if path not in ("", "."):
             numbered = enumerate((self.folder / path).read_text(encoding="utf-8").splitlines(), 1)
-            assert all(f"{number} {line}" in shown for number, line in numbered)
+            assert all(f"{number} {line}" in windows[-1] for number, line in numbered)
 
 
 def main(folder: Path, budget: int, rounds: int) -> None:
@@ -107,7 +106,7 @@ def main(folder: Path, budget: int, rounds: int) -> None:
         print(written)
         assert written.startswith("SHOP-4127: mended\n- test_bulk_discount_begins_at_100\n")
         assert agent.called["find"] > 0  # folded pages were found again
-        assert ctx.why(first).shown == "no"
+        assert ctx.why(first).shown in ("line", "no")
         assert ctx.check() == []
 
     shop = agent.workshop

@@ -74,7 +74,7 @@ def work(store: Path, name: str, budget: int) -> Member:
     with quire.Library(store) as library:
         book, ctx = library.open("team"), library.open(name, budget=budget)
         ctx.windows.register(Board, book, name)
-        ctx.windows.open("board")
+        ctx.windows.open("board", pinned=True)
         agent = book.as_agent(name, quota=quire.Quota(calls=10_000))
         tools = book.tools_of(agent, beside=True).only("read_page", "write_page").prefixed("team_")
         member = Member(ctx, Worker(), tools)

@@ -529,7 +529,7 @@ def test_a_store_that_cannot_be_opened_is_a_named_error(
 
 @pytest.mark.parametrize(
     ("parameter", "legal"),
-    [("budget", NUMBERS), ("durability", set()), ("segments", OPTIONAL)],
+    [("budget", NUMBERS | OPTIONAL), ("durability", set()), ("segments", OPTIONAL)],
 )
 def test_opening_with_a_wrong_argument_creates_nothing(parameter: str, legal: set[str], tmp_path: Path) -> None:
     complaints: list[str] = []

@@ -20,7 +20,7 @@ CHANGES = (
     ("max(", "min("),
     (" > ", " >= "),
 )
-_WINDOW = re.compile(r'<Window id="(\w+)".*?<Content>(.*?)</Content>', re.DOTALL)
+_WINDOW = re.compile(r'<Window id="(\w+)".*?(?:<Content>(.*?)</Content>|expand_details\("(.*?)"\))', re.DOTALL)
 _ITEM = re.compile(r'<item id="(\d+)">(.*?)</item>', re.DOTALL)
 _ENTRY = re.compile(r"(\S+):(\d+) in (\w+): '(.+)' becomes '(.+)'")
 
@@ -51,7 +51,12 @@ class Bench(ParsedView):
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         super().__init__(messages)
-        self.windows = {name: html.unescape(text) for name, text in _WINDOW.findall(self.text)}
+        self.since = [seen for seen in self.since if seen.name != "expand_details"]
+        self.seen = [seen for seen in self.seen if seen.name != "expand_details"]
+        newest = {name: (html.unescape(text), page) for name, text, page in _WINDOW.findall(self.text)}
+        self.windows = {name: text for name, (text, _) in newest.items()}
+        self.pages = [page for _, page in newest.values() if page]
+        """The pages of the windows that are only a line."""
         self.ideas = [idea for idea in map(_idea, _ITEM.findall(self.window("todo"))) if idea]
 
     def window(self, app: str) -> str:
@@ -64,6 +69,8 @@ class Bench(ParsedView):
             return self._report()
         if "tests" not in self.asked:
             return "I will keep that in mind."
+        if self.pages:
+            return [("expand_details", {"page": page}) for page in self.pages]
         run = next((seen for seen in reversed(self.since) if seen.name == "run_tests"), None)
         if run is None and not self.ideas:
             return [("run_tests", {})]

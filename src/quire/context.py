@@ -27,7 +27,7 @@ from quire.view.cost import Usage
 from quire.view.explain import Stats, Why
 from quire.view.options import CompressionConfig, RenderOptions
 from quire.view.parts import FoldResult
-from quire.view.preamble import derived_key
+from quire.view.preamble import new_key
 from quire.view.renderer import ViewFacade
 from quire.view.view import View
 
@@ -439,7 +439,7 @@ def open_in(
 
     Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
     """
-    key = derived_key(urandom(8)) if setup.key is None else check_one_line(setup.key, "key", 32, empty=False)
+    key = new_key(urandom(8)) if setup.key is None else check_one_line(setup.key, "key", 32, empty=False)
     system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder)
     opened = Context(
         system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned_storage=owned_storage

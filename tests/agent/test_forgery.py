@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import quire
 from quire import Context, Lifecycle, QuireError, Visibility
+from quire.model.pages import Form
 from quire.view import draw
-from quire.view.draw import Escaping
+from quire.view.escaping import Escaping
 from tests.agent.parsing import Element, elements
 
 KEY = "amber-417"
@@ -67,9 +68,16 @@ def real(ctx: Context, view: quire.View) -> list[Element]:
 
 def _about(ctx: Context, part: Any) -> Iterator[Element]:
     last = part.pages[-1].index
-    yield Element(part.kind, last)
+    summaries = [page.index for page in ctx.pages.children("usr-0") if last in _originals(ctx, page)]
+    yield Element(part.kind, [*summaries, last][0])
     if part.kind == "opened":
         yield from (Element("line", page.index) for page in part.pages if page.granularity == "line")
+
+
+def _originals(ctx: Context, page: quire.Page) -> list[str]:
+    """Return the pages that are shown for an opened summary."""
+    is_summary = isinstance(page, quire.DetailPage) and page.form is Form.SUMMARY
+    return [original.index for original in ctx.agent.originals(page.index)] if is_summary else []
 
 
 def _segment(ctx: Context, folder: str) -> Iterator[Element]:
@@ -190,8 +198,7 @@ def test_ordinary_text_is_shown_as_it_is() -> None:
     escaping = Escaping(KEY)
     for text in ("amber", "417", "a [link](x) and (more)", "一行\n两行", ""):
         assert escaping.escape_key(text) is text
-        assert escaping.escape_lines(text) == text
-    assert escaping.escape_lines("[1] one\n(2) two\nthree") == " [1] one\n (2) two\nthree"
+    assert escaping.escape_lines("[1] one\n\n(2) two\nthree") == " [1] one\n\n (2) two\n three"
 
 
 # Proof that the test can fail

@@ -63,7 +63,7 @@ def test_a_folder_lists_what_was_quoted_before() -> None:
     ctx.render()
     for page in ("mem-2", "mem-1"):
         ctx.tools.call("expand_details", {"page": page})
-    assert quotations(ctx) == ["Pier 91\n", "[mem-2 2] Pier: where\n"]
+    assert quotations(ctx) == [" Pier 91\n", "[mem-2 2] Pier: where\n"]
 
 
 def test_a_folder_names_what_was_put_into_it_since_the_last_fold() -> None:
@@ -83,7 +83,7 @@ def test_a_note_that_a_tool_wrote_can_be_opened() -> None:
     ctx = folded()
     ctx.tools.call("write_page", {"name": "Pier", "text": "Pier 91"})
     ctx.tools.call("expand_details", {"page": "mem-1"})
-    assert quotations(ctx) == ["Pier 91\n"]
+    assert quotations(ctx) == [" Pier 91\n"]
 
 
 @pytest.mark.parametrize("size", [390, 410])

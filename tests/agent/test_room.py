@@ -33,6 +33,16 @@ def answered(ctx: Context, number: int, name: str, arguments: dict[str, Any]) ->
     return said
 
 
+def quote(text: str) -> str:
+    """Return a text as an answer quotes it."""
+    return "".join(line if line in ("\n", "") else f" {line}" for line in text.splitlines(keepends=True))
+
+
+def unquote(text: str) -> str:
+    """Return the text that an answer quotes."""
+    return "".join(line.removeprefix(" ") for line in text.splitlines(keepends=True))
+
+
 @pytest.mark.parametrize("budget", [2_000, 8_000])
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("length", [{}, {"length": 1 << 40}], ids=["usual", "all"])
@@ -44,7 +54,7 @@ def test_a_model_that_follows_the_hint_reads_every_character(budget: int, page: 
         said = answered(ctx, number, "read_page", {"page": "mem-1", "start": start, **length})
         assert ctx.pages.counter.count(said) <= (budget // 4 if length else budget // 6)
         body, foot, _ = said.rpartition("\n[characters ")
-        found += body if foot else said
+        found += unquote(body if foot else said)
         if "Go on with" not in said:
             break
         assert body
@@ -54,13 +64,13 @@ def test_a_model_that_follows_the_hint_reads_every_character(budget: int, page: 
 
 
 def test_a_small_page_is_read_in_one_go() -> None:
-    assert new_context(2_000, ENGLISH[:800]).tools.call("read_page", {"page": "mem-1"}) == ENGLISH[:800]
+    assert new_context(2_000, ENGLISH[:800]).tools.call("read_page", {"page": "mem-1"}) == quote(ENGLISH[:800])
 
 
 def test_a_piece_ends_between_words_and_has_the_length_that_was_asked_for() -> None:
     tools = new_context(2_000, ENGLISH).tools
     assert tools.call("read_page", {"page": "mem-1"}).rpartition("\n[")[0][-1].isspace()
-    assert tools.call("read_page", {"page": "mem-1", "length": 3}).startswith("Rea\n[characters 0–3 of")
+    assert tools.call("read_page", {"page": "mem-1", "length": 3}).startswith(" Rea\n[characters 0–3 of")
 
 
 def test_what_is_reserved_and_prompts_are_no_room() -> None:

@@ -53,8 +53,17 @@ def test_a_repeated_id_keeps_the_original_of_its_message() -> None:
         "status": "completed",
     }
     result = {"type": "function_call_output", "call_id": "a", "output": "1"}
-    items = format_request(parse([reply, result, reply, result]), "responses")
-    assert items[2:] == [{**reply, "call_id": "a_2"}, {**result, "call_id": "a_2"}]
+    items = format_request(parse([reply, result, {**reply, "id": "fc_2"}, result]), "responses")
+    assert items[2:] == [{**reply, "id": "fc_2", "call_id": "a_2"}, {**result, "call_id": "a_2"}]
+
+
+def test_an_item_id_is_sent_once_and_only_if_openai_made_it() -> None:
+    said = {"type": "message", "role": "assistant", "id": "msg_1", "content": [{"type": "output_text", "text": "Hi"}]}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    foreign = {**said, "id": "chat-7"}
+    items = format_request(parse([thought, said, thought, said, foreign]), "responses")
+    bare = {key: value for key, value in said.items() if key != "id"}
+    assert items == [thought, said, bare, bare]
 
 
 def test_a_result_for_a_numbered_id_finds_its_call() -> None:

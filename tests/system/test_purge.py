@@ -220,6 +220,21 @@ def test_what_an_agent_was_shown_and_changed_leaves_too(shelf: Shelf) -> None:
     gone(shelf, talk)
 
 
+@pytest.mark.parametrize("in_a_fork", [False, True])
+def test_what_a_view_recalled_of_it_leaves_the_reply(shelf: Shelf, in_a_fork: bool) -> None:
+    talk = shelf.open()
+    index = note(talk, f"the key of the cellar is {SECRET} 和{中}")
+    talk.pages.hide(index)
+    talk.user("What is the key of the cellar?")
+    assert any(part.kind == "recalled" for part in talk.render(recall=True).tail)
+    reply = talk.assistant("It hangs at the door.")
+    assert SECRET in str(talk.conversation.prelude(reply))
+    talks = [talk, talk.fork("other")] if in_a_fork else [talk]
+    talk.pages.purge(index)
+    assert talk.conversation.prelude(reply) == []
+    gone(shelf, *talks)
+
+
 def test_vectors_leave_too(shelf: Shelf) -> None:
     def embed(texts: list[str]) -> list[list[float]]:
         return [[float(SECRET in text), 0.5, float(len(text) % 7)] for text in texts]

@@ -1,11 +1,17 @@
 """The preamble and the key: short, and of a known size."""
 
+import os
+import re
+
+import pytest
+
 import quire
 from quire.model.tokens import VocabularyCounter
 from quire.view.draw import FOLDED, NO_RESULT, OPENING, block_head
 from quire.view.preamble import (
     HEAD_TOKENS,
     KEY_WORDS,
+    MORE_WORDS,
     NO_RESULT_TOKENS,
     OPENING_TOKENS,
     PREAMBLE_TOKENS,
@@ -13,22 +19,44 @@ from quire.view.preamble import (
     SHORT_TOKENS,
     derived_key,
     fill_preamble,
+    known_tokens,
+    new_key,
 )
 
 
 def test_every_key_makes_a_preamble_and_a_head_of_the_same_size() -> None:
     count = VocabularyCounter().count
-    keys = [f"{word}-{number}" for word in KEY_WORDS for number in (100, 357, 999)]
-    assert {count(fill_preamble(key)) for key in keys} == {PREAMBLE_TOKENS}
-    assert {count(fill_preamble(key, SHORT)) for key in keys} == {SHORT_TOKENS}
-    assert {count(block_head(key, FOLDED)) for key in keys} == {HEAD_TOKENS}
+    words = (*KEY_WORDS, *MORE_WORDS)
+    pairs = list(zip(words, words[7:] + words[:7], strict=True)) + list(zip(words, reversed(words), strict=True))
+    new = [f"{first} {second}-{number}" for first, second in pairs for number in (100, 357, 999)]
+    derived = [f"{word}-{number}" for word in KEY_WORDS for number in (100, 357, 999)]
+    for keys, tokens in ((new, (PREAMBLE_TOKENS, SHORT_TOKENS, HEAD_TOKENS)), (derived, known_tokens("amber-417"))):
+        assert {known_tokens(key) for key in keys} == {tokens}
+        texts = ((fill_preamble(key), fill_preamble(key, SHORT), block_head(key, FOLDED)) for key in keys)
+        assert {tuple(map(count, each)) for each in texts} == {tokens}
     assert PREAMBLE_TOKENS <= 250
     assert (count(NO_RESULT), count(OPENING)) == (NO_RESULT_TOKENS, OPENING_TOKENS)
 
 
 def test_a_key_belongs_to_its_context() -> None:
-    assert derived_key(b"one") == derived_key(b"one")
-    assert len({derived_key(bytes([number])) for number in range(200)}) > 150
+    assert (derived_key(b"one"), derived_key(b"two")) == ("diamond-674", "jade-562")  # as 0.1.0 derived them
+    assert new_key(b"one") == new_key(b"one")
+    assert known_tokens(new_key(b"one")) == (PREAMBLE_TOKENS, SHORT_TOKENS, HEAD_TOKENS)
+
+
+def test_a_new_key_is_one_of_many() -> None:
+    words = {*KEY_WORDS, *MORE_WORDS}
+    assert len(words) == len(KEY_WORDS) + len(MORE_WORDS) == 163
+    assert len(words) ** 2 * 900 > 20_000_000  # 55,800 in 0.1.0
+    keys = {new_key(os.urandom(8)) for _ in range(2_000)}
+    assert len(keys) > 1_990
+    assert {re.fullmatch(r"([a-z]+) ([a-z]+)-([1-9]\d\d)", key) is not None for key in keys} == {True}
+    assert len({key.split()[0] for key in keys}) > 150 < len({key.split()[1].split("-")[0] for key in keys})
+
+
+@pytest.mark.parametrize("key", ["kestrel", "amber-41", "amber fox-4171", "amber fox moon-417", "amber any-417"])
+def test_the_size_of_another_key_is_not_known(key: str) -> None:
+    assert known_tokens(key) is None
 
 
 def test_the_key_is_stored_and_shared_with_forks() -> None:

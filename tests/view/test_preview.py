@@ -186,3 +186,16 @@ def test_a_private_size_has_room_for_recalled_pages(own: int) -> None:
     assert [part.kind for part in view.tail] == ["recalled"]
     assert "swordfish-42" in str(view.tail[0].messages)
     assert 1_500 < view.tokens <= 2_000
+
+
+def test_a_raise_that_met_another_writer_is_made_good_by_the_next_view() -> None:
+    storage = quire.MemoryStorage()
+    ctx, other = (quire.open(storage, budget=2_000) for _ in range(2))
+    talk(ctx, 60, renders=True)
+    ctx.budget = 10_000
+    other.refresh()
+    other.pages.create_detail_page("Note", "", "A note.", "mem-0")
+    assert ctx.render().tokens < 2_000  # its layout could not be committed
+    ctx.refresh()
+    assert 3_000 < ctx.render().tokens <= 4_100
+    assert ctx.check() == []

@@ -1,5 +1,6 @@
 """The order in which a view gives way: old exchanges, windows, the last three turns; and the share of windows."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,3 +211,37 @@ def test_inline_windows_have_the_same_share() -> None:
     check(ctx, view)
     assert view.by_kind()["window"] <= 2_000
     assert len([part for part in view.parts if len(part.pages) > 1 and part.kind == "window"]) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_holds_while_tails_stay_before_their_replies(tmp_path: Path, seed: int) -> None:
+    """A model answers every view, windows change and are opened; another process draws the same bytes."""
+    chance = random.Random(seed)
+    ctx = opened(tmp_path / "agent.db", budget=4_000)
+    ctx.windows.register(Counter, name="limited", most=3)
+    folds = 0
+    for n in range(40):
+        ctx.user(f"question {n} " + "alpha beta gamma " * chance.choice((10, 40, 90)))
+        for _ in range(chance.randint(1, 3)):
+            view = ctx.render()
+            check(ctx, view)
+            tail = [part for part in view.tail if part.kind == "window"]
+            assert sum(part.tokens for part in tail) <= ctx.budget // 4
+            if view.fold is not None:
+                folds += 1
+                shown = forms(view)
+                is_folded = any(shown.get(page) != "whole" for page in last_turns(ctx))
+                is_open = any(page.granularity != "line" for part in tail for page in part.pages)
+                assert not (is_folded and is_open), (seed, n)
+            if chance.random() < 0.1:
+                with opened(tmp_path / "agent.db", budget=None) as other:
+                    other.windows.register(Counter, name="limited", most=3)
+                    assert other.render().openai() == view.openai(), (seed, n)
+            ctx.assistant(f"step {n} " + "delta epsilon " * chance.choice((5, 60)))
+            open_ids = [window.id for window in ctx.windows.list()]
+            if open_ids and chance.random() < 0.5:
+                ctx.windows.act(chance.choice(open_ids), "count")
+            if len(open_ids) < 9 and chance.random() < 0.4:
+                ctx.windows.open(chance.choice(("counter", "limited")), padding=chance.choice((20, 150, 600)))
+    assert folds > 3
+    assert ctx.check() == []

@@ -25,6 +25,8 @@ from quire.system.quota import Quota, charge, check_quota
 from quire.system.rules import check_choice, check_movable, check_whole_number, require_attached
 from quire.view.cost import Outlook
 from quire.view.deferred import is_shown_whole
+from quire.view.escaping import Escaping, escaping_for
+from quire.view.preamble import context_key
 from quire.view.renderer import ViewFacade
 from quire.windows.window_manager import close_window
 
@@ -63,6 +65,7 @@ class AgentContext:
         self._gate = Gate(manage)
         self._views = ViewFacade(system._engine, system.actor) if views is None else views
         self._quoting_writes = True
+        self._escaper: Escaping | None = None
 
     def __repr__(self) -> str:
         return f"<AgentContext {self.actor!r} of {self._engine.state.context!r}>"
@@ -135,7 +138,7 @@ class AgentContext:
                     f"{index!r} is a folder and has no text.", Hint("children", index, purpose="to list its pages")
                 )
             first = check_whole_number(start, "start")
-            return to_text(reader, page.header)[first : first + check_whole_number(length, "length")]
+            return to_text(reader, page.header, quoted=True)[first : first + check_whole_number(length, "length")]
 
         return self._read(read)
 
@@ -150,7 +153,11 @@ class AgentContext:
 
     def length(self, index: PageIndex) -> int:
         """Return the number of characters that `read_page` can read of a page."""
-        return self._read(lambda reader, _: len(to_text(reader, self._gate.page(reader, "read_page", index).header)))
+
+        def read(reader: VisibleReader, _: State) -> int:
+            return len(to_text(reader, self._gate.page(reader, "read_page", index).header, quoted=True))
+
+        return self._read(read)
 
     def view(self, start: int = 0, limit: int | None = None) -> list[str]:
         """Return the table of contents, at most `limit` lines from line `start`. A closed folder is one line."""
@@ -364,6 +371,13 @@ class AgentContext:
             return any(record.message.role == "user" for _, record in arrived), end
 
         return self._read(read)
+
+    def _escaping(self) -> Escaping:
+        """Return the escaping of text for a model: answers of tools never contain the context's key."""
+        if self._escaper is None:
+            with self._engine.lock:
+                self._escaper = escaping_for(context_key(self._engine.state))
+        return self._escaper
 
     def _answer_room(self) -> AnswerRoom:
         """Return the tokens that an answer of a tool may take."""

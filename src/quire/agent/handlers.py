@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from quire.agent.agent import READ_LENGTH, AgentContext
-from quire.agent.listing import format_entry, format_hits, format_lines
+from quire.agent.listing import format_entry, format_hits, format_lines, quote_range
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
-from quire.model.text import MAX_DESCRIPTION, collapse_whitespace
+from quire.model.text import MAX_DESCRIPTION, clean_line, collapse_whitespace
 from quire.search.query import Query, parse_query
 from quire.search.self_search_filter import NOTHING_FOUND
 from quire.search.tokenizer import is_unspaced
@@ -67,7 +69,8 @@ def read_page(context: ToolContext, page: PageIndex = "", start: int = 0, length
     room = agent._answer_room()
     if not page:
         return format_lines(agent.view(start, _LIST_LENGTH + 1), start, _LIST_LENGTH, room)
-    if isinstance(agent.get_page(page), ContentsPage):
+    found = agent.get_page(page)
+    if isinstance(found, ContentsPage):
         lines = [format_entry(child) for child in agent.children(page, start, _LIST_LENGTH + 1)]
         return format_lines(lines, start, _LIST_LENGTH, room)
     originals = agent.originals(page)
@@ -79,12 +82,14 @@ def read_page(context: ToolContext, page: PageIndex = "", start: int = 0, length
         return footer.strip()
     if not text:
         return f"{page} has {total} characters; there is nothing from {start} on." if total else f"{page} is empty."
-    text = text[: room.cut(text, (room.default if length is None else room.limit) - _FOOTER_TOKENS)]
+    quoting = replace(room, count=lambda part: room.count(quote_range(part, found, start)))
+    text = text[: quoting.cut(text, (room.default if length is None else room.limit) - _FOOTER_TOKENS)]
+    quoted = quote_range(text, found, start)
     if len(text) == total:
-        return text + footer
+        return quoted + footer
     end = start + len(text)
     more = f" Go on with start={end}." if end < total else ""
-    return f"{text}\n[characters {start}–{end} of {total} of {page}.{more}]"
+    return f"{quoted}\n[characters {start}–{end} of {total} of {page}.{more}]"
 
 
 def expand_details(context: ToolContext, page: PageIndex) -> str:
@@ -173,7 +178,7 @@ def window(
     if do == "close":
         summary = (arguments or {}).get("summary")
         windows.close(id, None if summary is None else str(summary))
-        return f"Closed {id}: {summary}" if summary else f"Closed {id}."
+        return f"Closed {id}: {clean_line(str(summary))}" if summary else f"Closed {id}."
     if windows.app_of(id) == LAUNCHER:  # its action opens a window
         context.agent.check_permission(windows.place(), "window")
     return windows.act(id, action or "", arguments or {}) or "Done."

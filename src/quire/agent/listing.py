@@ -13,6 +13,7 @@ from quire.model.pages import (
     MAX_NUMBER,
     READABLE,
     ContentsPage,
+    DetailPage,
     Form,
     Lifecycle,
     Page,
@@ -20,6 +21,7 @@ from quire.model.pages import (
     SegmentType,
     Visibility,
 )
+from quire.model.text import clean_line, indent_lines
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.storage.base import PAGE
@@ -111,6 +113,7 @@ def _shown_tokens(page: PageRecord) -> int:
     return header.clip or header.tokens
 
 
+_EXCHANGES = (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.TOOL)
 _SUMMARY = 120
 _PASSAGES = (200, 100, 50)
 """Characters of a name and of a passage. The shorter lengths are tried if the hits do not fit."""
@@ -129,7 +132,22 @@ def format_entry(page: Page, depth: int = 0) -> str:
         state = " hidden"
     size = f"{page.child_count} pages" if isinstance(page, ContentsPage) else str(page.tokens)
     about = f": {page.description[:_SUMMARY]}" if page.description else ""
-    return f"{'  ' * depth}[{page.index} {size}{state}] {page.name}{about}"
+    return f"{'  ' * depth}[{page.index} {size}{state}] {clean_line(page.name + about)}"
+
+
+def is_exchange(page: Page) -> bool:
+    """Return whether a page holds messages."""
+    return isinstance(page, DetailPage) and page.form in _EXCHANGES
+
+
+def quote_range(text: str, page: Page, start: int) -> str:
+    """Return a range of a page's text as an answer quotes it: every line is indented, but the speakers of an exchange.
+
+    A later range of an exchange begins with a mark, because it could begin with any word of a message.
+    """
+    if not is_exchange(page):
+        return indent_lines(text)
+    return f"…{text}" if start else text
 
 
 def format_lines(lines: Sequence[str], start: int, limit: int, room: AnswerRoom) -> str:
@@ -169,7 +187,8 @@ def _hit_lines(hits: Sequence[Hit], length: int) -> list[str]:
         if head != above:
             lines.append(head)
             above = head
-        lines.append(f"[{hit.index}] {hit.name[:length]}: {_cut_passage(hit.snippet or hit.description, length)}")
+        passage = _cut_passage(hit.snippet or hit.description, length)
+        lines.append(f"[{hit.index}] {clean_line(f'{hit.name[:length]}: {passage}')}")
     return lines
 
 

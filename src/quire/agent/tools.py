@@ -162,6 +162,10 @@ class Tools:
 
     def answer(self, call: Any, arguments: Any = None) -> Answer:
         """Run a tool like `call`, and report whether it failed, for protocols that separate errors from results."""
+        answer = self._answer(call, arguments)
+        return answer._replace(text=self._context.agent._escaping().escape_key(answer.text))
+
+    def _answer(self, call: Any, arguments: Any) -> Answer:
         tool: Tool | None = None
         try:
             name, given = _split_call(call, arguments)

@@ -8,7 +8,7 @@ used twice, an old index can name the new one, and undo can see later changes.
 Structs are stored as arrays: a field may be appended with a default, never moved or removed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 from typing import Final, TypeVar
 from zlib import crc32
@@ -197,6 +197,10 @@ class SentView(Struct, frozen=True, array_like=True, gc=False):
     digest: bytes = b""
     frame: bytes = b""
     previous: int = -1
+
+    def without_pages(self, keys: Collection[int]) -> "SentView":
+        """Return it without the texts that show one of these pages."""
+        return msgspec.structs.replace(self, tail=tuple(text for text in self.tail if not set(text.pages) & set(keys)))
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):

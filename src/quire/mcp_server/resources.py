@@ -14,11 +14,12 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from mcp_types import Annotations, Resource
 
 from quire.agent.agent import AgentContext
-from quire.agent.listing import format_entry
+from quire.agent.listing import format_entry, is_exchange, quote_range
 from quire.agent.tools import Answer, Tools
 from quire.context import Context
 from quire.errors import InvalidValue, NoSuchContext, NoSuchPage, QuireError, short_repr
 from quire.model.pages import ContentsPage, PageIndex
+from quire.model.text import clean_line, indent_lines
 from quire.view.view import View
 
 SCHEME = "quire"
@@ -146,21 +147,30 @@ class ServedContext:
 
     def _resource(self, page: str, name: str, description: str, modified: datetime | None = None) -> Resource:
         annotations = Annotations(last_modified=modified.isoformat()) if modified else None
+        name, description = map(self._agent._escaping().escape_line, (name, description))
         uri = self.uris.uri(page)
         return Resource(uri=uri, name=name, description=description or None, mime_type=TEXT, annotations=annotations)
 
     def read(self, uri: str) -> str:
         """Return the text of a resource. Raise `NoSuchPage`, or `InvalidValue` for an invalid range."""
         self._refresh()
-        name, start, length = wanted = self.uris.parse(uri)
-        if name == VIEW:
-            return _format_view(self.context.render(preview=True))[start : None if length is None else start + length]
+        wanted = self.uris.parse(uri)
+        if wanted.name == VIEW:
+            end = None if wanted.length is None else wanted.start + wanted.length
+            return _format_view(self.context.render(preview=True))[wanted.start : end]
+        return self._agent._escaping().escape_key(self._read_pages(wanted))
+
+    def _read_pages(self, wanted: ResourceRange) -> str:
+        """Return the lines of the table of contents or of a folder, or the text of a page."""
+        name, start, length = wanted
         if name == CONTENTS:
             return self._join_lines(wanted, self._agent.view(start, _line_limit(length) + 1))
-        if isinstance(self._agent.get_page(name), ContentsPage):
+        page = self._agent.get_page(name)
+        if isinstance(page, ContentsPage):
             children = self._agent.children(name, start, _line_limit(length) + 1)
             return self._join_lines(wanted, [format_entry(child) for child in children])
-        return self._agent.read_page(name, start, self._agent.length(name) if length is None else length)
+        text = self._agent.read_page(name, start, self._agent.length(name) if length is None else length)
+        return quote_range(text, page, start) if is_exchange(page) else text
 
     def preamble(self) -> str:
         """Return the text that explains the view to a model; empty if the developer turned it off."""
@@ -205,13 +215,13 @@ def _line_limit(length: int | None) -> int:
 
 
 def _format_view(view: View) -> str:
-    """Return a view as text for people."""
+    """Return a view as text. The texts of messages are indented: only heads and calls begin at the margin."""
     lines: list[str] = []
     for message in view.messages:
-        lines.append(f"── {message.role}" + (f" {message.tool_call_id}" if message.tool_call_id else ""))
+        lines.append(clean_line(f"── {message.role} {message.tool_call_id or ''}".rstrip()))
         if message.text:
-            lines.append(message.text)
-        lines += [f"call {call.id}: {call.name}({call.arguments})" for call in message.tool_calls]
+            lines.append(indent_lines(message.text))
+        lines += [indent_lines(f"call {call.id}: {call.name}({call.arguments})")[1:] for call in message.tool_calls]
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from quire.model.media import count_media_tokens, extract_text
 from quire.model.spelling import spell_name, spell_speaker
+from quire.model.text import hang_lines
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -142,6 +143,14 @@ def iterate_part_texts(part: Part) -> Iterator[str]:
 def messages_to_text(messages: Iterable[Message]) -> str:
     """Return the messages as readable text: `User: …`, `Assistant: …`, with calls and results."""
     return "\n".join(label + line for label, line in label_lines(messages))
+
+
+def quote_messages(messages: Iterable[Message]) -> str:
+    """Return the messages as text for a model: further lines of a message are indented.
+
+    Only speakers begin at the margin, so no text can speak for another.
+    """
+    return "\n".join(label + hang_lines(line) for label, line in label_lines(messages))
 
 
 def label_lines(messages: Iterable[Message]) -> Iterator[tuple[str, str]]:

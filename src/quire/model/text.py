@@ -18,7 +18,9 @@ MAX_META_BYTES = 4_096
 _META_DEPTH = 32
 
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+_LINE_ENDS = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+_DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
@@ -42,6 +44,21 @@ def check_one_line(value: object, field: str, limit: int, *, empty: bool = True)
     if not empty and not text.strip():
         raise InvalidValue(f"{short_repr(value)} is empty; a visible character is needed.", argument=field)
     return text
+
+
+def clean_line(text: str) -> str:
+    """Return a text for one line of a view: without line breaks, controls and changes of the reading direction."""
+    return text if text.isprintable() else _DIRECTIONS.sub("", _CONTROL.sub(" ", _LINE_BREAKS.sub(" ", text)))
+
+
+def indent_lines(text: str) -> str:
+    """Return the text with a space before every line that is not empty."""
+    return "".join([line if line[0] in _LINE_ENDS else f" {line}" for line in text.splitlines(keepends=True)])
+
+
+def hang_lines(text: str) -> str:
+    """Return the text with a space before every line but the first: it follows a label on its line."""
+    return indent_lines(text).removeprefix(" ")
 
 
 def collapse_whitespace(text: str) -> str:

@@ -97,7 +97,7 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[Broken]:
         if role == "assistant":
             yield from _openai_calls(position, calls, waiting)
         says_more = calls or any(message.get(field) for field in ("function_call", "refusal", "audio"))
-        if _is_empty(message.get("content")) and not says_more and role != "function":
+        if is_empty(message.get("content")) and not says_more and role != "function":
             yield position, "empty content", f"A {role} message without content."
     yield from _report_unanswered(len(messages) - 1, waiting)
     other = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
@@ -144,7 +144,7 @@ def _check_message(position: int, message: Values, roles: Container[object]) -> 
     role = message.get("role")
     if role not in roles:
         yield position, "unknown role", f"Its role is {short_repr(role)}."
-    elif _is_empty(message.get("content")):
+    elif is_empty(message.get("content")):
         yield position, "empty content", f"A {role} message without content."
 
 
@@ -202,7 +202,7 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
             yield from _check_message(position, message, ("user", "assistant", "system"))
             content = message.get("content")
             if isinstance(content, list):
-                yield from () if _is_empty(content) else _check_blocks(position, content)
+                yield from () if is_empty(content) else _check_blocks(position, content)
                 blocks += content
             elif content:
                 blocks.append({"type": "text", "text": content})
@@ -220,7 +220,7 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
 def _check_request(request: Values) -> Iterator[Broken]:
     """Check what does not belong to one message: the prompt, and the number of cache marks."""
     prompt = request.get("system", [])
-    if "system" in request and _is_empty(prompt):
+    if "system" in request and is_empty(prompt):
         yield -1, "empty content", "The system prompt is empty: leave it out."
     yield from _check_blocks(-1, prompt if isinstance(prompt, list) else ())
     messages = request["messages"] if isinstance(request["messages"], list) else []
@@ -286,11 +286,11 @@ def ends_with_blank(content: object) -> bool:
     return isinstance(text, str) and text != text.rstrip()
 
 
-def _is_empty(content: object) -> bool:
+def is_empty(content: object) -> bool:
     """Return whether content says nothing: no text but blanks, and no other part."""
     if not isinstance(content, list):
         return not content.strip() if isinstance(content, str) else not content
-    return all(_kind(part) in _TEXTS and _is_empty(part.get("text")) for part in content)
+    return all(_kind(part) in _TEXTS and is_empty(part.get("text")) for part in content)
 
 
 _CHECKS: Mapping[str, Callable[[Sequence[Values]], Iterator[Broken]]] = {

@@ -4,8 +4,10 @@
 - Some models number their calls from the start in every response. Anthropic requires every id once per request, and
   servers of the Responses API pair calls and outputs across the whole list. So a repeated id gets a number, which
   depends only on the messages before it.
-- Blanks at the end of an assistant's text are removed for Anthropic, and so are the cache marks that a message arrived
-  with: Anthropic accepts four in a request, and `View.anthropic(cache=True)` sets them.
+- Anthropic: blanks at the end of an assistant's text are removed, and so are the cache marks that a message arrived
+  with: four are accepted in a request, and `View.anthropic(cache=True)` sets them. A system message among the others is
+  written as the user's, because its legal places depend on the messages after it.
+- Responses: messages without content are left out, and so are item ids that were used before or that are not OpenAI's.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,12 +17,15 @@ from msgspec.structs import replace
 
 from quire.model.messages import Message, Provider
 from quire.model.spelling import spell_id, spell_name, spell_speaker
-from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, ends_with_blank
+from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, ends_with_blank, is_empty
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values
 from quire.providers.responses import CALLS, OUTPUTS
 
 _MAX_KNOWN = 10_000
+_PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
+_ID = 64
+"""The beginnings of the ids that OpenAI gives to items, and their greatest length. Other ids are refused."""
 _RESULT_KEYS = {"tool_result": "tool_use_id", "local_shell_call_output": "id"}
 """The keys of the ids of results; the others have `call_id`."""
 
@@ -54,13 +59,37 @@ def make_legal(values: list[Values], provider: Provider) -> list[Values]:
     for value in values:
         for field in _call_fields(value, provider):
             field.rename(lambda name: legal_name(name, provider), ids.result_id if field.is_result else ids.call_id)
-        if provider == "openai" and isinstance(value.get("name"), str) and value["role"] != "function":
-            value["name"] = spell_speaker(value["name"])
+        if provider == "openai":
+            _correct_chat(value)
         elif provider == "anthropic":
+            value["role"] = "assistant" if value["role"] == "assistant" else "user"
             value["content"] = remove_marks(value["content"])
             if value["role"] == "assistant":
                 value["content"] = _strip_end(value["content"])
-    return values
+    return list(_correct_items(values)) if provider == "responses" else values
+
+
+def _correct_chat(value: Values) -> None:
+    if isinstance(value.get("name"), str) and value["role"] != "function":
+        value["name"] = spell_speaker(value["name"])
+    if value.get("content") == []:
+        value["content"] = None if value["role"] == "assistant" else ""
+
+
+def _correct_items(items: list[Values]) -> Iterator[Values]:
+    """Yield the items without empty messages, without repeated reasoning, and with ids that OpenAI accepts."""
+    known: set[str] = set()
+    for item in items:
+        if "role" in item and is_empty(item.get("content")):
+            continue
+        item_id, kind = str(item.get("id")), item.get("type", "message")
+        if kind == "reasoning" and item_id in known:
+            continue
+        is_made_here = item_id.startswith(_PREFIXES.get(kind, "")) and len(item_id) <= _ID
+        if kind in _PREFIXES and (item_id in known or not is_made_here):
+            item.pop("id", None)
+        known.add(item_id)
+        yield item
 
 
 def remove_marks(content: Any) -> Any:

@@ -216,7 +216,7 @@ def _format_items(message: Message, custom: Container[str | None]) -> Iterator[V
 def _written_turn(message: Message) -> Iterator[Values]:
     """Write the assistant's text as one string. Output text parts would need ids that only OpenAI can assign."""
     if isinstance(message.content, str):
-        if message.content or not message.tool_calls:
+        if message.content.strip() or not message.tool_calls:
             yield {"role": "assistant", "content": message.content}
         return
     words: list[str] = []

@@ -98,11 +98,20 @@ def drop_unsendable_thinking(message: Message) -> Message:
 
 
 def _sendable_blocks(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks without unsigned thinking, and without thinking at the end."""
+    """Return the blocks without unsigned thinking, and without thinking that only blanks follow."""
     kept = [block for block in blocks if not _is_unsigned(block)]
-    while kept and _is_thinking(kept[-1]):
-        kept.pop()
-    return kept
+    end = len(kept)
+    while end and (_is_thinking(kept[end - 1]) or _is_blank(kept[end - 1])):
+        end -= 1
+    return kept[:end] if any(map(_is_thinking, kept[end:])) else kept
+
+
+def _is_blank(block: dict[str, Any]) -> bool:
+    """Return whether a block is a text without words, or an item with such texts only."""
+    content = block.get("text", block.get("content"))
+    if isinstance(content, list):
+        return all(isinstance(inner, dict) and _is_blank(inner) for inner in content)
+    return isinstance(content, str) and not content.strip()
 
 
 def _is_unsigned(block: dict[str, Any]) -> bool:

@@ -25,9 +25,10 @@ from msgspec.structs import replace
 from quire.core.records import PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.model.clock import to_datetime
+from quire.model.look_alikes import plain_letters
 from quire.model.messages import ROLES, Message
 from quire.model.pages import Form
-from quire.model.text import collapse_whitespace
+from quire.model.text import collapse_whitespace, hang_lines
 from quire.search.indexing import query_index, read_page, scan_pages
 from quire.search.page_text import is_searchable, read_body
 from quire.search.query import Clause, Query, Scope, make_phrase
@@ -61,7 +62,7 @@ _MAX_LINES = 2_000
 _MAX_SMALL_TALK = 80
 _MIN_ROOM = 12
 """With fewer tokens left, no further line is tried."""
-_INDENT = "\n "
+_ROLE_LETTERS = frozenset(map(plain_letters, ROLES))
 
 Count = Callable[[str], int]
 WordHits = Mapping[str, int]
@@ -186,7 +187,10 @@ def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[s
         messages = [state.message(number).message for number in page.header.numbers]
         echo = is_echo(messages, segments)
         first, *others = [message for message in messages if message.text] or messages[:1]
-        text = "\n".join([first.text, *(f"{_speaker_label(other)}: {other.text}" for other in others)])  # call results
+        text = first.text
+        if others:  # call results; only their speakers begin at the margin of the text
+            lines = [text, *(f"{_speaker_label(other)}: {other.text}" for other in others)]
+            text = "\n".join(map(hang_lines, lines))
         memory = Memory(page.key, place, page.header.created, _speaker_label(first), "" if echo else text, echo)
         entry = cache[page.key] = ((page.header.numbers, segments), memory)
         while len(cache) > _MAX_CACHED:
@@ -254,10 +258,12 @@ def _add_neighbours(rows: Any, memories: Sequence[Memory]) -> Any:
 
 
 def _speaker_label(message: Message) -> str:
-    """Return the speaker of a recalled message: the role if the name could pass for another speaker."""
-    name = normalize_text(speaker_name(message))
-    is_misleading = ":" in name or "".join(filter(str.isalnum, name)) in ROLES
-    return message.role.capitalize() if is_misleading else speaker_name(message)
+    """Return the speaker of a recalled message: the role if the name could pass for another speaker or line."""
+    name = speaker_name(message)
+    plain = "".join(filter(str.isalnum, plain_letters(name)))
+    is_name = name[:1].isalpha() and name.isprintable() and not set(normalize_text(name)) & set(":[]()<>")
+    is_other = plain in _ROLE_LETTERS or plain.startswith("page")
+    return name if is_name and not is_other else message.role.capitalize()
 
 
 # Scores
@@ -520,7 +526,7 @@ def _format_line(memory: Memory, text: str) -> str:
     """Return a text with its speaker. Further lines are indented: only dates and speakers begin at the margin, so no
     text can put words into another speaker's mouth."""
     speaker = f"Page {memory.speaker}" if memory.place < 0 else memory.speaker  # a page name cannot pass for a speaker
-    return f"{collapse_whitespace(speaker)}: {_INDENT.join(text.splitlines())}\n"
+    return f"{collapse_whitespace(speaker)}: {hang_lines(text)}\n"
 
 
 def _day(memory: Memory) -> str:

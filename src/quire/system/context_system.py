@@ -18,7 +18,7 @@ from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
 from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, format_index
-from quire.model.text import check_one_line
+from quire.model.text import check_one_line, indent_lines
 from quire.model.tokens import TokenCounter, VocabularyCounter
 from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
@@ -159,8 +159,11 @@ class ContextSystem:
 
         return self._engine.read(read)
 
-    def detail(self, index: PageIndex) -> str:
-        """Return the body of a leaf. Raises `InvalidOperation` for a folder."""
+    def detail(self, index: PageIndex, *, quoted: bool = False) -> str:
+        """Return the body of a leaf. Raises `InvalidOperation` for a folder.
+
+        With `quoted` every line is indented but the speakers of an exchange, so that no text can imitate a speaker.
+        """
 
         def read(state: State) -> str:
             record = state.require_page(index)
@@ -168,7 +171,8 @@ class ContextSystem:
                 raise InvalidOperation(
                     f"{index!r} is a folder and has no text.", Hint("children", index, purpose="to list its pages")
                 )
-            return to_text(state, record.header)
+            text = to_text(state, record.header, quoted=quoted)
+            return indent_lines(text) if quoted and not record.header.numbers else text
 
         return self._engine.read(read)
 

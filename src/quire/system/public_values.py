@@ -6,7 +6,7 @@ from quire.core.reader import Reader
 from quire.core.records import Header, PageRecord
 from quire.core.state import State
 from quire.model.clock import to_datetime
-from quire.model.messages import messages_to_text
+from quire.model.messages import messages_to_text, quote_messages
 from quire.model.pages import ContentsPage, DetailPage, Page, Segment, format_index
 from quire.model.text import decode_meta
 
@@ -38,11 +38,12 @@ def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
     return DetailPage(**common, message_count=header.messages, form=header.form, mark=header.mark)
 
 
-def to_text(reader: Reader, header: Header) -> str:
-    """Return the text of a leaf, or its messages as text."""
+def to_text(reader: Reader, header: Header, *, quoted: bool = False) -> str:
+    """Return the text of a leaf, or its messages as text, with `quoted` as text for a model."""
     if not header.numbers:
         return reader.body(header.body)
-    return messages_to_text(reader.message(number).message for number in header.numbers)
+    write = quote_messages if quoted else messages_to_text
+    return write(reader.message(number).message for number in header.numbers)
 
 
 def to_segment(reader: Reader, number: int) -> Segment:

@@ -41,8 +41,11 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
     ]
 
 
-def clip_text(text: str, limit: int, index: PageIndex, count: Count) -> str:
-    """Return the beginning and the end of a text with a marker between them, in at most `limit` tokens."""
+def clip_text(text: str, limit: int, index: PageIndex, count: Count, quote: Callable[[str], str] = str) -> str:
+    """Return the beginning and the end of a text with a marker between them, in at most `limit` tokens.
+
+    `quote` is applied to both ends, not to the marker.
+    """
     total = len(text)
     room = max(limit * 4, 64)
     while True:
@@ -51,7 +54,7 @@ def clip_text(text: str, limit: int, index: PageIndex, count: Count) -> str:
         kept = text[:head].rstrip() if head else ""
         last = text[total - end :].lstrip() if end else ""
         marker = f"\n[… {total - head - end:,} of {total:,} characters of {index} left out …]\n"
-        shown = f"{kept}{marker}{last}" if room else marker.strip()
+        shown = f"{quote(kept)}{marker}{quote(last)}" if room else marker.strip()
         used = count(shown)
         if used <= limit or not room:
             return shown

@@ -3,17 +3,20 @@
 Providers report how many tokens they billed for a view. From these reports quire learns one factor for each model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.core.engine import Engine
 from quire.core.reader import Reader
 from quire.core.records import USAGE, Billing, NoteRecord, PageRecord
-from quire.errors import Conflict, Hint, InvalidValue
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
+from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import Lifecycle, PageIndex, Visibility
-from quire.providers.usage import BilledTokens, strip_version
+from quire.providers.usage import BilledTokens, read_usage, strip_version
+from quire.system.rules import check_whole_number
 from quire.view.parts import FoldResult, ShownPage, ViewPart
 
 _DECAY = 0.9
@@ -187,6 +190,18 @@ class Usage(Struct, frozen=True, kw_only=True):
     cached: int
 
 
+def draw_outlook(outlook: Outlook, key: str, count: Callable[[str], int]) -> ViewPart:
+    """Return the line with the state of the budget. It counts its own tokens too."""
+    tokens, text = 0, ""
+    for _ in range(4):  # the figures in the line include the size of the line
+        counted = tokens
+        text = f"[{key}] Budget: {replace(outlook, used=outlook.used + counted).line()}."
+        tokens = count(text) + PER_MESSAGE
+        if tokens == counted:
+            break
+    return ViewPart("budget", [Message(role="user", content=text)], tokens)
+
+
 class UsageReports:
     """The reports of one handle: those in the storage, and later ones that changed too little to be stored."""
 
@@ -202,7 +217,25 @@ class UsageReports:
             self._billings = {billing.model: billing for billing in note.usage} if note else {}
         return self._billings
 
-    def add(self, reader: Reader, used: BilledTokens, model: str | None, counted: int) -> Billing:
+    def learn(self, engine: Engine, actor: str, usage: object, model: str | None, tools: int, counted: int) -> Usage:
+        """Add a provider's report on a view of so many tokens; commit the billings if the factor changed."""
+        if model is not None and not (isinstance(model, str) and model):
+            raise InvalidValue(f"is {short_repr(model)}; the name of a model is needed.", argument="model")
+        used, extra = read_usage(usage), check_whole_number(tools, "tools")
+        if not counted:
+            raise InvalidOperation(
+                "No view was rendered that the report could belong to.",
+                Hint("render", purpose="first"),
+                Hint("report_usage", arguments="usage, view=…", purpose="with the view that was sent"),
+            )
+        _check_report(used, counted, extra)
+        state = engine.current()
+        billing = self._add(state, used, model, counted + extra)
+        if _is_worth_storing(state, billing):
+            self._store(engine, actor)
+        return to_usage(billing)
+
+    def _add(self, reader: Reader, used: BilledTokens, model: str | None, counted: int) -> Billing:
         """Add one report and return the new billing of its model."""
         name = strip_version(model or used.model or "default")
         billing = _add_report(self.by_model(reader).get(name), name, used, counted)
@@ -210,7 +243,7 @@ class UsageReports:
         self._billings[name] = billing  # the newest is the last
         return billing
 
-    def store(self, engine: Engine, actor: str) -> None:
+    def _store(self, engine: Engine, actor: str) -> None:
         """Commit the billings. A conflict with another writer is not an error: the next report stores them."""
         plan = engine.begin(actor)
         plan.put_note(USAGE, usage=tuple(self._billings.values())[-_MAX_MODELS:])
@@ -221,7 +254,7 @@ class UsageReports:
         self._note = plan.notes[USAGE]
 
 
-def check_report(used: BilledTokens, counted: int, tools: int) -> None:
+def _check_report(used: BilledTokens, counted: int, tools: int) -> None:
     """Raise `InvalidValue` if a report cannot belong to a view of so many tokens."""
     factor = used.billed / (counted + tools)
     if not _MIN_FACTOR <= factor <= _MAX_FACTOR:
@@ -248,7 +281,7 @@ def to_usage(billing: Billing) -> Usage:
     )
 
 
-def is_worth_storing(reader: Reader, billing: Billing) -> bool:
+def _is_worth_storing(reader: Reader, billing: Billing) -> bool:
     """Return whether a factor is new, or differs by half a percent from the stored one."""
     old = _stored_billing(reader, billing.model)
     return old is None or abs(_factor(billing) - _factor(old)) > _STORE_THRESHOLD * _factor(old)

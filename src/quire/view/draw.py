@@ -1,14 +1,7 @@
-"""Drawing: from pages to the parts of a view. A pure function of what a reader sees; it writes nothing.
+"""Drawing: from pages to the parts of a view. A pure function of what a reader sees; it writes nothing."""
 
-Text of users and tools may contain anything, but it must not look like a line that quire wrote. Two rules ensure that.
-The context's key occurs only in the preamble and in the heads of quire's own blocks and windows: where a message, a
-name or a body repeats it, it is shown broken up. And inside quire's blocks only quire's own lines begin with a bracket:
-a line of a body that begins with one gets a space before it.
-"""
-
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -16,14 +9,14 @@ from msgspec.structs import replace
 
 from quire.core.reader import Reader
 from quire.core.records import DeferredChange, PageRecord, SegmentRecord, page_key, page_line, segment_number
-from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, messages_to_text
-from quire.model.messages import Part as MessagePart
+from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, quote_messages
 from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentType, Visibility
 from quire.model.sized_cache import SizedCache
 from quire.providers.rewrites import drop_thinking, drop_unsendable_thinking
 from quire.system.compressed_summaries import read_originals
 from quire.view.clip import clip_exchange, clip_text
 from quire.view.deferred import opened_pages
+from quire.view.escaping import escaping_for
 from quire.view.parts import Granularity, Reply, ShownPage, TokenCache, ViewPart
 
 OPENING = "[The conversation begins here.]"
@@ -36,57 +29,11 @@ _CACHE_BYTES = 1 << 25
 _PART_BYTES = 1_000
 _TOKEN_BYTES = 8
 """The estimated memory of a part: a constant, and so much for each of its tokens."""
-_MIDDLE = "·"
-_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-_INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
-_LOOKS_LIKE_HEAD = re.compile(rf"(^|[{_BREAKS}])(?=[{_INVISIBLE}]*[\[(])")
 
 
 def block_head(key: str, title: str) -> str:
     """Return the first line of a block. It has the context's key, which no other text of the view may contain."""
     return f"[{key}] {title}:\n"
-
-
-class Escaping:
-    """Escapes the text of users and tools in the views of a context with this key."""
-
-    def __init__(self, key: str) -> None:
-        self._text = key
-        end = key[key.rfind("-") :] if "-" in key else ""
-        self._part = end if end.lower() == end.upper() else ""  # a text without this part is known to lack the key
-
-    @cached_property
-    def _key(self) -> re.Pattern[str]:
-        return re.compile(re.escape(self._text), re.IGNORECASE)
-
-    def escape_key(self, text: str) -> str:
-        """Return the text with every occurrence of the key broken up."""
-        if self._part not in text or not self._key.search(text):
-            return text
-        broken = self._key.sub(lambda match: match[0][:1] + _MIDDLE + match[0][1:], text)
-        return self._key.sub(_MIDDLE, broken) if self._key.search(broken) else broken
-
-    def escape_lines(self, text: str) -> str:
-        """Return the text as a block quotes it: without the key, and no line of it begins with a bracket."""
-        return _LOOKS_LIKE_HEAD.sub(r"\1 ", self.escape_key(text))
-
-    def escape_message(self, message: Message) -> Message:
-        """Return a message without the key. A message of the assistant stays the same: the model knows it wrote it."""
-        if message.role == "assistant" or message.content is None:
-            return message
-        if isinstance(message.content, str):
-            text = self.escape_key(message.content)
-            return message if text is message.content else replace(message, content=text, raw=None)
-        parts = [self._escape_part(part) for part in message.content]
-        same = all(new is old for new, old in zip(parts, message.content, strict=True))
-        return message if same else replace(message, content=parts, raw=None)
-
-    def _escape_part(self, part: MessagePart) -> MessagePart:
-        text = part.get("text") if part.get("type") == "text" else None
-        if not isinstance(text, str):
-            return part
-        escaped = self.escape_key(text)
-        return part if escaped is text else {**part, "text": escaped}
 
 
 class PartBuilder:
@@ -99,7 +46,7 @@ class PartBuilder:
     def __init__(self, count: Callable[[str], int], key: str, known: Mapping[str, int] | None = None) -> None:
         self.count = count
         self.key = key
-        self.escaping = Escaping(key)
+        self.escaping = escaping_for(key)
         self.measure = TokenCache(count, known).count
         self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
 
@@ -137,10 +84,9 @@ class PartBuilder:
 
     def quote_body(self, reader: Reader, page: PageRecord, *, alone: bool = False) -> str:
         """Return the body of a text page, escaped for a block or for a message `alone`, and clipped if it has to be."""
-        body = reader.body(page.header.body)
-        body = self.escaping.escape_key(body) if alone else self.escaping.escape_lines(body)
-        limit = page.header.clip
-        return clip_text(body, limit, reader.index(page.key), self.count) if limit else body
+        body, limit = reader.body(page.header.body), page.header.clip
+        quote = self.escaping.escape_key if alone else self.escaping.escape_lines
+        return clip_text(body, limit, reader.index(page.key), self.count, quote) if limit else quote(body)
 
     def message_tokens(self, text: str) -> int:
         """Return the tokens of a message with this text."""
@@ -149,15 +95,15 @@ class PartBuilder:
     def draw_line(self, reader: Reader, page: PageRecord) -> tuple[str, int]:
         """Return the line of a page and its tokens. The line of a folded chapter was counted when it was folded."""
         text = page_line(reader.index(page.key), page.header)
-        escaped = self.escaping.escape_key(text)
-        counted = page.header.line_tokens if escaped is text and not reader.is_preview else 0
+        escaped = f"{self.escaping.escape_line(text[:-1])}\n"
+        counted = page.header.line_tokens if escaped == text and not reader.is_preview else 0
         return escaped, counted or self.measure(escaped)
 
     def _note(self, reader: Reader, page: PageRecord) -> ViewPart:
         index = reader.index(page.key)
         if page.header.form is Form.SUMMARY and page.header.clip:
             return self._bounded_note(reader, page, index)
-        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
+        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_line(page.header.name)}")
         text = head + self.quote_body(reader, page)
         tokens = self.message_tokens(text)
         shown = ShownPage(page.key, index, _granularity(page), tokens)
@@ -165,12 +111,12 @@ class PartBuilder:
 
     def _bounded_note(self, reader: Reader, page: PageRecord, index: PageIndex) -> ViewPart:
         """Return a summary within its `clip` tokens. The summary of a few words only says that there are messages."""
-        limit = page.header.clip
-        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_key(page.header.name)}")
-        body = self.escaping.escape_lines(reader.body(page.header.body))
+        limit, quote = page.header.clip, self.escaping.escape_lines
+        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_line(page.header.name)}")
+        body = reader.body(page.header.body)
         room = limit - self.message_tokens(head)
-        clipped = head + clip_text(body, room, index, self.count) if room >= _MIN_CLIP else ""
-        forms = (head + body, clipped, f"[{index}] {self.escaping.escape_key(page.header.name)}", f"[{index}]")
+        clipped = head + clip_text(body, room, index, self.count, quote) if room >= _MIN_CLIP else ""
+        forms = (head + quote(body), clipped, f"[{index}] {self.escaping.escape_line(page.header.name)}", f"[{index}]")
         text = next((form for form in forms if form and self.message_tokens(form) <= limit), _LEFT_OUT)
         tokens = self.message_tokens(text)
         shown = ShownPage(page.key, index, "whole" if text is forms[0] else "clipped", tokens)
@@ -202,12 +148,13 @@ class PartBuilder:
         header, index = page.header, reader.index(page.key)
         if not any(message.has_content or message.role == "tool" for message in messages):
             return ViewPart("exchange", (), 0)
-        shown = [self.escaping.escape_message(message) for message in messages]
+        shown = [one if self._is_plain(one) else self.escaping.escape_message(one) for one in messages]
         if counted is None or any(new is not old for new, old in zip(shown, messages, strict=True)):
             counted = sum(count_message_tokens(message, self.count) for message in shown)
         tokens = counted
         if header.pending:
-            shown += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in header.pending]
+            ids = map(self.escaping.escape_id, header.pending)
+            shown += [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in ids]
             tokens += len(header.pending) * self.message_tokens(NO_RESULT)
         if len(header.numbers) > 1 or header.pending:
             shown = _with_distinct_ids(shown)
@@ -217,6 +164,12 @@ class PartBuilder:
             tokens = sum(count_message_tokens(message, self.count) for message in shown)
             granularity = "clipped"
         return ViewPart("exchange", shown, tokens, [ShownPage(page.key, index, granularity, tokens)])
+
+    def _is_plain(self, message: Message) -> bool:
+        """Return whether a message is known to need no escaping, as most are."""
+        text, number = message.content, self.escaping.number
+        is_bare = not (message.name or message.tool_call_id or message.tool_calls or message.raw)
+        return is_bare and isinstance(text, str) and text.isascii() and number not in text and text.isprintable()
 
     def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
         text = block_head(self.key, FOLDED)
@@ -290,11 +243,11 @@ def draw_opened(
 
     Pages that moved below an opened folder since are `missing` until the next fold: they are only named.
     """
-    title = f"Opened [{reader.index(page.key)}] {builder.escaping.escape_key(page.header.name)}"
+    title = f"Opened [{reader.index(page.key)}] {builder.escaping.escape_line(page.header.name)}"
     text = block_head(builder.key, title)
     shown: list[ShownPage] = []
     for leaf in leaves:
-        inner, granularity = _quote_leaf(reader, builder, leaf)
+        inner, granularity = _quote_leaf(reader, builder, leaf, is_part=page.header.folder)
         text += inner
         shown.append(ShownPage(leaf.key, reader.index(leaf.key), granularity, builder.measure(inner)))
     text += "".join(f"[{reader.index(key)}] {_LATER}\n" for key in missing)
@@ -392,15 +345,17 @@ def _granularity(page: PageRecord) -> Granularity:
     return "clipped" if page.header.clip else "whole"
 
 
-def _quote_leaf(reader: Reader, builder: PartBuilder, page: PageRecord) -> tuple[str, Granularity]:
+def _quote_leaf(reader: Reader, builder: PartBuilder, page: PageRecord, *, is_part: bool) -> tuple[str, Granularity]:
+    """Return the text of an opened page. A text that is part of an opened folder has a head of its own."""
     header = page.header
     if header.visibility is Visibility.HIDDEN or header.folder:
         return builder.draw_line(reader, page)[0], "line"
     if header.numbers:
         part = builder.build_leaf(reader, page, -1)
-        text = builder.escaping.escape_lines(messages_to_text(part.messages)) if part else ""
+        text = builder.escaping.escape_key(quote_messages(part.messages)) if part else ""
         return text + "\n", _granularity(page)
-    return builder.quote_body(reader, page) + "\n", _granularity(page)
+    head = f"[{reader.index(page.key)}] {builder.escaping.escape_line(header.name)}\n" if is_part else ""
+    return f"{head}{builder.quote_body(reader, page)}\n", _granularity(page)
 
 
 def _opened_leaves(
@@ -440,7 +395,7 @@ def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committ
         return part and ViewPart("system", part.messages, part.tokens, part.pages)
     elif header.numbers:  # an exchange that was moved here: a prompt has no other roles, calls or media
         part = builder.build_leaf(reader, page, committed)
-        text = builder.escaping.escape_key(messages_to_text(part.messages)) if part else ""
+        text = builder.escaping.escape_key(quote_messages(part.messages)) if part else ""
         tokens = builder.measure(text)
         granularity = _granularity(page)
     else:
@@ -455,7 +410,7 @@ def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committ
 
 def _draw_segment(reader: Reader, builder: PartBuilder, number: int, segment: SegmentRecord) -> ViewPart | None:
     title = f"{segment.name}: {segment.description}" if segment.description else segment.name
-    text = block_head(builder.key, f"{reader.counters[number].segment}: {builder.escaping.escape_key(title)}")
+    text = block_head(builder.key, f"{reader.counters[number].segment}: {builder.escaping.escape_line(title)}")
     shown: list[ShownPage] = []
     for piece, page, granularity in _segment_lines(reader, builder, page_key(number, 0)):
         text += piece
@@ -497,7 +452,7 @@ def _segment_line(reader: Reader, builder: PartBuilder, page: PageRecord) -> tup
     header = page.header
     if header.visibility is Visibility.HIDDEN:
         return builder.draw_line(reader, page)[0], page, "line"
-    head = f"[{reader.index(page.key)}] {builder.escaping.escape_key(header.name)}"
+    head = f"[{reader.index(page.key)}] {builder.escaping.escape_line(header.name)}"
     if header.folder:
         return f"{head}/\n", page, "line"
     if header.form in (Form.TEXT, Form.SUMMARY):

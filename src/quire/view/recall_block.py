@@ -65,7 +65,7 @@ class RecallBlock:
         recalled = RecallText()
         if room > 0 and self._question.strip():
             recalled = self._memories.lay_out(room, self._builder.count, visible)
-        text = head + self._builder.escaping.escape_lines(recalled.text)
+        text = head + self._builder.escaping.escape_key(recalled.text)
         return recalled, text, self._builder.count(text) + PER_MESSAGE
 
     @cached_property

@@ -13,7 +13,6 @@ from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import (
     GAPS,
-    KEY,
     LAST_FOLD,
     UNDONE_FOLD,
     WINDOW_LINES,
@@ -23,26 +22,23 @@ from quire.core.records import (
     segment_number,
 )
 from quire.core.state import State
-from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, IrreducibleFloor, ReadOnly, short_repr
-from quire.model.messages import PER_MESSAGE, Message
+from quire.errors import Conflict, InvalidValue, IrreducibleFloor, ReadOnly, short_repr
+from quire.model.messages import Message
 from quire.model.pages import PageIndex, SegmentType
 from quire.model.text import check_text
 from quire.model.tokens import VocabularyCounter
 from quire.providers.plain_json import dumps, to_plain_json
 from quire.providers.tool_schemas import count_tools
-from quire.providers.usage import read_usage
-from quire.system.rules import check_whole_number
 from quire.view.cost import (
     Outlook,
     Usage,
     UsageReports,
     budget_for,
-    check_report,
+    draw_outlook,
     folder_changes,
-    is_worth_storing,
     to_usage,
 )
-from quire.view.draw import FOLDED, NO_RESULT, OPENING, PartBuilder, block_head
+from quire.view.draw import PartBuilder
 from quire.view.explain import Stats, Why, dump_items, explain_page, read_stats
 from quire.view.options import (
     COLD_SHARE,
@@ -56,19 +52,7 @@ from quire.view.options import (
     check_options,
 )
 from quire.view.parts import FoldResult, Request, TokenCache, ViewPart, tokens_by_kind, total_tokens
-from quire.view.preamble import (
-    HEAD_TOKENS,
-    NO_RESULT_TOKENS,
-    OPENING_TOKENS,
-    PREAMBLE,
-    PREAMBLE_TOKENS,
-    SHORT,
-    SHORT_TOKENS,
-    SMALL_BUDGET,
-    derived_key,
-    fill_preamble,
-    is_derived,
-)
+from quire.view.preamble import PREAMBLE, SHORT, SMALL_BUDGET, context_key, counted_texts, fill_preamble
 from quire.view.tail import Tail, TailPiece, closed_windows, new_parts
 from quire.view.view import View
 from quire.view.view_cache import ViewCache, sent_before, shared_tokens
@@ -240,18 +224,13 @@ class Renderer:
         """Return the line with the state of the budget. It counts its own tokens too."""
         pages = self._next_to_fold(max(0, budget - reserved))
         outlook = Outlook(budget=budget, used=used, next_fold=pages, reserved=reserved)
-        part = self._draw_outlook(outlook)
-        return part if part.tokens <= LINE_TOKENS else self._draw_outlook(replace(outlook, next_fold=()))
-
-    def _draw_outlook(self, outlook: Outlook) -> ViewPart:
-        key, tokens, text = self._builder.key if self._builder else "", 0, ""
-        for _ in range(4):  # the figures in the line include the size of the line
-            counted = tokens
-            text = f"[{key}] Budget: {replace(outlook, used=outlook.used + counted).line()}."
-            tokens = self._tokens.count(text) + PER_MESSAGE
-            if tokens == counted:
-                break
-        return ViewPart("budget", [Message(role="user", content=text)], tokens)
+        key = self._builder.key if self._builder else ""
+        part = draw_outlook(outlook, key, self._tokens.count)
+        return (
+            part
+            if part.tokens <= LINE_TOKENS
+            else draw_outlook(replace(outlook, next_fold=()), key, self._tokens.count)
+        )
 
     def _request(self, cache: ViewCache) -> Request:
         """Return what a reply to a view is stored with."""
@@ -301,18 +280,9 @@ class Renderer:
         return self._cache
 
     def _new_builder(self, state: State) -> PartBuilder:
-        note, counter = state.note(KEY), self._engine.counter
-        key = note.name if note and note.name else derived_key(state.head.identity)
-        if type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base" and is_derived(key):
-            known = {
-                fill_preamble(key): PREAMBLE_TOKENS,
-                fill_preamble(key, SHORT): SHORT_TOKENS,
-                block_head(key, FOLDED): HEAD_TOKENS,
-                NO_RESULT: NO_RESULT_TOKENS,
-                OPENING: OPENING_TOKENS,
-            }
-            return PartBuilder(counter.count, key, known)
-        return PartBuilder(counter.count, key)
+        key, counter = context_key(state), self._engine.counter
+        is_counted = type(counter) is VocabularyCounter and counter.vocabulary == "o200k_base"
+        return PartBuilder(counter.count, key, counted_texts(key) if is_counted else None)
 
     def _new_cache(self, builder: PartBuilder, budget: int) -> ViewCache:
         """Return an empty cache for views of a budget. A small view has a short preamble."""
@@ -423,9 +393,9 @@ class Renderer:
         total = fitter.fit(threshold, self._target(room), cache.total_tokens() + used)
         if self._is_raised():
             total = fitter.open_to(self._target(room))
-        self._laid_out = budget
         ends_preludes = bool(cache.preludes()) and not fitter.is_discarded
         if total > room or not (plan.pages or plan.applies_deferred or ends_preludes or len(plan.notes) > 1):
+            self._laid_out = budget
             return cache, None  # nothing is left to fold; if the view is too large, render raises the error
         jobs = summaries.collect_jobs(plan, room) if summaries is not None else []
         held = plan.note(UNDONE_FOLD)
@@ -585,25 +555,10 @@ class ViewFacade:
 
     def report_usage(self, usage: object, model: str | None, tools: int, view: View | None) -> Usage:
         """Learn from a provider's report how much a model bills for counted tokens."""
-        if model is not None and not (isinstance(model, str) and model):
-            raise InvalidValue(f"is {short_repr(model)}; the name of a model is needed.", argument="model")
         _check_view(view)
-        used = read_usage(usage)
-        extra = check_whole_number(tools, "tools")
         with self._engine.lock:
             counted = self._renderer.sent_tokens if view is None else view.tokens
-            if not counted:
-                raise InvalidOperation(
-                    "No view was rendered that the report could belong to.",
-                    Hint("render", purpose="first"),
-                    Hint("report_usage", arguments="usage, view=…", purpose="with the view that was sent"),
-                )
-            check_report(used, counted, extra)
-            state = self._engine.current()
-            billing = self._reports.add(state, used, model, counted + extra)
-            if is_worth_storing(state, billing):
-                self._reports.store(self._engine, self.actor)
-            return to_usage(billing)
+            return self._reports.learn(self._engine, self.actor, usage, model, tools, counted)
 
     def dump(self) -> str:
         """Return one line for every item."""

@@ -44,7 +44,8 @@ class TailPiece(Struct, frozen=True):
 
     `clip` returns it in about so many characters, `line` returns its line, and `gather` returns one line for several
     pieces; where `line` is None, the piece can only be removed. `entry` is the seq of the journal entry that gave the
-    piece its place, `used` of the one that last used it. `is_current` returns whether it still agrees with a state.
+    piece its place, `used` of the one that last used it. `is_current` returns whether it still agrees with a state. The
+    text of a hidden piece is its line. `name` is the id of a window.
     """
 
     kind: PartKind
@@ -85,16 +86,13 @@ class Tail:
         row = self._shrinkable()
         lines, rest = [n for n in row if self._is_line(n)], [n for n in row if not self._is_line(n)]
         aim = self._share + sum(self._tokens(n) for n, piece in enumerate(self._pieces) if piece.line is None)
-        whole = self.tokens - sum(map(self._tokens, lines))
-        if whole + self._lines_cost(lines) <= aim:
-            self._show_lines(lines)
-            return
-        whole -= sum(map(self._tokens, rest))
-        count = len(rest)
-        while count and whole + self._tokens(rest[count - 1]) + self._lines_cost(lines + rest[: count - 1]) <= aim:
-            count -= 1
-            whole += self._tokens(rest[count])
-        if rest and count == len(rest):
+        whole, count = self.tokens - sum(map(self._tokens, lines)), 0
+        if whole + self._lines_cost(lines) > aim:
+            whole, count = whole - sum(map(self._tokens, rest)), len(rest)
+            while count and whole + self._tokens(rest[count - 1]) + self._lines_cost(lines + rest[: count - 1]) <= aim:
+                count -= 1
+                whole += self._tokens(rest[count])
+        if count and count == len(rest):
             self._show_lines(lines + rest[:-1])
             if self._clip(rest[-1], self.tokens - aim):
                 return

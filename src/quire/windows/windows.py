@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
-from quire.core.records import KEY, page_key, segment_number
+from quire.core.records import page_key, segment_number
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex, Visibility
@@ -15,7 +15,7 @@ from quire.model.text import check_one_line
 from quire.system.quota import Quota, charge
 from quire.system.window_pages import StoredWindow, stored_window
 from quire.view.options import RenderOptions
-from quire.view.preamble import derived_key
+from quire.view.preamble import context_key
 from quire.view.tail import Priority, TailPiece
 from quire.windows.actions import find_action
 from quire.windows.app import LAUNCHER, App, AppInfo, Close, EventKind, Launch, Refresh, Window, WindowEvent
@@ -56,7 +56,7 @@ def tail_parts(manager: WindowManager, *, include_obsolete: bool = False) -> lis
             state = manager.state()
             if seen == (id(state), state.version):
                 break
-            key, seen = _key(state), (id(state), state.version)
+            key, seen = context_key(state), (id(state), state.version)
             missing = [one for one in _visible_windows(manager, state, include_obsolete) if one.key not in found]
         found.update((drawn[0].key, drawn) for drawn in manager.frames(missing))
     in_order = sorted(found.values(), key=lambda drawn: (drawn[0].meta.at, drawn[0].key))
@@ -122,11 +122,6 @@ def _holds(window: StoredWindow, seen: object, state: State) -> bool:
     if now is None or now.obsolete is not window.obsolete:
         return False
     return is_in_tree(now.page) and is_visible_place(state, now.page)
-
-
-def _key(state: State) -> str:
-    note = state.note(KEY)
-    return note.name if note and note.name else derived_key(state.head.identity)
 
 
 P = ParamSpec("P")

@@ -53,7 +53,7 @@ def run_show(options: argparse.Namespace, out: Output) -> None:
         page = pages.get_page(options.index)
         is_folder = isinstance(page, ContentsPage)
         children = pages.children(page.index, limit=MAX_CHILDREN) if is_folder else []
-        detail = "" if is_folder else pages.detail(page.index)
+        detail = "" if is_folder else pages.detail(page.index, quoted=not options.body and not out.json)
         above = pages.ancestors(page.index)
     if out.json:
         path = [parent.index for parent in reversed(above)]

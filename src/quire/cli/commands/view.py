@@ -7,6 +7,7 @@ from quire.cli.command import BUDGET, CONTEXT, PAGE, argument, command, open_con
 from quire.cli.terminal import Output, Values, count_of, pick
 from quire.cli.view_map import draw_map
 from quire.cli.wording import CommandWording
+from quire.model.text import clean_line, indent_lines
 
 _FORMATS = ("text", "openai", "anthropic", "responses")
 
@@ -77,12 +78,15 @@ def _request_values(view: quire.View, options: argparse.Namespace) -> Values:
 
 
 def _print_text(view: quire.View, out: Output) -> None:
+    """Print the messages. Their texts are indented: only quire's own lines begin at the margin."""
     for message in view.messages:
-        out.line(out.paint.bold(f"── {message.role}") + (f" {message.tool_call_id}" if message.tool_call_id else ""))
+        answered = f" {clean_line(message.tool_call_id)}" if message.tool_call_id else ""
+        out.line(out.paint.bold(f"── {message.role}") + answered)
         if message.text:
-            out.line(out.safe(message.text))
+            out.line(indent_lines(out.safe(message.text)))
         for call in message.tool_calls:
-            out.line(f"{out.paint.cyan(f'call {call.id}')}: {call.name}({out.safe(call.arguments)})")
+            called = clean_line(f"{call.name}({out.safe(call.arguments)})")
+            out.line(f"{out.paint.cyan(f'call {clean_line(call.id)}')}: {called}")
     out.note(_size(view))
 
 

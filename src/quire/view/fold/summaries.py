@@ -18,9 +18,9 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, page_line
 from quire.errors import InvalidValue, short_repr
-from quire.model.messages import Message, messages_to_text
+from quire.model.messages import Message, quote_messages
 from quire.model.pages import Visibility
-from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace
+from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace, indent_lines
 from quire.model.titles import clip_clause, make_title
 from quire.view.fold.fact_check import FactCheck, check_facts
 from quire.view.fold.facts import extract_constraints, extract_facts, is_distinctive, occurs_in
@@ -359,11 +359,11 @@ def _page_texts(reader: Reader, pages: Sequence[PageRecord]) -> Iterator[str]:
     for page in pages:
         header = page.header
         if header.folder:
-            yield f"{header.name}: {header.description}"
+            yield f" {header.name}: {header.description}"  # indented: only speakers begin at the margin
         elif header.numbers:
-            yield messages_to_text(reader.message(number).message for number in header.numbers)
+            yield quote_messages(reader.message(number).message for number in header.numbers)
         elif header.body:
-            yield reader.body(header.body)
+            yield indent_lines(reader.body(header.body))
 
 
 def _members(reader: Reader, page: PageRecord) -> list[PageRecord]:
