@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire import RenderOptions, check_legal
+from quire import check_legal
 from quire.model.messages import Provider
 from quire.providers import format_request, parse
 from tests.providers.test_properties import HISTORIES, PROVIDERS, Value, histories
@@ -148,8 +148,9 @@ def test_an_empty_conversation_has_a_legal_view(prompt: str) -> None:
     ctx = quire.open("memory:")
     if prompt:
         ctx.system(prompt)
-    for options in ({}, {"include_system_prompt": False}, {"budget_line": True}, {"preview": True}):
-        check_view(ctx.render(RenderOptions(**options)))
+    options: list[dict[str, Any]] = [{}, {"include_system_prompt": False}, {"budget_line": True}, {"preview": True}]
+    for one in options:
+        check_view(ctx.render(**one))
     empty = ctx.render()
     assert empty.tokens == sum(part.tokens for part in empty.parts)
     ctx.assistant("Hello, I am here.")
