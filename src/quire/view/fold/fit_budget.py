@@ -88,11 +88,7 @@ class BudgetFitter:
                 tail.lay_out(lines)
                 tail.squeeze(before - self._budget)
                 return drawn + tail.tokens
-        total = self._press()
-        stored = self.plan.note(WINDOW_LINES)
-        if tail.last_lines != (stored.used if stored is not None else NO_LINES):
-            self.plan.put_note(WINDOW_LINES, used=tail.last_lines)
-        return total
+        return self._press()
 
     def open_to(self, tokens: int) -> int:
         """Plan to open the newest folded exchanges until the view has about so many tokens; return its tokens then."""
@@ -163,7 +159,10 @@ class BudgetFitter:
         self._fold(self._config.keep_turns, room, self.total() - self._budget, None)
 
     def _press(self) -> int:
-        """Take further steps, one by one, until the view is within the budget; return its tokens."""
+        """Take further steps, one by one, until the view is within the budget; return its tokens.
+
+        Plan to store which windows are lines, so that they stay lines.
+        """
         steps: Sequence[Callable[[], None]] = (
             self._fold_old_turns,
             self._hide_notes,
@@ -187,6 +186,9 @@ class BudgetFitter:
                 break
             step()
             self._total = None
+        lines, stored = self._tail.last_lines, self.plan.note(WINDOW_LINES)
+        if lines != (stored.used if stored is not None else NO_LINES):
+            self.plan.put_note(WINDOW_LINES, used=lines)
         return self.total()
 
     def _limit_segments(self) -> None:
