@@ -68,7 +68,8 @@ def test_lines_and_older_turns_live_in_what_the_share_leaves() -> None:
     usual, whole = ctx.render(preview=True).by_kind(), ctx.render(recall=1.0)
     kinds = whole.by_kind()
     assert "青岛" in recalled(whole)
-    assert kinds["recalled"] > 1_500 * 0.82
+    assert kinds["recalled"] > 1_200
+    assert whole.tokens > 1_480  # the share is used
     assert 0 < kinds["folded"] <= usual["folded"]
     assert kinds["exchange"] < usual["exchange"]
     assert "which pump" in str(whole.openai()[-2:])

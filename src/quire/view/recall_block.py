@@ -22,26 +22,29 @@ from quire.view.parts import ShownPage, ViewPart
 from quire.view.tail import Priority, TailPiece
 
 TITLE = "Recalled from earlier"
+_LEAST = 220
+"""The tokens that a block may have after many others."""
 
 
 class RecallBlock:
     """The recalled pages of one view.
 
     The blocks of earlier views stay until the next fold. So a block takes at most half of what they left of the share
-    of the `room`, but at least an eighth of it. A share above one half is for few questions: the first block takes all.
+    of the `room`, but at least an eighth of it or 220 tokens. A share above one half is for few questions: the first
+    block takes all of it, and so does the block of a view that is `alone`, such as a preview.
     """
 
-    def __init__(self, engine: Engine, builder: PartBuilder, share: float, room: int) -> None:
+    def __init__(self, engine: Engine, builder: PartBuilder, share: float, room: int, *, alone: bool) -> None:
         self._engine = engine
         self._builder = builder
         self._share = int(share * room)
-        self._first = self._share if share > 0.5 else self._share // 2
+        self._first = self._share if alone or share > 0.5 else self._share // 2
         self._limit = self._first
         self._question_page, self._question = _last_question(engine)
 
     def set_used(self, tokens: int) -> None:
         """Set the tokens of the blocks that earlier views left."""
-        self._limit = max((self._share - tokens) // 2, self._share // 8) if tokens else self._first
+        self._limit = max((self._share - tokens) // 2, min(self._share // 8, _LEAST)) if tokens else self._first
 
     def reserve(self, visible: Collection[int]) -> list[TailPiece]:
         """Return a piece of the size that the block would have now, so that a fold makes room for it."""

@@ -133,7 +133,7 @@ class Renderer:
             self._frame = self._digest_frame(options, pieces)
             cache, folded = self._update_cache(), None
             first = not own or cache.awaits_first_reply()
-            recall = self._recall_block(options, room) if options.recall and first else None
+            recall = self._recall_block(options, room, alone=not own) if options.recall and first else None
             tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
             after = new_parts(tail, cache.preludes())
             cold = own and self._is_cold()
@@ -205,11 +205,13 @@ class Renderer:
             pages, reserved = self._next_to_fold(max(0, budget - self.reserved)), self.reserved
             return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=pages, reserved=reserved)
 
-    def _recall_block(self, options: RenderOptions, room: int) -> "RecallBlock | None":
+    def _recall_block(self, options: RenderOptions, room: int, *, alone: bool) -> "RecallBlock | None":
         from quire.view.recall_block import RecallBlock  # late: most views recall nothing
 
         share = RECALL_SHARE if options.recall is True else float(options.recall or 0)
-        return RecallBlock(self._engine, self._builder, share, room) if self._builder is not None else None
+        if self._builder is None:
+            return None
+        return RecallBlock(self._engine, self._builder, share, room, alone=alone)
 
     def _next_to_fold(self, room: int) -> tuple[PageIndex, ...]:
         if not self.config.enabled:
