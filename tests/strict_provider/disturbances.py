@@ -80,6 +80,7 @@ DISTURBANCES: Mapping[str, Callable[[quire.Context, Random], None]] = {
         undo_fold,
         open_page,
         add_foreign_history,
+        add_system_message,
         reorder_messages,
     )
 }

@@ -56,13 +56,15 @@ class Outcome:
     """Thinking blocks and reasoning items that were sent back."""
     in_loop: int = 0
     """Requests in a tool loop without any thinking: the APIs accept them, but the model loses its thoughts."""
+    notes: int = 0
+    """Notes that the model wrote."""
     refused: list[tuple[int, Api, Problem]] = field(default_factory=list)
     too_large: list[TooLarge] = field(default_factory=list)
     floors: list[tuple[int, str]] = field(default_factory=list)
     """Calls that quire refused because what must be shown exceeds the budget."""
 
     def __iadd__(self, other: "Outcome") -> "Outcome":
-        for name in ("calls", "folds", "thinking", "in_loop", "refused", "too_large", "floors"):
+        for name in ("calls", "folds", "thinking", "in_loop", "notes", "refused", "too_large", "floors"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
@@ -102,6 +104,8 @@ class Driver:
                     self._reply(_to_reply(message, self.outcome.calls))
                 case _:
                     self._add_result(message["tool_call_id"], message["content"])
+        written = [page for page in self.ctx.pages.list_pages("mem") if page.name.startswith("note ")]
+        assert len(written) == self.outcome.notes, "a note was not written"
         return self.outcome
 
     def _start_turn(self, content: str) -> None:
@@ -113,16 +117,17 @@ class Driver:
         if self._turns % EVERY == 0:
             self.ctx.windows.act("todo_1", "done", index=3, done=self._turns % 2 == 0)
             note = {"name": f"note {self._turns}", "text": f"The user said in turn {self._turns}: {content[:200]}"}
-            call = Call(f"note_{self._turns}", "write_page", {"page": "mem", **note})
-            if self._reply(Reply("", (call,), (_think(self.outcome.calls),))):
-                self._add_result(call.id, self.ctx.tools.call(call.name, call.arguments))
+            call = Call(f"note_{self._turns}", "write_page", note)
+            self._reply(Reply("", (call,), (_think(self.outcome.calls),)))
+            self._add_result(call.id, self.ctx.tools.call(call.name, call.arguments))
+            self.outcome.notes += 1
 
     def _add_result(self, call_id: str, content: str) -> None:
         self._in_loop = True
         self.ctx.tool_result(call_id, content)
 
-    def _reply(self, reply: Reply) -> bool:
-        """Render, judge the requests, and add the reply. Return False if there was no view."""
+    def _reply(self, reply: Reply) -> None:
+        """Render, judge the requests, and add the reply."""
         outcome = self.outcome
         outcome.calls += 1
         try:
@@ -130,7 +135,7 @@ class Driver:
         except quire.IrreducibleFloor as error:
             outcome.floors.append((outcome.calls, str(error)))
             self.ctx.assistant(reply.text or None, [_to_chat_call(call) for call in reply.calls])
-            return True
+            return
         outcome.folds += view.fold is not None
         request = Request(self.api, self._request(view, self.api))
         self._measure(view, request)
@@ -145,7 +150,6 @@ class Driver:
         outcome.in_loop += self._in_loop and not thinking
         answer = _ANSWERS[self.api].make_answer(request, reply, self.state, outcome.calls)
         self.ctx.add(answer)
-        return True
 
     def _request(self, view: quire.View, api: Api) -> Body:
         tools = self._tools(api)

@@ -12,7 +12,8 @@ from tests.strict_provider.cache import PrefixCache
 
 Body = dict[str, Any]
 Api = Literal["anthropic", "chat", "responses"]
-_ENCODER = msgspec.json.Encoder(order="deterministic")
+_SORTED = msgspec.json.Encoder(order="deterministic")
+_PLAIN = msgspec.json.Encoder()
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
@@ -94,12 +95,12 @@ class State:
         self.cache = PrefixCache(self.clock)
 
 
-def encode(value: object) -> bytes:
-    """Return a value as JSON with sorted keys: equal values give equal bytes."""
+def encode(value: object, *, is_sorted: bool = True) -> bytes:
+    """Return a value as JSON. With sorted keys, equal values give equal bytes."""
     try:
-        return _ENCODER.encode(value)
+        return (_SORTED if is_sorted else _PLAIN).encode(value)
     except UnicodeEncodeError:  # half of a surrogate pair
-        return json.dumps(value, sort_keys=True).encode()
+        return json.dumps(value, sort_keys=is_sorted).encode()
 
 
 def to_blocks(content: object) -> list[Body]:

@@ -31,7 +31,7 @@ def split_request(request: Request) -> list[Piece]:
     """Return the pieces of a request in the order in which the model reads them: tools, system prompt, messages."""
     body = request.body
     pieces = [
-        Piece(_dump(tool), _count_tool(encode(tool), first=not n), _lifetime(tool))
+        Piece(_dump(tool), _count_tool(encode(tool, is_sorted=False), first=not n), _lifetime(tool))
         for n, tool in enumerate(body.get("tools") or ())
     ]
     prompt = body.get("system" if request.api == "anthropic" else "instructions")
@@ -46,7 +46,7 @@ def split_request(request: Request) -> list[Piece]:
 
 def _split_message(message: Body) -> Sequence[Piece]:
     """Return one piece for each block and call of a message, or one piece for an item of Responses."""
-    return _split_encoded(encode(message))
+    return _split_encoded(encode(message, is_sorted=False))
 
 
 @lru_cache(maxsize=20_000)

@@ -23,6 +23,7 @@ def test_no_request_is_refused_and_no_view_is_too_large(api: Api, budget: int, r
     check(outcome)
     assert outcome.calls > turns
     assert outcome.folds > 0
+    assert outcome.notes > turns // 4
     assert outcome.thinking > 0 or api == "chat"
 
 
