@@ -76,8 +76,9 @@ def test_a_result_for_a_numbered_id_finds_its_call() -> None:
     assert sent == ["a", "a_2"]
     assert ctx.pending_calls() == []
     assert [message.tool_call_id for message in ctx.messages() if message.role == "tool"] == ["a", "a"]
-    with pytest.raises(quire.InvalidValue, match="a_3"):
-        ctx.tool_result("a_3", "1")
+    for unknown in ("a_3", "a_1", "a_02", "a_" + "9" * 5_000, "a_²"):
+        with pytest.raises(quire.InvalidValue, match="No message made the call"):
+            ctx.tool_result(unknown, "1")
 
 
 # Spellings
@@ -151,6 +152,17 @@ def test_ids_that_differ_stay_different_for_every_provider() -> None:
 def test_a_spelling_depends_on_nothing_else() -> None:
     assert spell_name("mcp.server/tool name") == "mcp_server_tool_name_7fdbc9f38f9a"
     assert spell_id("functions.f:0") == "functions_f_0_9eeae42944e1"
+
+
+def test_a_legal_id_that_looks_like_a_spelling_finds_itself_alone() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Go")
+    ctx.assistant(None, [ToolCall("call_0123456789ab", "f")])
+    ctx.tool_result("call_0123456789ab", "1")
+    with pytest.raises(quire.InvalidOperation, match="already"):
+        ctx.tool_result("call_0123456789ab", "2")
+    with pytest.raises(quire.InvalidValue, match="No message made the call"):
+        ctx.tool_result("call_ba9876543210", "2")
 
 
 def test_an_unknown_name_that_looks_like_a_spelling_stays_as_it_is() -> None:

@@ -279,12 +279,11 @@ def _original_name(plan: Plan, name: str) -> str | None:
 def _original_id(plan: Plan, call_id: str) -> str | None:
     """Return the id of the call that a provider got with this id: another spelling, or an id with a number."""
     if is_spelled(call_id):
-        return next((call.id for call in _calls_known_by(plan, call_id) if spell_id(call.id) == call_id), None)
+        ids = (call.id for call in _calls_known_by(plan, call_id) if call.id != call_id)
+        return next((known for known in ids if spell_id(known) == call_id), None)
     repeated, _, number = call_id.rpartition("_")
-    is_number = number.isascii() and number.isdecimal() and int(number) > 1
-    if is_number and int(number) <= len(plan.callers(call_key(repeated))) and _exchange_awaiting(plan, repeated):
-        return repeated
-    return None
+    uses = range(2, len(plan.callers(call_key(repeated))) + 1) if number.isdecimal() else ()
+    return repeated if number in map(str, uses) and _exchange_awaiting(plan, repeated) else None
 
 
 def _calls_known_by(plan: Plan, spelling: str) -> Iterator[ToolCall]:

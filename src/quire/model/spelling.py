@@ -40,5 +40,5 @@ def is_spelled(text: str) -> bool:
 def _spell(text: str, length: int) -> str:
     if len(text) <= length and _LEGAL.fullmatch(text):
         return text
-    digest = blake2b(text.encode(), digest_size=_DIGEST).hexdigest()
+    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST).hexdigest()
     return f"{_ILLEGAL.sub('_', text)[: length - len(digest) - 1]}_{digest}"

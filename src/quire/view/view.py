@@ -7,7 +7,7 @@ from msgspec import Struct, to_builtins
 
 from quire.model.messages import Message, Provider
 from quire.model.pages import PageIndex
-from quire.providers import format_messages, format_request
+from quire.providers import format_request
 from quire.providers.anthropic import system
 from quire.providers.legal_form import remove_marks
 from quire.providers.rewrites import drop_foreign_thinking
@@ -149,7 +149,7 @@ class View:
             if is_prompt:
                 places.append(-1)
                 continue
-            written = part.openai() if provider == "openai" else format_messages(part.messages, provider)
+            written = part.openai() if provider == "openai" else format_request(part.messages, provider)
             joins = provider == "anthropic" and total > 0 and bool(part.messages) and part.messages[0].joined
             places.append(total - joins)
             total += len(written) - joins
