@@ -171,7 +171,7 @@ def _open_folded_page(context: Context, question: Question, narration: Narration
     narration.line(f"why({hit.index!r}) → {why.rule}; {why.tokens:,} tokens: {paint.green(why.call)}")
     before = context.render(preview=True)
     context.pages.expand(hit.index)
-    opened = context.render(max_tokens=_LARGE * context.budget)
+    opened = _layout(context)
     shown = next(page for page in opened.pages if page.index == hit.index)
     sizes = f"{before.tokens:,} → {opened.tokens:,} tokens, at a larger budget"
     narration.line(f"expand({hit.index!r}) → {shown.granularity}: {sizes}")
@@ -189,13 +189,22 @@ def _undo_fold(context: Context, narration: Narration) -> None:
     before = context.render(preview=True)
     fold = list(context.history(operation="fold"))[-1]
     undone = context.undo(fold)
-    whole = context.render(max_tokens=_LARGE * context.budget)
+    whole = _layout(context)
     narration.line(
         f"undo({fold.seq}), the last fold → its {len(fold.pages)} pages are open again:"
         f" {before.tokens:,} → {whole.tokens:,} tokens"
     )
     context.undo(undone)
     narration.line(f"undo({undone}), redo → {_compare_view(context, before)}")
+
+
+def _layout(context: Context) -> View:
+    """Return the pages that are open now as one view, even if the budget is too small for it."""
+    budget, context.budget = context.budget, _LARGE * context.budget
+    try:
+        return context.render(preview=True)
+    finally:
+        context.budget = budget
 
 
 def _compare_view(context: Context, before: View) -> str:
