@@ -199,3 +199,17 @@ def test_a_raise_that_met_another_writer_is_made_good_by_the_next_view() -> None
     ctx.refresh()
     assert 3_000 < ctx.render().tokens <= 4_100
     assert ctx.check() == []
+
+
+def test_a_listener_of_folds_may_write() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    said: list[int] = []
+    ctx.on_fold(lambda fold: said.append(ctx.assistant(f"Fold {len(said)} saved {fold.saved} tokens.")))
+    for turn in range(40):
+        ctx.user(f"Question {turn}: " + "what does the flight cost? " * 10)
+        view = ctx.render()
+        assert view.tokens <= 2_000
+        assert newest_shown(view)[-1] == len(ctx.messages()) - 1
+        assert view.seq == ctx.seq
+    assert said
+    assert ctx.check() == []

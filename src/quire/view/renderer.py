@@ -411,14 +411,15 @@ class Renderer:
             return cache, None
         if engine.state.version == version:
             return cache, None
+        drawn.adopt(engine.state)  # what was fitted is shown, even if another writer has changed the context again
+        self._cache = drawn
         if summaries is not None and plan.pages:
             summaries.drop(ready)
             summaries.submit(jobs)
         if plan.pages:
             self._on_fold(fitter.result)
-        drawn.adopt(engine.state)  # what was fitted is shown, even if another writer has changed the context again
-        self._cache = drawn
-        return drawn, fitter.result
+        is_changed = engine.state.version != plan.seq  # by a listener
+        return self._update_cache() if is_changed else drawn, fitter.result
 
     def _is_raised(self) -> bool:
         """Return whether the budget is larger than at the last fold, and no view was laid out for it yet."""

@@ -78,12 +78,13 @@ class BudgetFitter:
         if before > threshold:
             tail.lay_out()
             self._fold_to(target)
-            saved = before - self.total()
-            drawn = before - windows
             if self.plan.is_preview:
                 return self._press()
+            saved = before - self.total()
+            drawn = before - windows
             if drawn + tail.least_tokens() <= self._budget and saved < max(1, threshold * _MIN_SAVING):
                 self.plan.discard_page_changes()
+                self._total = None
                 self.is_discarded = True
                 tail.lay_out(lines)
                 tail.squeeze(before - self._budget)
