@@ -270,6 +270,21 @@ def test_recall_comes_once_for_each_user_message_and_not_twice() -> None:
     assert "hangs at the door" not in str(ctx.render(recall=True).openai())
 
 
+def test_a_cleanup_destroys_what_views_showed_of_deleted_messages() -> None:
+    ctx = quire.open("memory:", budget=4_000)
+    ctx.user("The key of the cellar hangs at the door.")
+    ctx.assistant("Noted.")
+    ctx.pages.archive("usr-1")
+    ctx.user("Where is the key of the cellar?")
+    ctx.render(recall=True)
+    reply = ctx.assistant("It is there.")
+    assert "hangs at the door" in str(ctx.conversation.prelude(reply))
+    ctx.conversation.delete(0)
+    assert "hangs at the door" not in str(ctx.render().openai())
+    done = ctx.conversation.cleanup()
+    assert quire.open(ctx.pages.storage).conversation.prelude(done.renumbered[reply]) == []
+
+
 def quire_call(call_id: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": "look", "arguments": "{}"}}
 

@@ -260,6 +260,7 @@ def cleanup(plan: Plan) -> Cleanup:
     gaps = merge_gaps(old.gaps if old else (), gone)
     plan.put_note(GAPS, gaps=gaps)
     plan.destroyed_messages.update(gone)
+    plan.erase_tails({page.key for page in marked}, kept)
     plan.horizon = plan.seq
     plan.apply_deferred()
     fresh = Numbering(gaps, plan.next_message)

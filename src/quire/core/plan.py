@@ -5,7 +5,7 @@ so a failed operation leaves no trace.
 """
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import takewhile
 from typing import Any
@@ -25,6 +25,7 @@ from quire.core.records import (
     SegmentRecord,
     SentView,
     call_key,
+    encode_record,
     page_key,
     page_line,
     segment_number,
@@ -35,7 +36,7 @@ from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
 from quire.model.spelling import spell_id, spell_name
 from quire.model.tokens import TokenCounter
-from quire.storage.base import Write
+from quire.storage.base import MESSAGE, Patch, Write
 
 _MAX_CALLERS = 64  # some models repeat a few call ids; only the newest exchanges are remembered
 
@@ -227,6 +228,16 @@ class Plan(Reader):
         record = self.messages[number]
         if record.sent is None or not record.sent.digest:
             self.messages[number] = replace(record, sent=sent)
+
+    def erase_tails(self, pages: Collection[int], numbers: Container[int]) -> None:
+        """Remove the texts that views showed of these pages from the messages with these numbers.
+
+        A fork that reads a message from its origin does not change it: the origin does that for both.
+        """
+        for number, record in self.state.message_records(0, self.state.next_message):
+            left = record.sent.without_pages(pages) if record.sent is not None and number in numbers else record.sent
+            if left != record.sent:
+                self.erasures.append(Patch(MESSAGE, number, encode_record(number, replace(record, sent=left))))
 
     def add_caller(self, call: ToolCall, page: int) -> None:
         """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""

@@ -43,7 +43,6 @@ from quire.storage.base import (
     VECTOR,
     Delete,
     Family,
-    Patch,
     Put,
     Storage,
     SupportsScrub,
@@ -239,7 +238,7 @@ def _erase(plan: Plan, traces: Traces) -> int:
         if left != pages:
             value = encode_record(record.key, left)
             plan.erasures.append(Put(CALL, record.key, value) if left else Delete(CALL, record.key))
-    plan.erasures += _erase_tails(state, traces)
+    plan.erase_tails(traces.keys | traces.derived, set(range(state.next_message)) - traces.numbers)
     entries = 0
     for record in storage.scan(context, JOURNAL):
         entry = decode_entry(record.key, record.value)
@@ -248,20 +247,6 @@ def _erase(plan: Plan, traces: Traces) -> int:
             plan.erasures.append(Put(JOURNAL, record.key, encode_record(record.key, replace(entry, touched=touched))))
             entries += 1
     return entries
-
-
-def _erase_tails(state: State, traces: Traces) -> Iterator[Patch]:
-    """Yield replies without the texts that their views showed of the pages.
-
-    A fork that reads a reply from its origin changes nothing: the purge of the origin changes it for both.
-    """
-    for number, record in state.message_records(0, state.next_message):
-        sent = record.sent
-        if sent is None or number in traces.numbers:
-            continue
-        left = sent.without_pages(traces.keys | traces.derived)
-        if left != sent:
-            yield Patch(MESSAGE, number, encode_record(number, replace(record, sent=left)))
 
 
 def _blank_touched(touched: Touched, traces: Traces) -> Touched:
