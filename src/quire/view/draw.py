@@ -169,7 +169,7 @@ class PartBuilder:
         """Return whether a message is known to need no escaping, as most are."""
         text, number = message.content, self.escaping.number
         is_bare = not (message.name or message.tool_call_id or message.tool_calls or message.raw)
-        return is_bare and isinstance(text, str) and text.isascii() and number not in text and text.isprintable()
+        return is_bare and isinstance(text, str) and text.isascii() and text.isprintable() and number not in text
 
     def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
         text = block_head(self.key, FOLDED)

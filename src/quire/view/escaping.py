@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from quire.model.look_alikes import Disguise, other_digits
+from quire.model.look_alikes import OTHER_DIGITS, Disguise
 from quire.model.messages import Message, Part, ToolCall
 from quire.model.text import clean_line, indent_lines
 from quire.providers.originals import keep_original, restore_original
@@ -125,8 +125,12 @@ class Escaping:
 
     def _has_key(self, text: str) -> bool:
         near = self._key.near
-        if near is not None and not near.search(text) and (text.isascii() or not other_digits().search(text)):
-            return False  # the usual case
+        if near is not None and not near.search(text):
+            if text.isascii():
+                return False
+            data = text.encode("utf-8", "surrogatepass")
+            if not any(first in data and digits.search(data) for first, digits in OTHER_DIGITS.items()):
+                return False
         return self._key.is_in(text)
 
     def _break(self, text: str, broken: Callable[[str], str]) -> str:
