@@ -103,8 +103,10 @@ def count_message_tokens(message: Message, count: Callable[[str], int]) -> int:
         tokens += max(0, count(f"{message.name}: {content}") - count(message.name) - count(content))
     if not isinstance(content, list):
         return tokens
-    if message.origin == "responses":  # each text may be sent back as an item of its own
-        tokens += PER_MESSAGE * max(0, sum(part.get("type") == "text" for part in content) - 1)
+    if message.role == "assistant" or message.origin == "responses":
+        texts = sum(part.get("type") == "text" for part in content)
+        # each text may be sent back as an item of its own; other forms join texts by a line break
+        tokens += max(0, texts - 1) * (PER_MESSAGE if message.origin == "responses" else 1)
     return tokens + sum(map(count_media_tokens, content))
 
 
