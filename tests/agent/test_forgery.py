@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import quire
 from quire import Context, Lifecycle, QuireError, Visibility
 from quire.model.pages import Form
-from quire.view import draw
+from quire.view import segments
 from quire.view.escaping import Escaping
 from tests.agent.parsing import Element, elements
 
@@ -221,8 +221,8 @@ def test_a_key_that_is_not_broken_up_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_page_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = draw._segment_lines
-    monkeypatch.setattr(draw, "_segment_lines", lambda *given: islice(whole(*given), 1))
+    whole = segments._tree_pieces
+    monkeypatch.setattr(segments, "_tree_pieces", lambda *given: islice(whole(*given), 1))
     ctx = context()
     ctx.pages.create_detail_page("note", "", "text", "mem-0")
     with pytest.raises(AssertionError):

@@ -82,7 +82,10 @@ def check_state(run: Run) -> bool:
         assert stale or must_be_shown(ctx, system=system) > room
         return False
     layout = ctx._views._renderer._update_cache()  # what the last fold left, and everything since
-    now = Seen(view, Forms(view), wanted == walk.budget and layout.total_tokens() <= room, system)
+    may_fold = walk.config.enabled and not options.get("preview")
+    capped = ctx.pages.get_segment("usr").max_capacity and not may_fold  # the capacity may fold in this view alone
+    steady = wanted == walk.budget and layout.total_tokens() <= room and not capped
+    now = Seen(view, Forms(view), steady, system)
     check_view(now, room, asked, None if stale else ctx)
     if not stale:
         check_reach(ctx, now, said)

@@ -144,17 +144,15 @@ def test_thousands_of_pinned_pages_are_named_with_their_tokens() -> None:
     assert ctx.render(max_tokens=200_000).tokens <= 200_000
 
 
-def test_many_lines_of_a_segment_are_named_together_with_what_helps() -> None:
+def test_many_lines_of_a_segment_are_gathered() -> None:
     ctx = asked(600)
     ctx.pages.add_segment(quire.Segment(id="tickets", name="Tickets"))
     for number in range(90):
         ctx.pages.create_detail_page(f"Ticket {number}", "", "The lid is broken. 壶盖坏了。 " * 9, "tickets-0")
-    with pytest.raises(IrreducibleFloor, match=r": 90 lines of tickets \([\d,]+\), ") as caught:
-        ctx.render()
-    assert [(hint.call, hint.page) for hint in caught.value.hints] == [("hide", "tickets-0")]
-    assert "90 lines of tickets" in dict(caught.value.parts)
-    ctx.pages.hide("tickets-0")
-    assert check(ctx).tokens <= 600
+    view = check(ctx)
+    assert view.tokens <= 600
+    lines = [page.index for page in view.pages if page.index.startswith("tickets") and page.granularity == "line"]
+    assert lines[0].startswith("tickets-1…")
 
 
 def test_a_prompt_larger_than_the_budget_is_named() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from quire.core.reader import Reader
-from quire.core.records import DeferredChange, PageRecord, SegmentRecord, page_key, page_line, segment_number
+from quire.core.records import DeferredChange, PageRecord, page_key, page_line, segment_number
 from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, quote_messages
 from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentType, Visibility
 from quire.model.sized_cache import SizedCache
@@ -106,7 +106,7 @@ class PartBuilder:
         head = block_head(self.key, f"Note [{index}] {self.escaping.escape_line(page.header.name)}")
         text = head + self.quote_body(reader, page)
         tokens = self.message_tokens(text)
-        shown = ShownPage(page.key, index, _granularity(page), tokens)
+        shown = ShownPage(page.key, index, granularity_of(page), tokens)
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _bounded_note(self, reader: Reader, page: PageRecord, index: PageIndex) -> ViewPart:
@@ -296,19 +296,6 @@ def draw_system(reader: Reader, builder: PartBuilder, committed: int) -> list[Vi
     return parts
 
 
-def draw_segments(reader: Reader, builder: PartBuilder) -> list[ViewPart]:
-    """Return one block of text for every other segment with something to show, in display order."""
-    conversation = reader.conversation()
-    parts = []
-    for number, segment in reader.live_segments():
-        if segment.type is SegmentType.SYSTEM or number == conversation or segment.permission is Permission.PRIVATE:
-            continue
-        part = _draw_segment(reader, builder, number, segment)
-        if part is not None:
-            parts.append(part)
-    return parts
-
-
 def draw_opening(builder: PartBuilder) -> ViewPart:
     """Return the user message that begins a conversation which is empty or begins with another role."""
     message = Message(role="user", content=OPENING)
@@ -341,7 +328,8 @@ def generation_of(page: PageRecord) -> int | None:
     return header.born if header.folder else header.seq
 
 
-def _granularity(page: PageRecord) -> Granularity:
+def granularity_of(page: PageRecord) -> Granularity:
+    """Return how an open page is shown."""
     return "clipped" if page.header.clip else "whole"
 
 
@@ -353,9 +341,9 @@ def _quote_leaf(reader: Reader, builder: PartBuilder, page: PageRecord, *, is_pa
     if header.numbers:
         part = builder.build_leaf(reader, page, -1)
         text = builder.escaping.escape_key(quote_messages(part.messages)) if part else ""
-        return text + "\n", _granularity(page)
+        return text + "\n", granularity_of(page)
     head = f"[{reader.index(page.key)}] {builder.escaping.escape_line(header.name)}\n" if is_part else ""
-    return f"{head}{builder.quote_body(reader, page)}\n", _granularity(page)
+    return f"{head}{builder.quote_body(reader, page)}\n", granularity_of(page)
 
 
 def _opened_leaves(
@@ -397,69 +385,15 @@ def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committ
         part = builder.build_leaf(reader, page, committed)
         text = builder.escaping.escape_key(quote_messages(part.messages)) if part else ""
         tokens = builder.measure(text)
-        granularity = _granularity(page)
+        granularity = granularity_of(page)
     else:
         text = builder.quote_body(reader, page, alone=True)
         tokens = builder.measure(text)
-        granularity = _granularity(page)
+        granularity = granularity_of(page)
     if not text.strip():
         return None
     shown = ShownPage(page.key, reader.index(page.key), granularity, tokens + PER_MESSAGE)
     return ViewPart("system", [Message(role="system", content=text)], tokens + PER_MESSAGE, [shown])
-
-
-def _draw_segment(reader: Reader, builder: PartBuilder, number: int, segment: SegmentRecord) -> ViewPart | None:
-    title = f"{segment.name}: {segment.description}" if segment.description else segment.name
-    text = block_head(builder.key, f"{reader.counters[number].segment}: {builder.escaping.escape_line(title)}")
-    shown: list[ShownPage] = []
-    for piece, page, granularity in _segment_lines(reader, builder, page_key(number, 0)):
-        text += piece
-        if page is not None:
-            tokens = page.header.tokens if granularity == "whole" else builder.measure(piece)
-            shown.append(ShownPage(page.key, reader.index(page.key), granularity, tokens))
-    if not shown:
-        return None
-    return ViewPart("segment", [Message(role="user", content=text)], builder.message_tokens(text), shown)
-
-
-def _segment_lines(
-    reader: Reader, builder: PartBuilder, folder: int
-) -> Iterator[tuple[str, PageRecord | None, Granularity]]:
-    above = reader.page(folder)
-    if isinstance(above, PageRecord) and above.is_root and above.header.visibility is Visibility.HIDDEN:
-        yield builder.draw_line(reader, above)[0], above, "line"
-        return
-    stack = [(reader.members(folder), 0)]
-    while stack:
-        members, archived = stack.pop()
-        page = next(members, None)
-        if page is None:
-            if archived:
-                yield f"({archived} archived)\n", None, "line"
-            continue
-        header = page.header
-        is_active = header.lifecycle is Lifecycle.ACTIVE
-        is_window = header.form is Form.WINDOW  # the tail shows it
-        stack.append((members, archived + (not is_active and not is_window)))
-        if is_active and not is_window:
-            yield _segment_line(reader, builder, page)
-            if header.folder and header.visibility is Visibility.EXPANDED:
-                stack.append((reader.members(page.key), 0))
-
-
-def _segment_line(reader: Reader, builder: PartBuilder, page: PageRecord) -> tuple[str, PageRecord, Granularity]:
-    """Return the text of one page of a segment: its line, its name if it is an open folder, or the whole page."""
-    header = page.header
-    if header.visibility is Visibility.HIDDEN:
-        return builder.draw_line(reader, page)[0], page, "line"
-    head = f"[{reader.index(page.key)}] {builder.escaping.escape_line(header.name)}"
-    if header.folder:
-        return f"{head}/\n", page, "line"
-    if header.form in (Form.TEXT, Form.SUMMARY):
-        return f"{head}\n{builder.quote_body(reader, page)}\n", page, _granularity(page)
-    part = builder.build_leaf(reader, page, -1)  # an exchange that was moved here
-    text = "\n".join(message.text for message in part.messages) if part else ""
-    return f"{head}\n{builder.escaping.escape_lines(text)}\n", page, "whole"
 
 
 def _message_at(reader: Reader, number: int) -> Message:

@@ -93,6 +93,7 @@ class Renderer:
         self.config = config
         self._preamble = words
         self._cache_budget = self._laid_out = 0
+        self._most = 0  # tokens of segments that are drawn at most
         self._engine = engine
         self._on_fold = on_fold
         self._builder: PartBuilder | None = None
@@ -131,6 +132,7 @@ class Renderer:
             own = wanted == budget and not options.preview
             inline = options.windows == "inline"
             self._frame = self._digest_frame(options, pieces)
+            self._most = max(budget, wanted)
             cache, folded = self._update_cache(), None
             first = not own or cache.awaits_first_reply()
             recall = self._recall_block(options, room, alone=not own) if options.recall and first else None
@@ -144,7 +146,8 @@ class Renderer:
                 tail = tail if cache.preludes() else whole
                 after = new_parts(tail, cache.preludes())
             fills = wanted != budget or cache.total_tokens() + total_tokens(after) > room
-            if fills or (not may_fold and cache.last_folded_line() is not None):
+            is_wrong = cache.is_over_capacity or cache.last_folded_line() is not None
+            if fills or (is_wrong and not may_fold):
                 tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget, whole=True)
                 cache = self._preview(wanted, room, tail, limit, fills=fills)
                 if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
@@ -278,7 +281,7 @@ class Renderer:
         if self._cache is None or budget != self._cache_budget:
             self._cache, self._cache_budget = self._new_cache(self._builder, budget), budget
         self._cache.frame = self._frame
-        self._cache.update(state)
+        self._cache.update(state, self._most or None)
         return self._cache
 
     def _new_builder(self, state: State) -> PartBuilder:
@@ -403,6 +406,7 @@ class Renderer:
         held = plan.note(UNDONE_FOLD)
         if plan.pages and held and held.name:
             plan.put_note(UNDONE_FOLD)
+        plan.erasures += fitter.sheet_writes()
         drawn, version = fitter.parts, plan.state.version
         try:
             engine.commit(plan, "fold")

@@ -6,7 +6,16 @@ from operator import is_not
 from typing import TYPE_CHECKING
 
 from quire.core.reader import Reader, Slot, slot_of
-from quire.core.records import LAST_FOLD, DeferredChange, Gone, PageRecord, page_key, segment_number
+from quire.core.records import (
+    LAST_FOLD,
+    DeferredChange,
+    Gone,
+    LayoutRecord,
+    PageRecord,
+    page_key,
+    page_number,
+    segment_number,
+)
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.view.deferred import DeferredReader
@@ -16,17 +25,19 @@ from quire.view.draw import (
     draw_conversation,
     draw_opening,
     draw_prelude,
-    draw_segments,
     draw_system,
     insert_opened,
 )
 from quire.view.parts import Reply, ViewPart, total_tokens
+from quire.view.segments import MOST_WAITING, draw_segments, insert_new, new_pages
 
 if TYPE_CHECKING:
     from quire.view.thinking import ThinkingChain
 
 PRELUDE_KINDS = ("window", "recalled", "budget")
 """The kinds of parts of a tail. In the conversation they are preludes."""
+_EXCEEDING = 1 << 40
+"""The tokens of a view with more segments than could be drawn."""
 
 
 class ViewCache:
@@ -43,9 +54,13 @@ class ViewCache:
         self.nodes: list[Node] = []
         self.conversation_tokens = 0
         self.is_over_capacity = False
-        """True if a segment shows more than its capacity."""
+        """True if a segment shows more than its capacity, or too many pages wait for a layout."""
+        self.exceeds = False
+        """True if the segments outside the conversation exceed the limit, so that not all of them are drawn."""
         self._fixed = 0
         self._anchors: Mapping[int, DeferredChange] = {}
+        self._layouts: Mapping[int, LayoutRecord] = {}
+        self._new: dict[int, list[PageRecord]] = {}
         self._has_quotations = False
         self._preludes: list[int] = []
         self._thinking: ThinkingChain | None = None
@@ -53,41 +68,76 @@ class ViewCache:
         self.frame = frame
         """The digest of what is sent beside the messages."""
 
-    def update(self, state: State) -> None:
-        """Redraw what changed since the last update."""
+    def update(self, state: State, most: int | None = None) -> None:
+        """Redraw what changed since the last update. Of segments without a layout, draw no more than `most` tokens."""
         changed = state.pages_changed_since(self._version) if self._version >= 0 else None
-        anchors = state.deferred_changes()
+        anchors, layouts = state.deferred_changes(), state.layouts()
         reader = DeferredReader(state, anchors) if anchors else state
-        if changed is None or state.settled_version > self._version or last_fold(state) != self._folded:
+        is_settled = state.settled_version <= self._version and layouts is self._layouts and not self.exceeds
+        self._layouts = layouts
+        if changed is None or not is_settled or last_fold(state) != self._folded:
             self._anchors = anchors
-            self.redraw(reader, state.version)
+            self._new = {number: new_pages(state, reader, number) for number in layouts}
+            self.redraw(reader, state.version, most)
+            self._insert_new(state, reader)
         elif changed or anchors is not self._anchors:
-            conversation = state.conversation()
-            talk = [key for key in changed if segment_number(key) == conversation]
-            elsewhere = any(segment_number(key) != conversation and not _is_window(state.page(key)) for key in changed)
-            if elsewhere:
-                self._draw_fixed(reader, state.version)
-            keeps = anchors is self._anchors and not (elsewhere and self._has_quotations)
-            if self._preludes and self._recalled_pages() & set(changed):
-                keeps = False
-            if not (keeps and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))):
-                self._anchors = anchors
-                self._draw_conversation(reader, state.version)
+            self._follow_changes(state, reader, anchors, changed, most)
+        self._check_capacities(state)
         self._version = state.version
         self._choose_thinking()
 
-    def redraw(self, reader: Reader, committed: int) -> None:
+    def redraw(self, reader: Reader, committed: int, most: int | None = None) -> None:
         """Draw everything again, from a state or from a plan that may never be committed."""
         self._folded = last_fold(reader)
-        self._draw_fixed(reader, committed)
+        self._draw_fixed(reader, committed, most)
         self._draw_conversation(reader, committed)
         self._version = -1
         self._choose_thinking()
 
     def adopt(self, state: State) -> None:
         """Take the plan that was drawn last as committed: it is the state now."""
-        self._anchors = state.deferred_changes()
+        self._anchors, self._layouts = state.deferred_changes(), state.layouts()
+        self.is_over_capacity = False
         self._version = state.version
+
+    def _follow_changes(
+        self,
+        state: State,
+        reader: Reader,
+        anchors: Mapping[int, DeferredChange],
+        changed: Sequence[int],
+        most: int | None,
+    ) -> None:
+        """Redraw the parts of changed pages. Pages with a deferred change are shown as before."""
+        conversation = state.conversation()
+        talk = [key for key in changed if segment_number(key) == conversation]
+        elsewhere = [
+            key
+            for key in dict.fromkeys(changed)
+            if segment_number(key) != conversation and key not in anchors and not _is_window(state.page(key))
+        ]
+        fresh = {segment_number(key) for key in elsewhere if self._is_new(key)}
+        for number in fresh:
+            self._new[number] = new_pages(state, reader, number)
+        if any(not self._is_new(key) for key in elsewhere):
+            self._draw_fixed(reader, state.version, most)
+        keeps = anchors is self._anchors and not (elsewhere and (self._has_quotations or fresh))
+        if self._preludes and self._recalled_pages() & set(changed):
+            keeps = False
+        if not (keeps and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))):
+            self._anchors = anchors
+            self._draw_conversation(reader, state.version)
+            self._insert_new(state, reader)
+
+    def _is_new(self, key: int) -> bool:
+        layout = self._layouts.get(segment_number(key))
+        return layout is not None and page_number(key) >= layout.next
+
+    def _insert_new(self, state: State, reader: Reader) -> None:
+        """Insert the pages that developers added since the last fold into the conversation."""
+        pages = [page for found in self._new.values() for page in found]
+        if pages:
+            self._set_nodes(insert_new(self.nodes, state, reader, self._builder, pages))
 
     def parts(self, *, system: bool = True, among: Iterable[tuple[int, ViewPart]] = ()) -> list[ViewPart]:
         """Return the parts in the order in which the model sees them.
@@ -110,7 +160,7 @@ class ViewCache:
 
     def total_tokens(self) -> int:
         """Return the tokens of all parts, and of the opening if there is nothing but prompts."""
-        return self.fixed_tokens() + self.conversation_tokens
+        return self.fixed_tokens() + self.conversation_tokens + (_EXCEEDING if self.exceeds else 0)
 
     def visible_pages(self) -> set[int]:
         """Return the keys of the pages that are shown with their content."""
@@ -170,37 +220,55 @@ class ViewCache:
         needs_opening = first is None or first.messages[0].role != "user"
         return self._fixed + (self.opening().tokens if needs_opening else 0)
 
-    def _draw_fixed(self, reader: Reader, committed: int) -> None:
+    def _draw_fixed(self, reader: Reader, committed: int, most: int | None) -> None:
         self.system = _reuse_parts(self.system, draw_system(reader, self._builder, committed))
-        self.segments = _reuse_parts(self.segments, draw_segments(reader, self._builder))
+        segments, self.exceeds = draw_segments(reader, self._builder, most)
+        self.segments = _reuse_parts(self.segments, segments)
         self._fixed = total_tokens([*self.system, *self.segments, *([self._preamble] if self._preamble else [])])
-        self.is_over_capacity = any(self._exceeds_capacity(reader, number) for number, _ in reader.live_segments())
         if self._thinking is not None:  # the beginning may have changed
             self._thinking = None
             self._thinking = self.chain()
 
-    def _exceeds_capacity(self, reader: Reader, number: int) -> bool:
-        """Return whether the unpinned pages that a segment shows whole take more tokens than its capacity."""
-        segment = reader.segment(number)
-        if segment is None or not segment.max_capacity or number == reader.conversation():
+    def _check_capacities(self, state: State) -> None:
+        """Find out whether a fold is needed because of a capacity or of pages that wait for a layout."""
+        waiting = (state.counters[number].next - layout.next for number, layout in self._layouts.items())
+        self.is_over_capacity = max(waiting, default=0) > MOST_WAITING or any(
+            self._exceeds_capacity(state, number, segment.max_capacity)
+            for number, segment in state.live_segments()
+            if segment.max_capacity
+        )
+
+    def _exceeds_capacity(self, state: State, number: int, capacity: int) -> bool:
+        """Return whether a segment shows more than its capacity and could show less."""
+        quoted = [node.part for node in self.nodes if not node.pages and node.part.kind not in PRELUDE_KINDS]
+        inside = [part for part in (*self.segments, *quoted) if _segment_of(part) == number]
+        if number != state.conversation():
+            layout = self._layouts.get(number)
+            return total_tokens(inside) > max(capacity, layout.tokens if layout else 0)
+        own = [node for node in self.nodes if node.pages]
+        if sum(node.part.tokens for node in own) + total_tokens(inside) <= capacity:
             return False
-        inside = [s for part in self.segments for s in part.pages if segment_number(s.key) == number]
-        pages = [page for s in inside if s.granularity != "line" and isinstance(page := reader.page(s.key), PageRecord)]
-        return sum(page.header.tokens for page in pages if not page.header.pinned) > segment.max_capacity
+        shown = [node.pages[0] for node in own if node.part.kind != "folded"]
+        last_user = next((page.key for page in reversed(shown) if page.header.form is Form.USER), None)
+        exempt = {last_user, state.waiting_exchange(), *(page.key for page in shown[-1:])}
+        return any(page.key not in exempt and not page.header.pinned for page in shown)
 
     def _draw_conversation(self, reader: Reader, committed: int) -> None:
         nodes = draw_conversation(reader, self._builder, committed)
         self._has_quotations = any(anchor.opened for anchor in self._anchors.values())
-        self.nodes = insert_opened(nodes, reader, self._builder, self._anchors)
-        self.conversation_tokens = sum(node.part.tokens for node in self.nodes)
-        self._preludes = [n for n, node in enumerate(self.nodes) if node.part.kind in PRELUDE_KINDS]
-        self._thinking = None
-        if any(node.part.reply is not None and node.part.reply.whole is not None for node in self.nodes):
-            self._thinking = self.chain()
-        self._places = {page.key: place for place, node in enumerate(self.nodes) for page in node.pages}
+        self._set_nodes(insert_opened(nodes, reader, self._builder, self._anchors))
         conversation = reader.conversation()
         last = None if conversation is None else next(reader.members(page_key(conversation, 0), reverse=True), None)
         self._last = slot_of(last) if last is not None else None
+
+    def _set_nodes(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.conversation_tokens = sum(node.part.tokens for node in nodes)
+        self._places = {page.key: place for place, node in enumerate(nodes) for page in node.pages}
+        self._preludes = [place for place, node in enumerate(nodes) if node.part.kind in PRELUDE_KINDS]
+        self._thinking = None
+        if any(node.part.reply is not None and node.part.reply.whole is not None for node in nodes):
+            self._thinking = self.chain()
 
     def _follow(self, reader: Reader, key: int, committed: int) -> bool:
         """Update one changed page of the conversation; return False if the conversation must be drawn again."""
@@ -257,6 +325,12 @@ class ViewCache:
         stays = self._thinking is None or self._thinking.replace(place)
         self.conversation_tokens += self.nodes[place].part.tokens - node.part.tokens
         return stays
+
+
+def _segment_of(part: ViewPart) -> int:
+    """Return the segment that a part shows; -1 if it shows several or none."""
+    numbers = {segment_number(shown.key) for shown in part.pages}
+    return numbers.pop() if len(numbers) == 1 else -1
 
 
 def _is_window(page: PageRecord | Gone | None) -> bool:

@@ -294,7 +294,8 @@ def test_a_note_shorter_than_its_line_is_not_hidden() -> None:
     ctx.user("Hello")
     for number in range(30):
         ctx.pages.create_detail_page(f"note {number}", "word " * 300, "yes", "mem-0")
-    ctx.user("And this? " * 900)
+    for _ in range(9):
+        ctx.user("And this? " * 90)
     view = ctx.render()
     assert view.tokens <= ctx.budget
     assert {shown.granularity for shown in view.pages if shown.index.startswith("mem")} == {"whole"}
@@ -339,7 +340,8 @@ def test_a_capacity_is_kept_once_and_not_in_what_is_private() -> None:
     ctx.user("Hello")
     view = ctx.render()
     whole = [page.index for page in view.pages if page.index.startswith("cap") and page.granularity == "whole"]
-    assert whole == ["cap-37", "cap-38", "cap-39", "cap-40"]
+    assert whole == ["cap-39", "cap-40"]
+    assert sum(part.tokens for part in view.parts if part.pages and part.pages[-1].index == "cap-40") <= 100
     assert {ctx.pages.get_page(f"own-{number}").visibility for number in range(1, 41)} == {quire.Visibility.EXPANDED}
     assert not ctx._views._renderer._update_cache().is_over_capacity  # otherwise every view would try again
 

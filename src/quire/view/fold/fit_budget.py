@@ -12,8 +12,9 @@ from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import WINDOW_LINES, PageRecord, page_key
-from quire.errors import Hint, IrreducibleFloor
-from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
+from quire.errors import IrreducibleFloor
+from quire.model.pages import Form, Lifecycle, Visibility
+from quire.storage.base import Write
 from quire.view.clip import share_equally
 from quire.view.draw import FOLDED, PartBuilder, block_head, shown_pages
 from quire.view.fold.folding import (
@@ -27,8 +28,10 @@ from quire.view.fold.folding import (
 )
 from quire.view.fold.summaries import ModelSummary, apply_model_summaries, restore_summaries
 from quire.view.fold.unfolding import Unfolding
+from quire.view.layout import GIVEN_SHARE, OWN_SHARE, LayoutPlanner, Rooms
+from quire.view.layout import LINES_SHARE as LAYOUT_LINES_SHARE
 from quire.view.options import LINES_SHARE, CompressionConfig
-from quire.view.parts import FoldResult, ShownPage, ViewPart, tokens_by_kind
+from quire.view.parts import FoldResult, ViewPart, tokens_by_kind, total_tokens
 from quire.view.tail import NO_LINES, Tail
 from quire.view.view_cache import ViewCache
 
@@ -39,7 +42,7 @@ _MIN_SAVING = 0.05
 _MIN_CLIP = 48
 _BARE_CLIP = 26
 _MAX_NAMED = 6
-"""The number of pages that an error names. Further lines of one segment are named together."""
+"""The number of pages that an error names."""
 
 
 class BudgetFitter:
@@ -56,12 +59,16 @@ class BudgetFitter:
         self._budget = budget
         recalled = tokens_by_kind(tail.parts()).get("recalled", 0)
         free = budget - recalled  # recalled pages matter more than lines and older turns
-        self._lines = int(free * LINES_SHARE)
+        number = plan.conversation()
+        segment = None if number is None else plan.segment(number)
+        self._capacity = segment.max_capacity if segment else 0
+        self._lines = int(min(free, self._capacity or free) * LINES_SHARE)
         self._last_turns = free // 2
         self._config = config
         self._committed = plan.state.version
         self.is_discarded = False
         """True if folding would not save enough, so that only the tail was shrunk."""
+        self._layout: LayoutPlanner | None = None
         self._total: int | None = None  # None after a change, until it is measured again
         opened = (key for key, anchor in plan.state.deferred_changes().items() if anchor.opened)
         self._opened = _first_row_pages(plan, opened)
@@ -74,7 +81,11 @@ class BudgetFitter:
         tail, lines = self._tail, self._tail.last_lines
         windows = tail.tokens
         before = max(used, self._bring_back_last_turn())
-        self._limit_segments()
+        incomplete = self._cache.exceeds
+        self._lay_out()
+        if incomplete:
+            before = self.total()
+        self._limit_conversation()
         if before > threshold:
             tail.lay_out()
             self._fold_to(target)
@@ -82,7 +93,8 @@ class BudgetFitter:
                 return self._press()
             saved = before - self.total()
             drawn = before - windows
-            if drawn + tail.least_tokens() <= self._budget and saved < max(1, threshold * _MIN_SAVING):
+            is_small = saved < max(1, threshold * _MIN_SAVING) and not incomplete
+            if drawn + tail.least_tokens() <= self._budget and is_small:
                 self.plan.discard_page_changes()
                 self._total = None
                 self.is_discarded = True
@@ -109,9 +121,13 @@ class BudgetFitter:
     def total(self) -> int:
         """Return the tokens of the view with the planned changes."""
         if self._total is None:
-            self._cache.redraw(self.plan, self._committed)
+            self._cache.redraw(self.plan, self._committed, None if self.plan.lays_out else self._budget)
             self._total = self._cache.total_tokens()
         return self._total + self._tail.tokens
+
+    def sheet_writes(self) -> list[Write]:
+        """Return the writes that store the sheets of this layout."""
+        return self._layout.sheets.writes() if self._layout is not None and self.plan.layouts else []
 
     def apply_summaries(self, summaries: Iterable[ModelSummary]) -> None:
         """Plan to replace extracted summaries by those of the summariser."""
@@ -166,7 +182,7 @@ class BudgetFitter:
         """
         steps: Sequence[Callable[[], None]] = (
             self._fold_old_turns,
-            self._hide_notes,
+            self._shrink_layout,
             lambda: self._tail.shrink(self.total() - self._budget),
             self._fold_old_turns,
             lambda: self._tail.squeeze(self.total() - self._budget),
@@ -176,6 +192,7 @@ class BudgetFitter:
             lambda: self._clip(newest=False),
             lambda: merge_all_lines(self.plan, [item.page for item in self._row()], self._builder.measure),
             self._strip_lines,
+            lambda: self._lay_out(Rooms(0, 0, 0)),
             lambda: self._clip(newest=False, minimum=_BARE_CLIP),
             self._tail.drop_lines,
             lambda: self._tail.clip_pinned(self.total() - self._budget),
@@ -192,17 +209,37 @@ class BudgetFitter:
             self.plan.put_note(WINDOW_LINES, used=lines)
         return self.total()
 
-    def _limit_segments(self) -> None:
-        """Hide the oldest pages of segments above their capacity, down to half of it."""
-        for number, segment in self.plan.live_segments():
-            pages = sorted(self._open_notes(number), key=_age) if segment.max_capacity else []
-            used = sum(page.header.tokens for page in pages)
-            if used <= segment.max_capacity:
-                continue
-            for page in pages:
-                if used <= segment.max_capacity // 2:
-                    break
-                used -= page.header.tokens if self._hide(page) else 0
+    def _lay_out(self, rooms: Rooms | None = None) -> None:
+        """Plan how the segments outside the conversation are shown."""
+        if self._layout is None:
+            self._layout = LayoutPlanner(self.plan, self._builder, self._budget)
+            self.plan.lays_out = True
+        if rooms is None:
+            fixed = total_tokens(self._cache.system) + self._tail.tokens
+            given = max(0, int(self._budget * GIVEN_SHARE) - fixed)
+            rooms = Rooms(given, int(self._budget * OWN_SHARE), int(self._budget * LAYOUT_LINES_SHARE))
+        self._layout.lay_out(rooms)
+        self._total = None
+
+    def _shrink_layout(self) -> None:
+        """Show fewer pages outside the conversation whole: first notes of agents, then pages of developers."""
+        for _ in range(_TRIES):
+            excess = self.total() - self._budget
+            if excess <= 0 or self._layout is None:
+                return
+            given, own, _ = self._layout.used
+            left = max(0, own - excess)
+            given = max(0, given - max(0, excess - own)) + left
+            self._lay_out(Rooms(given, left, int(self._budget * LAYOUT_LINES_SHARE)))
+
+    def _limit_conversation(self) -> None:
+        """Fold old exchanges if the conversation is above its capacity, down to half of it."""
+        capacity = self._capacity
+        for turns in (self._config.keep_turns, 0) if capacity else ():
+            self.total()
+            excess = self._cache.conversation_tokens - capacity // 2
+            if self._cache.conversation_tokens > capacity:
+                self._fold(turns, capacity // 4 if turns else 0, excess, self._measure(0)[-1])
 
     def _measure(self, target: int) -> tuple[int, int, int, int | None]:
         """Return how many turns are kept, in how many tokens, how many tokens must go, and the last message to fold."""
@@ -270,36 +307,6 @@ class BudgetFitter:
         part = self._builder.build_leaf(self.plan, page, self._committed)
         return part.tokens if part is not None else 0
 
-    def _hide_notes(self) -> None:
-        """Show notes as lines, oldest first, until the view fits."""
-        excess = self.total() - self._budget
-        pages = [page for number, _ in self.plan.live_segments() for page in self._open_notes(number)]
-        for page in sorted(pages, key=_age):
-            if excess <= 0:
-                return
-            excess -= self._hide(page)
-
-    def _hide(self, page: PageRecord) -> int:
-        """Show a note as its line if that is shorter; return the tokens saved."""
-        head = self._builder.measure(f"[{self.plan.index(page.key)}] {page.header.name}\n")
-        saved = head + page.header.tokens - self._builder.draw_line(self.plan, page)[1]
-        if saved <= 0:
-            return 0
-        self.plan.change(page, visibility=Visibility.HIDDEN)
-        self._total = None
-        return saved
-
-    def _open_notes(self, number: int) -> Iterator[PageRecord]:
-        segment = self.plan.segment(number)
-        if segment is None or segment.type is SegmentType.SYSTEM or number == self.plan.conversation():
-            return
-        if segment.permission is Permission.PRIVATE:
-            return  # it is not shown
-        for page in shown_pages(self.plan, page_key(number, 0)):
-            is_kept = page.header.pinned or page.header.form is Form.WINDOW  # the tail shows windows
-            if page.header.visibility is Visibility.EXPANDED and not is_kept:
-                yield page
-
     def _strip_lines(self) -> None:
         """Reduce lines to their names."""
         for item in self._row():
@@ -324,43 +331,18 @@ class BudgetFitter:
 
 def irreducible_floor(parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:
     """Return the error for parts that do not fit. It names the largest pages and the calls that would help."""
-    shown = sorted((s for part in parts for s in part.pages), key=lambda s: -s.tokens)
-    lists = _long_lists(parts)
-    single = [(s.tokens, s.index) for s in shown if s.granularity != "line" or _segment_of(s) not in lists]
-    without_pages = [(part.tokens, part.kind) for part in parts if not part.pages]
-    rows = [
-        *single[:_MAX_NAMED],
-        *without_pages,
-        *((sum(lines), f"{len(lines)} lines of {name}") for name, lines in lists.items()),
-    ]
+    rows = [(shown.tokens, shown.index) for part in parts for shown in part.pages]
+    rows = sorted(rows, key=lambda row: -row[0])[:_MAX_NAMED] + [(p.tokens, p.kind) for p in parts if not p.pages]
     rows.sort(key=lambda row: -row[0])
     named = ", ".join(f"{name} ({tokens:,})" for tokens, name in rows)
     reserved = f" of {limit:,}, of which {limit - room:,} are reserved" if room < limit else ""
     return IrreducibleFloor(
         f"The parts that must be shown take {total:,} tokens, and the budget has {room:,}{reserved}: {named}. Raise the"
         f" budget,{' reserve less,' if reserved else ''} shorten the system prompt, or unpin pages.",
-        *(Hint("hide", f"{name}-0", purpose="to show its segment as one line") for name in lists),
         tokens=total,
         budget=room,
         parts=[(name, tokens) for tokens, name in rows],
     )
-
-
-def _long_lists(parts: Sequence[ViewPart]) -> dict[str, list[int]]:
-    """Return the segments outside the conversation with many lines, each with the tokens of its lines."""
-    lines: dict[str, list[int]] = {}
-    for shown in (shown for part in parts if part.kind == "segment" for shown in part.pages):
-        if shown.granularity == "line":
-            lines.setdefault(_segment_of(shown), []).append(shown.tokens)
-    return {name: tokens for name, tokens in lines.items() if len(tokens) > _MAX_NAMED}
-
-
-def _segment_of(shown: ShownPage) -> str:
-    return shown.index.rpartition("-")[0]
-
-
-def _age(page: PageRecord) -> tuple[int, int]:
-    return page.header.born, page.key
 
 
 def _first_row_pages(reader: Reader, keys: Iterable[int]) -> set[int]:

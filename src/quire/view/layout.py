@@ -1,0 +1,362 @@
+"""Layout: which pages outside the conversation are shown whole, and how few lines show all the others.
+
+It is decided anew at every fold. Pinned pages are whole, then a developer's pages, then an agent's notes, each newest
+first, as far as there is room. Everything else is lines: at first one run for each segment, and then the run with the
+newest page is opened, again and again, until the room for lines is used.
+"""
+
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from quire.core.plan import Plan
+from quire.core.reader import Slot, slot_of
+from quire.core.records import ItemForm, LayoutItem, LayoutRecord, PageRecord, page_key, segment_number
+from quire.model.pages import Form, Lifecycle
+from quire.view.draw import PartBuilder
+from quire.view.runs import clip_line, draw_run
+from quire.view.segments import draw_segment, drawn_segments, item_line, segment_head
+from quire.view.sheets import CHUNK, Run, Sheets
+
+LINES_SHARE = 0.1
+"""The share of the budget for all lines outside the conversation."""
+GIVEN_SHARE = 0.5
+"""The share of the budget up to which a developer's pages are whole, with everything else that is always shown."""
+OWN_SHARE = 0.1
+"""The share of the budget for notes of agents that are shown whole."""
+_PIECES = (16, 8, 4, 2)
+_LONGEST_LINE = 8
+"""A line takes at most this part of the room for lines."""
+_SHORTEST_LINE = 40
+_RUN_TOKENS = 30
+"""The estimated tokens of a run in a segment of its own."""
+_MISSES = 8
+"""After so many pages that did not fit, older ones of a segment are not tried."""
+_CAPACITY_LINES = 5
+"""Lines take at most this part of a capacity."""
+_MOST_PARTS = 4
+"""A segment that does not fit its capacity with this part of it shows nothing."""
+
+
+class Rooms(NamedTuple):
+    """The tokens for pages of developers that are shown whole, for notes of agents, and for all lines."""
+
+    given: int
+    own: int
+    lines: int
+
+
+class _Item:
+    """A run or a page in the tree of lines. `inside` are the items that replace it after it was opened."""
+
+    __slots__ = ("cost", "inside", "item", "newest", "page", "pages", "run")
+
+    def __init__(self, *, newest: int, run: Run | None = None, page: PageRecord | None = None, pages: int = 0) -> None:
+        self.newest = newest
+        self.run = run
+        self.page = page
+        self.pages = pages
+        self.cost = 0
+        self.item: LayoutItem | None = None
+        self.inside: list[_Item] | None = None
+
+
+class _SegmentPlan:
+    """The layout of one segment in the making."""
+
+    def __init__(self, number: int, capacity: int, part: int) -> None:
+        self.number = number
+        self.capacity = capacity // part
+        self.part = part
+        self.whole: dict[int, PageRecord] = {}
+        self.paths: dict[int, list[Slot]] = {}
+        """The places of a whole page and of the folders above it, from the root down."""
+        self.below: dict[int, list[tuple[Slot, int]]] = {}
+        """The whole pages below each folder: the place of the child that leads to a page, and its key."""
+        self.used = 0
+        self.lines_left = 0
+        self.is_gathered = False
+        self.top: _Item | None = None
+
+
+class LayoutPlanner:
+    """Plans the layouts of all segments."""
+
+    def __init__(self, plan: Plan, builder: PartBuilder, room: int) -> None:
+        self._plan = plan
+        self._builder = builder
+        self._room = room
+        self.sheets = Sheets(plan.state)
+        self.sheets.update()
+        self.used = Rooms(0, 0, 0)
+        """The tokens that the last layout uses: whole pages of developers, notes of agents, and lines, estimated."""
+
+    def lay_out(self, rooms: Rooms) -> None:
+        """Plan the layouts within these rooms. Segments above their capacity get half of it."""
+        parts: dict[int, int] = {}
+        while over := self._try(rooms, parts):
+            for number in over:
+                parts[number] = 2 * parts.get(number, 1)
+
+    def _try(self, rooms: Rooms, parts: Mapping[int, int]) -> set[int]:
+        """Plan the layouts; return the segments that must be smaller. `parts` divides the capacity of a segment."""
+        plan = self._plan
+        segments = [_SegmentPlan(n, segment.max_capacity, parts.get(n, 1)) for n, segment in drawn_segments(plan)]
+        over = self._choose_whole(segments, rooms) - parts.keys()
+        self.used = self.used._replace(lines=self._plan_lines(segments, rooms.lines))
+        for segment in segments:
+            number, most = segment.number, segment.capacity * segment.part
+            plan.layouts[number] = layout = self._record(segment)
+            part = draw_segment(plan, self._builder, number)
+            tokens = part.tokens if part else 0
+            pinned = sum(self._cost(page) for page in segment.whole.values() if page.header.pinned)
+            if most and tokens - pinned > most and segment.part <= _MOST_PARTS:
+                over.add(number)
+            elif segment.part > _MOST_PARTS and not pinned:  # not even one line fits
+                layout, tokens = replace(layout, items=(), archived=0, gathered=False), 0
+            plan.layouts[number] = replace(layout, tokens=tokens)
+            self._keep_equal(number)
+        return over
+
+    def _keep_equal(self, number: int) -> None:
+        """Write no layout that is equal to the stored one but for the entry that decided it."""
+        old, new = self._plan.state.layout(number), self._plan.layouts[number]
+        if old is not None and new is not None and replace(new, seq=old.seq) == old:
+            del self._plan.layouts[number]
+
+    # Whole pages
+
+    def _choose_whole(self, segments: list[_SegmentPlan], rooms: Rooms) -> set[int]:
+        """Choose the pages that are whole; return the numbers of segments whose capacity left some of them out."""
+        by_number = {segment.number: segment for segment in segments}
+        over: set[int] = set()
+        for key in sorted(self._plan.state.pins()):
+            page = self._plan.page(key)
+            if isinstance(page, PageRecord) and segment_number(key) in by_number:
+                self._take(by_number[segment_number(key)], page)
+        given = self._fill(by_number, rooms.given, over, given=True)
+        own = self._fill(by_number, min(rooms.own, rooms.given - given), over, given=False)
+        self.used = Rooms(given, own, 0)
+        return over
+
+    def _fill(self, segments: Mapping[int, _SegmentPlan], room: int, over: set[int], *, given: bool) -> int:
+        """Take pages while there is room, newest first; return the tokens that they use."""
+        used = 0
+        streams = {n: self.sheets.newest_pages([page_key(n, 0)], given=given) for n in segments if self._is_open(n)}
+        heap = [(-page.header.seq, n, page) for n, stream in streams.items() if (page := next(stream, None))]
+        heapify(heap)
+        misses = dict.fromkeys(streams, 0)
+        while heap:
+            _, number, page = heappop(heap)
+            segment, cost = segments[number], self._cost(page)
+            head = 0 if segment.whole else self._head(number)
+            limit = segment.capacity - (segment.capacity // _CAPACITY_LINES if segment.part > 1 else 0)
+            if segment.capacity and segment.used + head + cost > limit:
+                over.add(number)
+                misses[number] += 1
+            elif used + head + cost > room:
+                misses[number] += 1
+            else:
+                used += head + cost
+                self._take(segment, page)
+            if misses[number] < _MISSES and (page := next(streams[number], None)) is not None:
+                heappush(heap, (-page.header.seq, number, page))
+        return used
+
+    def _is_open(self, number: int) -> bool:
+        root = self._plan.page(page_key(number, 0))
+        return isinstance(root, PageRecord) and not self.sheets.is_hidden(root)
+
+    def _take(self, segment: _SegmentPlan, page: PageRecord) -> None:
+        segment.used += self._cost(page) + (0 if segment.whole else self._head(segment.number))
+        segment.whole[page.key] = page
+        chain = [page, *self._plan.ancestors(page)][:-1]  # without the root
+        segment.paths[page.key] = [slot_of(one) for one in reversed(chain)]
+        for one in chain:
+            segment.below.setdefault(one.parent or 0, []).append((slot_of(one), page.key))
+
+    def _cost(self, page: PageRecord) -> int:
+        name = f"[{self._plan.index(page.key)}] {page.header.name}\n"
+        return self._builder.measure(name) + (page.header.clip or page.header.tokens) + 1
+
+    def _head(self, number: int) -> int:
+        return self._builder.message_tokens(segment_head(self._plan, self._builder, number))
+
+    # Lines
+
+    def _plan_lines(self, segments: list[_SegmentPlan], room: int) -> int:
+        """Plan the lines of all segments within the room if possible; return the tokens that they use."""
+        longest = max(_SHORTEST_LINE, room // _LONGEST_LINE)
+        self._gather(segments, room)
+        used = 0
+        heap: list[tuple[int, int, int, _Item]] = []
+        for segment in segments:
+            number = segment.number
+            top = self._top(number, longest, segment)
+            segment.lines_left = segment.capacity // _CAPACITY_LINES if segment.capacity else room
+            if segment.is_gathered or top is None:
+                continue
+            segment.top = top
+            used += top.cost
+            heappush(heap, (-top.newest, number, len(heap), top))
+        numbered = {segment.number: segment for segment in segments}
+        steps = len(heap)
+        while heap:
+            _, number, _, item = heappop(heap)
+            segment = numbered[number]
+            inside = self._open(item, segment, longest, min(room - used, segment.lines_left) // 2)
+            if inside is None:
+                continue
+            cost = sum(one.cost for one in inside) + self._open_cost(item) - item.cost
+            used += cost
+            segment.lines_left -= cost
+            item.inside = inside
+            for one in inside:
+                steps += 1
+                heappush(heap, (-one.newest, number, steps, one))
+        return used
+
+    def _gather(self, segments: list[_SegmentPlan], room: int) -> None:
+        """Gather the segments that have no room for lines of their own, those with the oldest pages first."""
+        runs = {segment.number: self.sheets.whole(page_key(segment.number, 0)) for segment in segments}
+        left = room // 2
+        for segment in sorted(segments, key=lambda one: (-runs[one.number].newest, one.number)):
+            run = runs[segment.number]
+            if not run.pages or len(segment.whole) == run.pages:
+                continue
+            cost = _RUN_TOKENS + (0 if segment.whole else self._head(segment.number))
+            left -= cost
+            segment.is_gathered = left < 0
+
+    def _top(self, number: int, longest: int, segment: _SegmentPlan) -> _Item | None:
+        root = self._plan.page(page_key(number, 0))
+        if not isinstance(root, PageRecord):
+            return None
+        if self.sheets.is_hidden(root):
+            item = _Item(newest=0, page=root, pages=self.sheets.whole(root.key).pages)
+        else:
+            run = self.sheets.whole(root.key)
+            if not run.pages and not segment.whole:
+                return None
+            item = _Item(newest=run.newest, run=run)
+        self._draw(item, segment, longest)
+        return item
+
+    def _open(self, item: _Item, segment: _SegmentPlan, longest: int, room: int) -> list[_Item] | None:
+        """Return the items that an opened one shows, if they cost at most `room` tokens more; else None."""
+        run = item.run
+        if item.page is not None:
+            if not item.page.header.folder or item.page.is_root or self.sheets.is_hidden(item.page):
+                return None
+            run = self.sheets.whole(item.page.key)
+        if run is None or (not run.pages and item.page is None):
+            return None
+        limit = room + item.cost - self._open_cost(item)
+        pages = self.sheets.read(run, CHUNK)
+        if pages is not None:
+            return self._within([self._page_item(page) for page in pages if _is_shown(page)], segment, longest, limit)
+        for pieces in _PIECES:
+            runs = self.sheets.split(run, pieces)
+            if len(runs) > 1:
+                found = self._within([_Item(newest=one.newest, run=one) for one in runs], segment, longest, limit)
+                if found is not None:
+                    return found
+        return None
+
+    def _within(self, items: list[_Item], segment: _SegmentPlan, longest: int, limit: int) -> list[_Item] | None:
+        """Draw the items; return None if they cost more than `limit` tokens."""
+        used = 0
+        for item in items:
+            self._draw(item, segment, longest)
+            used += item.cost
+            if used > limit:
+                return None
+        return items
+
+    def _page_item(self, page: PageRecord) -> _Item:
+        weight = self.sheets.weigh(page)
+        return _Item(newest=max(weight.own, weight.given), page=page, pages=weight.pages)
+
+    def _draw(self, item: _Item, segment: _SegmentPlan, longest: int) -> None:
+        """Set the line of an item and its cost. Pages that are whole need no line."""
+        measure = self._builder.measure
+        if item.page is not None:
+            if item.page.key in segment.whole:
+                return
+            line = item_line(self._plan, item.page, item.pages)
+            clip = clip_line(line, measure, longest)
+            item.item = LayoutItem(ItemForm.LINE, item.page.key, pages=item.pages, clip=clip)
+            item.cost = min(measure(line), longest)
+        elif item.run is not None and len(_whole_inside(item.run, segment)) < item.run.pages:
+            drawn = draw_run(self.sheets, self._plan, item.run, measure, longest)
+            if drawn is not None:
+                form = ItemForm.RUN
+                item.item = LayoutItem(form, drawn.first, drawn.last, item.run.pages, drawn.text)
+                item.cost = measure(drawn.text)
+
+    def _open_cost(self, item: _Item) -> int:
+        """Return the tokens of the name of an open folder."""
+        if item.page is None:
+            return 0
+        return self._builder.measure(f"[{self._plan.index(item.page.key)}] {item.page.header.name}/\n")
+
+    # Records
+
+    def _record(self, segment: _SegmentPlan) -> LayoutRecord:
+        root = page_key(segment.number, 0)
+        run = self.sheets.whole(root)
+        if segment.top is not None:
+            items = tuple(self._items(segment.top, segment))
+        else:
+            items = tuple(LayoutItem(ItemForm.WHOLE, key) for key in _in_order(segment.whole, segment))
+        return LayoutRecord(
+            seq=self._plan.seq,
+            next=self._plan.counters[segment.number].next,
+            pages=run.pages,
+            archived=0 if segment.is_gathered or not run.pages else self.sheets.archived(root),
+            gathered=segment.is_gathered,
+            items=items,
+            room=self._room,
+        )
+
+    def _items(self, item: _Item, segment: _SegmentPlan) -> Iterator[LayoutItem]:
+        """Yield an item as it is shown, with the whole pages that it covers after it."""
+        if item.inside is None:
+            if item.item is not None:
+                yield item.item
+            for key in _in_order(_covered(item, segment), segment):
+                yield LayoutItem(ItemForm.WHOLE, key)
+            return
+        if item.page is not None:
+            yield LayoutItem(ItemForm.FOLDER, item.page.key, pages=self.sheets.archived(item.page.key))
+        for one in item.inside:
+            yield from self._items(one, segment)
+
+
+def _covered(item: _Item, segment: _SegmentPlan) -> list[int]:
+    """Return the whole pages in a run, in a folder, or the page itself."""
+    if item.run is not None:
+        return _whole_inside(item.run, segment)
+    if item.page is None:
+        return []
+    own = [item.page.key] if item.page.key in segment.whole else []
+    return own + [key for _, key in segment.below.get(item.page.key, ())]
+
+
+def _whole_inside(run: Run, segment: _SegmentPlan) -> list[int]:
+    start, stop = run.start, run.stop
+    return [
+        key
+        for slot, key in segment.below.get(run.folder, ())
+        if (start is None or slot >= start) and (stop is None or slot < stop)
+    ]
+
+
+def _in_order(keys: Mapping[int, PageRecord] | list[int], segment: _SegmentPlan) -> list[int]:
+    return sorted(keys, key=lambda key: segment.paths[key])
+
+
+def _is_shown(page: PageRecord) -> bool:
+    return page.header.lifecycle is Lifecycle.ACTIVE and page.header.form is not Form.WINDOW

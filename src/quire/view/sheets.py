@@ -1,0 +1,418 @@
+"""Sheets: the children of folders outside the conversation in chunks, so that no list has to read all of them.
+
+A chunk is a few dozen neighbours with their sum: how many pages are below them, and which of them is the newest. A fold
+updates the stored chunks in which pages changed. Chunks hold only places and numbers: an old one still covers every
+page, and none repeats the name of a page.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count, islice, pairwise, takewhile
+from typing import NamedTuple
+
+from quire.core.reader import Slot, slot_of
+from quire.core.records import (
+    AGENTS,
+    COLD_GROUP,
+    PAGE_CODE,
+    SHEET_STATE,
+    PageRecord,
+    SheetChunk,
+    SheetRecord,
+    SheetState,
+    decode_entry,
+    decode_sheet,
+    encode_record,
+    page_key,
+    segment_number,
+)
+from quire.core.state import State
+from quire.errors import Corrupt
+from quire.model.pages import Form, Lifecycle, Visibility
+from quire.search.indexing import PURGE
+from quire.storage.base import JOURNAL, SHEET, Delete, Put, Write
+
+RENDERER = "renderer"
+"""The actor of folds."""
+CHUNK = 32
+_LARGEST = 64
+"""A chunk with more children is split."""
+_READ = 256
+"""The most children that are read one by one to divide them more evenly."""
+
+Places = dict[int, set[Slot]]
+"""The places in each folder at which pages changed."""
+
+
+class Run(NamedTuple):
+    """Neighbours in a folder, from one place to before another; None is the folder's first or last place."""
+
+    folder: int
+    start: Slot | None
+    stop: Slot | None
+    pages: int
+    newest: int
+
+
+class Weight(NamedTuple):
+    """What a page adds to its chunk: see `SheetChunk`."""
+
+    pages: int = 0
+    archived: int = 0
+    own: int = 0
+    given: int = 0
+
+
+class Sheets:
+    """The sheets of one context as they are stored, with changes that `update` makes in memory."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._chunks: dict[int, tuple[SheetChunk, ...]] = {}
+        self._changed: set[int] = set()
+        self._actors: dict[int, str] = {}
+        self._stored = self._load(SHEET_STATE)
+        self._is_built = isinstance(self._stored, SheetState) and self._stored.identity == state.head.identity
+
+    # Reading
+
+    def whole(self, folder: int) -> Run:
+        """Return all children of a folder as one run."""
+        chunks = self.chunks(folder)
+        return Run(folder, None, None, sum(chunk.pages for chunk in chunks), _newest(chunks))
+
+    def archived(self, folder: int) -> int:
+        """Return the number of archived children of a folder."""
+        return sum(chunk.archived for chunk in self.chunks(folder))
+
+    def between(self, first: PageRecord, last: PageRecord) -> Run:
+        """Return the run from one page to another in the same folder."""
+        return self._run(first.parent or 0, slot_of(first), (last.rank, last.key + 1))
+
+    def pages(self, run: Run, *, reverse: bool = False) -> Iterator[PageRecord]:
+        """Yield the pages of a run in order."""
+        start, stop = run.start, run.stop
+        if reverse:
+            return takewhile(lambda page: start is None or slot_of(page) >= start, self._members(run, reverse=True))
+        return takewhile(lambda page: stop is None or slot_of(page) < stop, self._members(run))
+
+    def read(self, run: Run, most: int) -> list[PageRecord] | None:
+        """Return the pages of a run, or None if there are more than `most`."""
+        if sum(chunk.children for chunk in self.chunks(run.folder)[slice(*self._inside(run))]) > most + _READ:
+            return None
+        found = list(islice(self.pages(run), most + 1))
+        return found if len(found) <= most else None
+
+    def split(self, run: Run, pieces: int) -> list[Run]:
+        """Divide a run into at most so many runs, at places that later appends do not move."""
+        first, last = self._inside(run)
+        chunks = self.chunks(run.folder)
+        if last - first > 1 and sum(chunk.children for chunk in chunks[first:last]) > _READ:
+            size = _piece_size(last - first, pieces)
+            bounds = [_slot(chunks[number]) for number in range(first + 1, last) if not number % size]
+        else:
+            pages = list(self.pages(run))
+            size = _piece_size(len(pages), pieces)
+            bounds = [slot_of(page) for page in pages[size::size]]
+        ends: list[Slot | None] = [run.start, *bounds, run.stop]
+        return [self._run(run.folder, start, stop) for start, stop in pairwise(ends)]
+
+    def ends(self, run: Run) -> tuple[PageRecord, PageRecord] | None:
+        """Return the first and the last page of a run; None if it has become empty."""
+        first, last = next(self.pages(run), None), next(self.pages(run, reverse=True), None)
+        return None if first is None or last is None else (first, last)
+
+    def sample(self, run: Run, most: int) -> list[PageRecord]:
+        """Return some pages of a run, evenly spread."""
+        chunks = self.chunks(run.folder)[slice(*self._inside(run))]
+        if len(chunks) <= 2:
+            return list(islice(self.pages(run), most))
+        keys = [chunk.key for chunk in chunks[1 :: max(1, len(chunks) // most)]]
+        pages = (self._state.page(key) for key in keys[:most])
+        return [page for page in pages if isinstance(page, PageRecord)]
+
+    def weigh(self, page: PageRecord) -> Weight:
+        """Return what a page adds to its chunk."""
+        header = page.header
+        if header.form is Form.WINDOW:  # the tail shows it
+            return Weight()
+        if header.lifecycle is not Lifecycle.ACTIVE:
+            return Weight(archived=1)
+        if header.folder and not self._is_built:
+            return Weight(max(1, self._state.child_count(page.key)))
+        if header.folder:
+            chunks = self.chunks(page.key)
+            pages = max(1, sum(chunk.pages for chunk in chunks))
+            if self.is_hidden(page):
+                return Weight(pages)
+            return Weight(pages, 0, max((c.own for c in chunks), default=0), max((c.given for c in chunks), default=0))
+        if header.pinned or self.is_hidden(page):
+            return Weight(1)
+        is_own = self._state.note(AGENTS + header.author) is not None
+        return Weight(1, own=header.seq) if is_own else Weight(1, given=header.seq)
+
+    def is_hidden(self, page: PageRecord) -> bool:
+        """Return whether a page was hidden on purpose. Older versions stored what the renderer hid in the same way."""
+        return page.header.visibility is Visibility.HIDDEN and self._actor(page.header.seq) != RENDERER
+
+    def newest_pages(self, folders: Iterable[int], *, given: bool) -> Iterator[PageRecord]:
+        """Yield the open pages below some folders, newest first: a developer's if `given`, else those of agents."""
+        heap: list[tuple[int, int, Run | PageRecord]] = []
+        order = count()
+
+        def push_folder(folder: int) -> None:
+            for start, stop, chunk in self._bounds(folder):
+                push(Run(folder, start, stop, 0, 0), chunk.given if given else chunk.own)
+
+        def push(found: Run | PageRecord, newest: int) -> None:
+            if newest:
+                heappush(heap, (-newest, next(order), found))
+
+        for folder in folders:
+            push_folder(folder)
+        while heap:
+            found = heappop(heap)[-1]
+            if isinstance(found, Run):
+                for page in self.pages(found):
+                    weight = self.weigh(page)
+                    push(page, weight.given if given else weight.own)
+            elif found.header.folder:
+                push_folder(found.key)
+            else:
+                yield found
+
+    def chunks(self, folder: int) -> tuple[SheetChunk, ...]:
+        """Return the chunks of a folder. Without a stored sheet its children are read."""
+        found = self._chunks.get(folder)
+        if found is None:
+            stored = self._load(folder) if self._is_built else None
+            has_sheet = isinstance(stored, SheetRecord)
+            found = stored.chunks if has_sheet else self._divide(self._state.members(folder))  # type: ignore[union-attr]
+            self._chunks[folder] = found
+        return found
+
+    # Updating
+
+    def update(self) -> None:
+        """Bring the sheets to the present state, in memory."""
+        places = self._changed_places()
+        if places is None:
+            self._chunks.clear()
+            self._is_built = True
+            for number, _ in self._state.live_segments():
+                if number != self._state.conversation():
+                    self._build(page_key(number, 0))
+        else:
+            self._renew(places)
+
+    def writes(self) -> list[Write]:
+        """Return the writes that store what `update` changed."""
+        state = self._state
+        writes: list[Write] = []
+        for folder in sorted(self._changed):
+            chunks = self._chunks[folder]
+            value = encode_record(folder, SheetRecord(chunks))
+            writes.append(Put(SHEET, folder, value) if chunks else Delete(SHEET, folder))
+        stored = SheetState(state.version, state.head.identity)
+        if stored != self._stored:
+            writes.append(Put(SHEET, SHEET_STATE, encode_record(SHEET_STATE, stored)))
+        return writes
+
+    def _changed_places(self) -> Places | None:
+        """Return where pages changed since the stored version; None if all sheets must be made again."""
+        state, stored = self._state, self._stored
+        if not self._is_built or not isinstance(stored, SheetState) or stored.version > state.version:
+            return None
+        places: Places = {}
+        keys: set[int] = set()
+        entries = 0
+        for record in state.storage.scan(state.context, JOURNAL, stored.version + 1, state.version):
+            entries += 1
+            entry = decode_entry(record.key, record.value)
+            if entry.operation == PURGE:  # it does not tell where the pages were
+                return None
+            for touched in entry.touched:
+                if touched.family == PAGE_CODE and segment_number(touched.key) != state.conversation():
+                    keys.add(touched.key)
+                    if touched.group is not None and not touched.group & COLD_GROUP:
+                        places.setdefault(touched.group, set()).add((touched.order, touched.key))
+        if entries != state.version - stored.version:  # a fork has no earlier entries
+            return None
+        for key in keys:
+            page = state.page(key)
+            if isinstance(page, PageRecord) and page.parent is not None and not page.is_cold:
+                places.setdefault(page.parent, set()).add(slot_of(page))
+        return places
+
+    def _renew(self, places: Places) -> None:
+        """Read the changed chunks again, those of inner folders first."""
+        waiting = {folder: self._depth(folder) for folder in places}
+        while waiting:
+            folder = max(waiting, key=lambda key: (waiting[key], key))
+            depth = waiting.pop(folder)
+            page = self._state.page(folder)
+            if not isinstance(page, PageRecord):
+                self._set(folder, ())
+                continue
+            self._set(folder, self._renew_folder(folder, places[folder]))
+            if page.parent is not None and not page.is_cold:
+                places.setdefault(page.parent, set()).add(slot_of(page))
+                waiting.setdefault(page.parent, depth - 1)
+
+    def _renew_folder(self, folder: int, slots: Iterable[Slot]) -> tuple[SheetChunk, ...]:
+        chunks = list(self.chunks(folder))
+        bounds = [(start, stop) for start, stop, _ in self._bounds(folder)] or [(None, None)]
+        dirty = {max(0, bisect_right(chunks, slot, key=_slot) - 1) for slot in slots}
+        for place in sorted(dirty, reverse=True):
+            start, stop = bounds[place]
+            chunks[place : place + 1] = self._divide(self.pages(Run(folder, start, stop, 0, 0)))
+        return tuple(_join_small(chunks))
+
+    def _build(self, root: int) -> None:
+        """Make the sheets of all folders below a root."""
+        rows: list[tuple[PageRecord | None, int, Iterator[PageRecord], _Divider]] = []
+        rows.append((None, root, self._state.members(root), _Divider()))
+        while rows:
+            above, folder, members, divider = rows[-1]
+            page = next(members, None)
+            if page is None:
+                rows.pop()
+                self._set(folder, divider.chunks())
+                if above is not None:
+                    rows[-1][3].add(above, self.weigh(above))
+            elif page.header.folder:
+                rows.append((page, page.key, self._state.members(page.key), _Divider()))
+            else:
+                divider.add(page, self.weigh(page))
+
+    def _divide(self, pages: Iterable[PageRecord]) -> tuple[SheetChunk, ...]:
+        divider = _Divider()
+        for page in pages:
+            divider.add(page, self.weigh(page))
+        return divider.chunks()
+
+    def _set(self, folder: int, chunks: tuple[SheetChunk, ...]) -> None:
+        self._chunks[folder] = chunks
+        self._changed.add(folder)
+
+    def _depth(self, folder: int) -> int:
+        page = self._state.page(folder)
+        return sum(1 for _ in self._state.ancestors(page)) if isinstance(page, PageRecord) else 0
+
+    def _bounds(self, folder: int) -> Iterator[tuple[Slot | None, Slot | None, SheetChunk]]:
+        """Yield the chunks of a folder, each with its first place and that of the next chunk."""
+        chunks = self.chunks(folder)
+        starts: list[Slot | None] = [None, *map(_slot, chunks[1:]), None]
+        return zip(starts, starts[1:], chunks, strict=False)
+
+    def _inside(self, run: Run) -> tuple[int, int]:
+        """Return the numbers of the first chunk that a run touches, and of the first one after it."""
+        chunks = self.chunks(run.folder)
+        first = 0 if run.start is None else max(0, bisect_right(chunks, run.start, key=_slot) - 1)
+        last = len(chunks) if run.stop is None else bisect_left(chunks, run.stop, key=_slot)
+        return first, max(last, first + 1)
+
+    def _run(self, folder: int, start: Slot | None, stop: Slot | None) -> Run:
+        """Return a run with the sum of its chunks. A chunk that is partly inside is read."""
+        pages = newest = 0
+        inside = slice(*self._inside(Run(folder, start, stop, 0, 0)))
+        for low, high, chunk in list(self._bounds(folder))[inside]:
+            if (start is not None and (low is None or start > low)) or (
+                stop is not None and (high is None or stop < high)
+            ):
+                first = start if low is None else low if start is None else max(low, start)
+                last = stop if high is None else high if stop is None else min(high, stop)
+                weights = [self.weigh(page) for page in self.pages(Run(folder, first, last, 0, 0))]
+            else:
+                weights = [Weight(chunk.pages, chunk.archived, chunk.own, chunk.given)]
+            pages += sum(weight.pages for weight in weights)
+            newest = max([newest, *(max(weight.own, weight.given) for weight in weights)])
+        return Run(folder, start, stop, pages, newest)
+
+    def _members(self, run: Run, *, reverse: bool = False) -> Iterator[PageRecord]:
+        if reverse:
+            return self._state.members(run.folder, after=run.stop, reverse=True)
+        after = None if run.start is None else (run.start[0], run.start[1] - 1)
+        return self._state.members(run.folder, after=after)
+
+    def _load(self, key: int) -> SheetRecord | SheetState | None:
+        with suppress(Corrupt):  # a sheet that cannot be read is made again
+            record = self._state.storage.get(self._state.context, SHEET, key)
+            return None if record is None else decode_sheet(key, record.value)
+        return None
+
+    def _actor(self, seq: int) -> str:
+        """Return who made a journal entry; "" if the entry is not there."""
+        if seq not in self._actors:
+            record = self._state.storage.get(self._state.context, JOURNAL, seq)
+            self._actors[seq] = "" if record is None else decode_entry(seq, record.value).actor
+        return self._actors[seq]
+
+
+class _Divider:
+    """Divides pages into chunks of even size."""
+
+    def __init__(self) -> None:
+        self._done: list[SheetChunk] = []
+        self._rows: list[tuple[Slot, Weight]] = []
+
+    def add(self, page: PageRecord, weight: Weight) -> None:
+        self._rows.append((slot_of(page), weight))
+        if len(self._rows) > _LARGEST:
+            self._done.append(_chunk(self._rows[:CHUNK]))
+            del self._rows[:CHUNK]
+
+    def chunks(self) -> tuple[SheetChunk, ...]:
+        return (*self._done, *([_chunk(self._rows)] if self._rows else ()))
+
+
+def _chunk(rows: Sequence[tuple[Slot, Weight]]) -> SheetChunk:
+    weights = [weight for _, weight in rows]
+    return SheetChunk(
+        *rows[0][0],
+        children=len(rows),
+        pages=sum(weight.pages for weight in weights),
+        archived=sum(weight.archived for weight in weights),
+        own=max(weight.own for weight in weights),
+        given=max(weight.given for weight in weights),
+    )
+
+
+def _join_small(chunks: Sequence[SheetChunk]) -> Iterator[SheetChunk]:
+    """Yield the chunks with neighbours joined that fit in one."""
+    last: SheetChunk | None = None
+    for chunk in chunks:
+        if last is not None and last.children + chunk.children <= CHUNK:
+            last = SheetChunk(
+                last.rank,
+                last.key,
+                last.children + chunk.children,
+                last.pages + chunk.pages,
+                last.archived + chunk.archived,
+                max(last.own, chunk.own),
+                max(last.given, chunk.given),
+            )
+            continue
+        if last is not None:
+            yield last
+        last = chunk
+    if last is not None:
+        yield last
+
+
+def _slot(chunk: SheetChunk) -> Slot:
+    return chunk.rank, chunk.key
+
+
+def _newest(chunks: Iterable[SheetChunk]) -> int:
+    return max((max(chunk.own, chunk.given) for chunk in chunks), default=0)
+
+
+def _piece_size(count: int, pieces: int) -> int:
+    """Return the smallest power of two that divides `count` things into at most so many pieces."""
+    size = 1
+    while -(-count // size) > pieces:
+        size *= 2
+    return size
