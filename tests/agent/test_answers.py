@@ -168,10 +168,15 @@ def test_a_number_that_asks_for_nothing_is_refused_by_name(tool: str, argument: 
     assert said == f"InvalidValue: {argument} is {value!r}; a whole number from 1 is needed."
 
 
-@pytest.mark.parametrize("tool", ["read_page", "expand_details"])
+@pytest.mark.parametrize("page", ["usr-1…usr-3", "[usr-1…usr-3 973] My seat: 12A", "usr-1...usr-3", "usr-1..usr-3"])
+def test_a_line_for_several_pages_is_read_as_a_list(page: str) -> None:
+    said = asked().tools.call("read_page", {"page": page})
+    assert [line.partition(" ")[0] for line in said.splitlines()] == ["[usr-1", "[usr-2", "[usr-3"]
+
+
 @pytest.mark.parametrize("page", ["usr-1…usr-3", "[usr-1…usr-3 973] My seat: 12A"])
-def test_a_line_for_several_pages_is_no_page_but_helps_to_one(tool: str, page: str) -> None:
-    said = asked().tools.call(tool, {"page": page})
+def test_a_line_for_several_pages_is_no_page_but_helps_to_one(page: str) -> None:
+    said = asked().tools.call("expand_details", {"page": page})
     assert said.startswith("NoSuchPage: No page 'usr-1…usr-3' in this context. These are several pages in one line")
     assert said.endswith("name one of them, such as 'usr-1'.")
 

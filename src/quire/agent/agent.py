@@ -379,6 +379,21 @@ class AgentContext:
                 self._escaper = escaping_for(context_key(self._engine.state))
         return self._escaper
 
+    def _list_runs(self, index: PageIndex, room: AnswerRoom) -> str | None:
+        """Return a run of pages, a long folder or, without an index, all segments as lines; None for other pages."""
+        from quire.agent.runs import list_folder, list_segments, list_span  # late: most lists are short
+        from quire.view.runs import read_span
+
+        def read(reader: VisibleReader, state: State) -> str | None:
+            if not index:
+                return list_segments(reader, state, room)
+            if read_span(index) is not None:
+                return list_span(reader, state, index, room)
+            page = self._gate.page(reader, "read_page", index)
+            return list_folder(reader, state, page, room) if page.header.folder else None
+
+        return self._read(read)
+
     def _answer_room(self) -> AnswerRoom:
         """Return the tokens that an answer of a tool may take."""
         return self._read(lambda reader, _: answer_room(reader, self._views.room(), self._engine.counter.count))

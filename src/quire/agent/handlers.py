@@ -12,6 +12,7 @@ from quire.model.text import MAX_DESCRIPTION, clean_line, collapse_whitespace
 from quire.search.query import Query, parse_query
 from quire.search.self_search_filter import NOTHING_FOUND
 from quire.search.tokenizer import is_unspaced
+from quire.view.runs import read_span
 from quire.windows.app import LAUNCHER
 from quire.windows.windows import Windows
 
@@ -63,12 +64,22 @@ def find(context: ToolContext, query: str, limit: int | None = None) -> str:
     return format_hits(hits, room, room.default if limit is None else room.limit)
 
 
-def read_page(context: ToolContext, page: PageIndex = "", start: int = 0, length: int | None = None) -> str:
-    """Return a range of a text, the entries of a folder, or the table of contents."""
+def read_page(context: ToolContext, page: PageIndex = "", start: int | None = None, length: int | None = None) -> str:
+    """Return a range of a text, the entries of a folder or of a run of pages, or the table of contents.
+
+    Without `start`, a list that is too long for one answer comes in runs.
+    """
     agent = context.agent
+    in_runs, start = start is None, start or 0
     room = agent._answer_room()
     if not page:
-        return format_lines(agent.view(start, _LIST_LENGTH + 1), start, _LIST_LENGTH, room)
+        lines = agent.view(start, _LIST_LENGTH + 1)
+        is_long = len(lines) > _LIST_LENGTH or room.count_lines(lines, room.limit) < len(lines)
+        runs = agent._list_runs("", room) if is_long and in_runs else None
+        return runs or format_lines(lines, start, _LIST_LENGTH, room)
+    runs = agent._list_runs(page, room) if in_runs or read_span(page) else None
+    if runs is not None:
+        return runs
     found = agent.get_page(page)
     if isinstance(found, ContentsPage):
         lines = [format_entry(child) for child in agent.children(page, start, _LIST_LENGTH + 1)]

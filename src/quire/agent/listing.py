@@ -90,14 +90,19 @@ def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequ
     if header.form is Form.WINDOW:
         return  # a window is shown in the tail, which has its own limits
     leaves = shown_pages(DeferredReader(state, state.deferred_changes()), page.key) if header.folder else ()
-    tokens = sum(map(_shown_tokens, leaves)) if header.folder else header.clip or header.tokens
+    tokens = 0 if header.folder else header.clip or header.tokens
+    for leaf in leaves:
+        tokens += _shown_tokens(leaf)
+        if tokens > budget:  # it need not be known by how much
+            break
     tokens = sum(page.header.tokens for page in originals) if originals else tokens
     if tokens <= budget * _PAGE_SHARE:
         return
     index = state.index(page.key)
     if header.folder:
         raise InvalidOperation(
-            f"Cannot open {index!r}: its pages take {tokens:,} tokens, your window has {budget:,}.",
+            f"Cannot open {index!r}: its pages take {tokens:,} tokens{' and more' if tokens > budget else ''}, your"
+            f" window has {budget:,}.",
             Hint("children", index, purpose="to list them, and open the ones you need"),
         )
     raise InvalidOperation(
@@ -106,10 +111,14 @@ def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequ
     )
 
 
+_LINE_TOKENS = 16
+"""The estimated tokens of the line of a hidden page without its summary."""
+
+
 def _shown_tokens(page: PageRecord) -> int:
     header = page.header
     if header.folder or header.visibility is Visibility.HIDDEN:
-        return header.line_tokens
+        return header.line_tokens or _LINE_TOKENS + header.summary_tokens
     return header.clip or header.tokens
 
 

@@ -56,7 +56,7 @@ TOOLS: tuple[Tool, ...] = (
         name="read_page",
         about="Read a page's text without opening it, or list a folder. Without page: the table of contents.",
         parameters=(
-            Parameter(name="page", kind="page", about="Page index"),
+            Parameter(name="page", kind="page", about="Index or mem-1…mem-9"),
             Parameter(name="start", kind="integer", about="First character (in a folder: first entry), default 0"),
             Parameter(name="length", kind="integer", about="Most characters, as far as there is room", minimum=1),
         ),

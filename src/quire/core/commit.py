@@ -139,6 +139,8 @@ class Changes:
         if key in self.deferred or not (isinstance(old, PageRecord) and isinstance(page, PageRecord)):
             return True
         one, two = old.header, page.header
+        if replace(one, seq=two.seq, age=two.age) == two:  # it was opened
+            return True
         is_shown = (one.lifecycle, one.visibility, one.pinned) == (two.lifecycle, two.visibility, two.pinned)
         return not is_shown or _place_of(old) != _place_of(page)
 

@@ -321,6 +321,12 @@ class LayoutRecord(Struct, frozen=True, array_like=True, gc=False):
     tokens: int = 0
     room: int = 0
 
+    def shows(self, key: int) -> bool:
+        """Return whether a page is shown whole, or a folder with the pages in it, or whether the page is newer."""
+        if key & _NUMBER_MASK >= self.next:
+            return True
+        return any(item.key == key and item.form in (ItemForm.WHOLE, ItemForm.FOLDER) for item in self.items)
+
 
 class SheetChunk(Struct, frozen=True, array_like=True, gc=False):
     """Some neighbouring children of a folder, from the place (`rank`, `key`) to that of the next chunk.

@@ -1,7 +1,7 @@
 """Lifecycle: plan to expand, hide, archive, restore, recall and pin pages, as `ContextSystem` documents."""
 
 from quire.core.plan import Plan
-from quire.core.records import PageRecord
+from quire.core.records import PageRecord, segment_number
 from quire.errors import Hint, InvalidOperation
 from quire.model.pages import Lifecycle, Mark, PageIndex, Visibility
 from quire.system.rules import (
@@ -19,6 +19,10 @@ from quire.system.window_pages import touch_window
 def expand(plan: Plan, index: PageIndex) -> None:
     record = require_attached(plan, index, "expand")
     touch_window(plan, open_chain(plan, record))
+    layout = plan.state.layout(segment_number(record.key))
+    is_line = layout is not None and not layout.shows(record.key) and not record.is_root
+    if is_line and record.key not in plan.pages and segment_number(record.key) != plan.conversation():
+        plan.restore(record)  # it is the newest page now, so the next layout shows it
 
 
 def hide(plan: Plan, index: PageIndex) -> None:

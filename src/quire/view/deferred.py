@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from heapq import merge
 
 from quire.core.reader import Reader, Slot, slot_of
-from quire.core.records import DeferredChange, Gone, PageRecord, decode_page
+from quire.core.records import DeferredChange, Gone, PageRecord, decode_page, segment_number
 from quire.core.state import State
 from quire.model.pages import Lifecycle, Visibility
 from quire.storage.base import Record
@@ -50,6 +50,9 @@ def is_shown_whole(state: State, key: int) -> bool:
     reader = DeferredReader(state, anchors)
     page = reader.page(key)
     if not isinstance(page, PageRecord) or page.header.visibility is Visibility.HIDDEN:
+        return False
+    layout = None if segment_number(key) == state.conversation() else state.layout(segment_number(key))
+    if layout is not None and not layout.shows(key):
         return False
     return reader.effective_lifecycle(page) is Lifecycle.ACTIVE
 

@@ -399,7 +399,8 @@ class Renderer:
         if self._is_raised():
             total = fitter.open_to(self._target(room))
         ends_preludes = bool(cache.preludes()) and not fitter.is_discarded
-        if total > room or not (plan.pages or plan.applies_deferred or ends_preludes or len(plan.notes) > 1):
+        changes_view = plan.pages or plan.applies_deferred or plan.layouts
+        if total > room or not (changes_view or ends_preludes or len(plan.notes) > 1):
             self._laid_out = budget
             return cache, None  # nothing is left to fold; if the view is too large, render raises the error
         jobs = summaries.collect_jobs(plan, room) if summaries is not None else []

@@ -1,0 +1,202 @@
+"""Layout outside the conversation: gathered lines, capacities, what comes back, and how everything is reached."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire import Context, check_legal
+from quire.storage.base import LAYOUT, SHEET
+from quire.storage.memory import MemoryStorage
+
+RUN = re.compile(r"^\s*\[([^\s\]]+)")
+MOST_STEPS = 6
+
+
+def add_notes(ctx: Context, count: int, parent: str = "mem-0") -> None:
+    for number in range(count):
+        ctx.pages.create_detail_page(f"note {number} on pumps", f"about {number}", f"Text of note {number}.", parent)
+
+
+def check_view(ctx: Context, budget: int) -> quire.View:
+    view = ctx.render()
+    assert view.tokens <= budget
+    assert check_legal(view.openai(), "openai") == []
+    return view
+
+
+def steps_to(ctx: Context, wanted: str) -> int:
+    """Return how many calls of `read_page` an agent needs from the table of contents to a page."""
+    index, steps = "", 1
+    while steps <= MOST_STEPS:
+        answer = ctx.tools.call("read_page", {"page": index} if index else {})
+        shown = [match[1] for line in answer.splitlines() if (match := RUN.match(line))]
+        if wanted in shown:
+            return steps + 1
+        index = next(one for one in shown if _holds(ctx, one, wanted))
+        steps += 1
+    raise AssertionError(f"{wanted} is not reached in {MOST_STEPS} steps")
+
+
+def _holds(ctx: Context, index: str, wanted: str) -> bool:
+    """Return whether a run or a folder in a list contains a page. Notes are in the order of their numbers."""
+    above = [wanted, *(page.index for page in ctx.pages.ancestors(wanted))]
+    first, span, last = index.partition("…")
+    if not span:
+        return first in above
+    ends = [one.rpartition("-") for one in (first, last)]
+    for segment, _, number in (page.rpartition("-") for page in above):
+        if ends[0][0] == segment == ends[1][0] and int(ends[0][2]) <= int(number) <= int(ends[1][2]):
+            return True
+    order = [f"{one.id}-0" for one in ctx.pages.list_segments()]
+    return first in order and last in order and order.index(first) <= order.index(above[-1]) <= order.index(last)
+
+
+@pytest.mark.parametrize("budget", [2_000, 8_000, 128_000])
+def test_any_number_of_notes_fits_and_every_one_is_reached(budget: int, request: pytest.FixtureRequest) -> None:
+    count = 100_000 if request.config.getoption("--long") else 1_500
+    ctx = quire.open("memory:", budget=budget)
+    ctx.system("You are careful.")
+    add_notes(ctx, count)
+    ctx.user("Which pump leaks?")
+    check_view(ctx, budget)
+    for number in (1, count // 3, count):
+        assert steps_to(ctx, f"mem-{number}") <= MOST_STEPS
+    assert ctx.check() == []
+
+
+@pytest.mark.parametrize("budget", [2_000, 8_000])
+def test_folders_gather(budget: int, request: pytest.FixtureRequest) -> None:
+    folders, inside = (1_000, 50) if request.config.getoption("--long") else (60, 20)
+    ctx = quire.open("memory:", budget=budget)
+    for number in range(folders):
+        add_notes(ctx, inside, ctx.pages.create_contents_page(f"folder {number}", "", "mem-0"))
+    ctx.user("Hello")
+    check_view(ctx, budget)
+    last = next(iter(ctx.pages.children("mem-0", limit=1))).index
+    for page in (ctx.pages.children(last)[0].index, list(ctx.pages.children("mem-0"))[-1].index):
+        assert steps_to(ctx, page) <= MOST_STEPS
+
+
+@pytest.mark.parametrize("budget", [2_000, 8_000])
+def test_segments_gather(budget: int, request: pytest.FixtureRequest) -> None:
+    count = 300 if request.config.getoption("--long") else 60
+    ctx = quire.open("memory:", budget=budget)
+    for number in range(count):
+        ctx.pages.add_segment(quire.Segment(id=f"s{number}", name=f"Segment {number}"))
+        add_notes(ctx, 3, f"s{number}-0")
+    ctx.user("Hello")
+    check_view(ctx, budget)
+    for number in (0, count // 2, count - 1):
+        assert steps_to(ctx, f"s{number}-2") <= MOST_STEPS
+
+
+def test_an_agent_that_writes_many_notes_a_turn_goes_on() -> None:
+    ctx = quire.open("memory:", budget=4_000)
+    for turn in range(20):
+        ctx.user(f"Turn {turn}")
+        for number in range(25):
+            ctx.tools.call("write_page", {"name": f"note {turn} {number}", "text": "A few words about pumps. " * 3})
+        check_view(ctx, 4_000)
+        ctx.assistant("Done.")
+    assert ctx.check() == []
+
+
+def test_a_policy_is_not_pushed_out_and_comes_back() -> None:
+    ctx = quire.open(MemoryStorage(), budget=2_000)
+    ctx.pages.add_segment(quire.Segment(id="policy", name="Policy", permission=quire.Permission.READ_ONLY))
+    page = ctx.pages.create_detail_page("Refunds", "", "No refund after 30 days. " * 20, "policy-0")
+    for turn in range(30):
+        ctx.user(f"Turn {turn}: " + "word " * 30)
+        ctx.tools.call("write_page", {"name": f"note {turn}", "text": "A few words about pumps. " * 9})
+        ctx.assistant("Done.")
+        view = check_view(ctx, 2_000)
+        assert (page, "whole") in [(shown.index, shown.granularity) for shown in view.pages]
+    assert ctx.pages.get_page("mem-1").visibility is quire.Visibility.EXPANDED  # the layout is no state of pages
+
+
+def test_opening_a_folder_of_many_hidden_pages_is_refused_or_fits() -> None:
+    ctx = quire.open("memory:", budget=3_000)
+    folder = ctx.pages.create_contents_page("many", "", "mem-0")
+    for number in range(300):
+        ctx.pages.hide(ctx.pages.create_detail_page(f"page {number}", "", "text", folder))
+    ctx.pages.hide(folder)
+    ctx.user("Hello")
+    check_view(ctx, 3_000)
+    assert "Cannot open" in ctx.tools.call("expand_details", {"page": folder})
+    check_view(ctx, 3_000)
+
+
+def test_expanding_a_page_that_is_a_line_opens_it() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    add_notes(ctx, 300)
+    ctx.user("Hello")
+    assert "mem-5" not in [page.index for page in check_view(ctx, 2_000).pages]
+    ctx.pages.expand("mem-5")
+    shown = {page.index: page.granularity for page in check_view(ctx, 2_000).pages}
+    assert shown["mem-5"] == "whole"
+    ctx.agent.expand_details("mem-7")
+    shown = {page.index: page.granularity for page in check_view(ctx, 2_000).pages}
+    assert shown["mem-7"] == "whole"
+
+
+def test_a_capacity_bounds_everything_that_a_segment_shows() -> None:
+    ctx = quire.open("memory:", budget=20_000)
+    ctx.pages.update_segment("usr", max_capacity=500)
+    ctx.pages.update_segment("mem", max_capacity=300)
+    add_notes(ctx, 100)
+    for turn in range(30):
+        ctx.user(f"Question {turn}: " + "word " * 40)
+        view = check_view(ctx, 20_000)
+        parts = [part for part in view.parts if part.pages]
+        assert sum(p.tokens for p in parts if p.pages[0].index.startswith("usr")) <= 500
+        assert sum(p.tokens for p in parts if p.pages[0].index.startswith("mem")) <= 300
+        ctx.assistant("Answer " + "word " * 40)
+
+
+def test_a_developers_new_pages_come_after_the_newest_message() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    add_notes(ctx, 200)
+    ctx.user("Hello")
+    before = check_view(ctx, 2_000)
+    page = ctx.pages.create_detail_page("fresh", "", "A fresh text.", "mem-0")
+    view = check_view(ctx, 2_000)
+    assert view.openai()[: len(before.openai())] == before.openai()
+    assert "A fresh text." in view.openai()[-1]["content"]
+    again = quire.open(ctx.pages.storage)
+    assert again.render(preview=True).openai() == view.openai()
+    for number in range(20):
+        ctx.pages.create_detail_page(f"more {number}", "", "More text.", "mem-0")
+    last = check_view(ctx, 2_000).openai()[-1]["content"]
+    assert f"{page}…" in last or "…" in last
+
+
+def test_layouts_are_derived(tmp_path: Path) -> None:
+    ctx = quire.open(tmp_path / "a.quire", budget=2_000)
+    add_notes(ctx, 200)
+    ctx.user("Hello")
+    view = check_view(ctx, 2_000)
+    storage = ctx.pages.storage
+    assert list(storage.scan("default", LAYOUT))
+    assert list(storage.scan("default", SHEET))
+    again = quire.open(tmp_path / "a.quire")
+    assert again.render(preview=True).openai() == view.openai()
+    ctx.pages.purge("mem-200")
+    assert not any(b"note 199" in record.value for record in storage.scan("default", LAYOUT))
+    check_view(ctx, 2_000)
+    assert ctx.check() == []
+
+
+def test_undo_of_folds_works_in_any_order() -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    add_notes(ctx, 40)
+    for turn in range(40):
+        ctx.user(f"Turn {turn}: " + "word " * 40)
+        ctx.assistant("Done.")
+        check_view(ctx, 1_500)
+    folds = [entry for entry in ctx.history() if entry.operation == "fold"]
+    assert len(folds) > 2
+    assert ctx.undo(folds[-1].seq)
+    check_view(ctx, 1_500)
+    assert ctx.check() == []
