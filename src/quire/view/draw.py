@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from operator import is_, is_not
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -127,7 +128,9 @@ class PartBuilder:
         header = page.header
         stored = [_message_at(reader, number) for number in header.numbers]
         messages = [_without_unsendable(message) for message in stored]
-        counted = header.tokens if all(new is old for new, old in zip(messages, stored, strict=True)) else None
+        counted = header.tokens if all(map(is_, messages, stored)) else None
+        if header.form is not Form.ASSISTANT:
+            return self._draw_exchange(reader, page, messages, counted)
         if any(message.has_thinking for message in messages):
             part = self._draw_exchange(reader, page, drop_thinking(messages), None)
         else:
@@ -149,7 +152,7 @@ class PartBuilder:
         if not any(message.has_content or message.role == "tool" for message in messages):
             return ViewPart("exchange", (), 0)
         shown = [one if self._is_plain(one) else self.escaping.escape_message(one) for one in messages]
-        if counted is None or any(new is not old for new, old in zip(shown, messages, strict=True)):
+        if counted is None or any(map(is_not, shown, messages)):
             counted = sum(count_message_tokens(message, self.count) for message in shown)
         tokens = counted
         if header.pending:

@@ -134,7 +134,7 @@ class Renderer:
             self._frame = self._digest_frame(options, pieces)
             self._most = max(budget, wanted)
             cache, folded = self._update_cache(), None
-            first = not own or cache.awaits_first_reply()
+            first = bool(options.recall or has_line) and (not own or cache.awaits_first_reply())
             recall = self._recall_block(options, room, alone=not own) if options.recall and first else None
             tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
             after = new_parts(tail, cache.preludes())
@@ -153,10 +153,10 @@ class Renderer:
                 if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
                     tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
                     cache = self._preview(wanted, room, tail, limit, fills=True)
+                after = tail.parts()
             parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
             tokens = total_tokens(parts)
-            after = [] if inline else new_parts(tail, cache.preludes())
-            after = [part for part in after if part.kind != "recalled"]
+            after = [] if inline else [part for part in after if part.kind != "recalled"]
             if recall is not None:
                 recall.set_used(_recalled_tokens(cache.preludes()))
                 block = recall.build(room - tokens - total_tokens(after), cache.visible_pages())
@@ -252,7 +252,7 @@ class Renderer:
             return b""
         from hashlib import blake2b  # late: most views are plain
 
-        windows = [(piece.key, piece.entry, piece.text) for piece in inline]
+        windows = [(piece.key, piece.entry, piece.used, piece.text) for piece in inline]
         return blake2b(repr((options.include_system_prompt, tools, windows)).encode(), digest_size=8).digest()
 
     def _count_tools(self, tools: Sequence[Any]) -> int:

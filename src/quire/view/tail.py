@@ -282,10 +282,11 @@ class Tail:
 
 def new_parts(tail: Tail, preludes: Iterable[ViewPart]) -> list[ViewPart]:
     """Return the parts of a tail without the windows that a prelude shows with the same text."""
-    newest = _newest_windows(preludes)
+    parts = tail.parts()
+    newest = _newest_windows(preludes) if parts else {}
     return [
         part
-        for part in tail.parts()
+        for part in parts
         if part.kind != "window" or not all(_is_same(part, newest.get(shown.key)) for shown in part.pages)
     ]
 
