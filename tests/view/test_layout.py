@@ -200,3 +200,14 @@ def test_undo_of_folds_works_in_any_order() -> None:
     assert ctx.undo(folds[-1].seq)
     check_view(ctx, 1_500)
     assert ctx.check() == []
+
+
+def test_why_names_the_renderer_and_the_entry() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    add_notes(ctx, 300)
+    ctx.user("Hello")
+    check_view(ctx, 2_000)
+    fold = next(entry for entry in ctx.history() if entry.operation == "fold")
+    why = ctx.why("mem-5")
+    assert (why.shown, why.by, why.entry) == ("no", "renderer", fold.seq)
+    assert why.call == "expand('mem-5')"

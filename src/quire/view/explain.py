@@ -5,9 +5,18 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from quire.conversation.sequence import items
-from quire.core.records import WINDOW_LINES, DeferredChange, PageRecord, page_key, segment_number
+from quire.core.records import (
+    WINDOW_LINES,
+    DeferredChange,
+    PageRecord,
+    decode_entry,
+    page_key,
+    page_number,
+    segment_number,
+)
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
+from quire.storage.base import JOURNAL
 from quire.system.window_pages import stored_window
 from quire.view.cost import Usage
 from quire.view.draw import shown_pages
@@ -22,6 +31,7 @@ class Why(Struct, frozen=True, kw_only=True):
     """The rule that decides how a page is shown, the tokens it takes or would take, and the call that changes it.
 
     `shown` is `whole`, `clipped`, `line`, `recalled`, `open` (a folder that is replaced by its pages), or `no`.
+    `by` is the actor who decided it in journal entry `entry`, at the time `at` in milliseconds since 1970.
     """
 
     index: PageIndex
@@ -29,6 +39,9 @@ class Why(Struct, frozen=True, kw_only=True):
     rule: str
     tokens: int
     call: str = ""
+    by: str = ""
+    entry: int = 0
+    at: int = 0
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -70,7 +83,20 @@ def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> W
         rule, call = f"recalled for the last user message: {shown.reason}", f"expand({index!r})"
     else:
         rule, call = _why_shown(state, page, shown)
-    return Why(index=index, shown=form, rule=rule, tokens=tokens, call=call)
+    by, entry, at = _decision(state, page)
+    return Why(index=index, shown=form, rule=rule, tokens=tokens, call=call, by=by, entry=entry, at=at)
+
+
+def _decision(state: State, page: PageRecord) -> tuple[str, int, int]:
+    """Return who decided how a page is shown, in which entry, and when."""
+    number = segment_number(page.key)
+    layout = None if number == state.conversation() else state.layout(number)
+    seq = page.header.seq if layout is None or page_number(page.key) >= layout.next else layout.seq
+    if layout is None and page.parent is not None and isinstance(above := state.page(page.parent), PageRecord):
+        seq = max(seq, above.header.seq if above.header.visibility is Visibility.HIDDEN else 0)
+    record = state.storage.get(state.context, JOURNAL, seq)
+    entry = None if record is None else decode_entry(seq, record.value)
+    return ("", 0, 0) if entry is None else (entry.actor, seq, entry.time)
 
 
 def read_stats(state: State) -> Stats:
@@ -184,6 +210,10 @@ def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> 
     has_prompt = any(part.kind in ("system", "preamble") for part in parts)
     if segment is not None and segment.type is SegmentType.SYSTEM and not has_prompt:
         return "the view was drawn without the system prompt", "render(include_system_prompt=True)"
+    layout = None if segment_number(page.key) == state.conversation() else state.layout(segment_number(page.key))
+    if layout is not None:
+        line = f"the line {span}" if span else "one line with others"
+        return f"there is no room for it since the last fold: it is in {line}", f"expand({state.index(page.key)!r})"
     if span:
         call = f"pin({state.index(page.key)!r})"
         return f"folded in this view alone, which had no room for all: it is in the line {span}", call
