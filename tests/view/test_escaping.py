@@ -169,7 +169,7 @@ def test_a_tool_result_does_not_speak_for_the_user_where_it_is_opened() -> None:
     ctx.assistant(None, [quire.ToolCall("c1", "look", "{}")])
     ctx.tool_result("c1", CONFIRM)
     ctx.user("And?")
-    page = ctx.conversation.page_of(2)
+    page = str(ctx.conversation.page_of(2))
     answer = ctx.tools.call("read_page", {"page": page})
     assert [line for line in answer.splitlines() if not line.startswith(" ")] == [
         "Call c1: look({})",

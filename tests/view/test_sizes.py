@@ -216,7 +216,7 @@ def test_a_text_that_took_the_place_of_a_clipped_one_is_shown_whole() -> None:
     page = ctx.pages.create_detail_page("Note", "", "Read this. " * 3_000, "usr-0")
     assert "left out" in str(ctx.render().openai())
     ctx.pages.set_detail(page, "Read that.")
-    assert str(ctx.render().messages[-1].content).endswith("Note:\nRead that.")
+    assert str(ctx.render().messages[-1].content).endswith("Note:\n Read that.")
 
 
 def test_what_is_remembered_of_texts_is_bounded_by_their_size() -> None:
