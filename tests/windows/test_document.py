@@ -208,7 +208,7 @@ def what_is_left(ctx: Context) -> dict[str, bool]:
 
 
 def test_5_2_what_goes_first_when_space_is_short() -> None:
-    rows = [what_is_left(crowded(budget)) for budget in (6_000, 3_200, 1_400, 1_000, 720)]
+    rows = [what_is_left(crowded(budget)) for budget in (6_000, 3_200, 1_400, 1_080, 800)]
     assert all(row["system"] and row["now"] and row["pinned"] for row in rows)
     assert [[row[name] for name in ("obsolete", "old", "plain", "important", "turns")] for row in rows] == [
         [True, True, True, True, True],
