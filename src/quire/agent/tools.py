@@ -163,7 +163,10 @@ class Tools:
     def answer(self, call: Any, arguments: Any = None) -> Answer:
         """Run a tool like `call`, and report whether it failed, for protocols that separate errors from results."""
         answer = self._answer(call, arguments)
-        return answer._replace(text=self._context.agent._escaping().escape_key(answer.text))
+        try:
+            return answer._replace(text=self._context.agent._escaping().escape_key(answer.text))
+        except QuireError:  # the key cannot be read, so the answer is an error already
+            return answer
 
     def _answer(self, call: Any, arguments: Any) -> Answer:
         tool: Tool | None = None
