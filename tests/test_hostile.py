@@ -194,7 +194,7 @@ CALLS: dict[str, Call] = {
     "unpin": Call(index="mem-3"),
     "get_page": Call(index="mem-3"),
     "load_page": Call(index="mem-3"),
-    "detail": Call(index="mem-3"),
+    "detail": Call(("quoted", {"bool"}), index="mem-3", quoted=True),
     "children": Call(
         ("after", OPTIONAL),
         ("limit", OPTIONAL | NUMBERS),

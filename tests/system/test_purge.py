@@ -183,7 +183,7 @@ def test_chapters_above_it_are_called_and_summed_up_anew(shelf: Shelf, open_agai
         talk.render(max_tokens=2_000)
     talk.pages.purge("usr-7")
     gone(shelf, talk)
-    for turn in range(12):
+    for turn in range(24):
         talk.user(f"And {turn}? " + "word " * 12)
         talk.assistant("Yes. " + "more " * 12)
         talk.render()

@@ -285,6 +285,8 @@ def _add_and_index(plan: Plan, arrive: Callable[[Plan, Message], int], message: 
 
 def _receive_all(plan: Plan, messages: Sequence[Message], answer: Answer | None, view: object | None) -> int:
     """Plan the arrival of several messages; return the index of the last. The first reply answers the view."""
+    if view is not None and not hasattr(view, "parts"):  # a `View`, which this package does not know
+        raise InvalidValue(f"is {short_repr(view)}; a View is needed.", argument="view")
     number = -1
     for message in messages:
         sent = None

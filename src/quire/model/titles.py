@@ -53,7 +53,9 @@ def make_title(text: str, limit: int) -> str:
     stripped = [title for sentence in prose if (title := _strip_lead(sentence))]
     if not stripped:
         return clip_clause(" ".join((sentences[0] if sentences else text[:_MAX_READ]).split()), limit)
-    title = next((one for one in stripped if len(one) >= _SHORT_SENTENCE or not one.isascii()), stripped[0])
+    title = stripped.pop(0)
+    while stripped and len(title) < _SHORT_SENTENCE and title.isascii():
+        title = f"{title} {stripped.pop(0)}"
     title = _PATH.sub(_shorten_path, _PLEASE.sub("", " ".join(title.split())).rstrip(_CLOSING))
     return clip_clause(title, limit)
 

@@ -165,6 +165,8 @@ class ContextSystem:
         With `quoted` every line is indented but the speakers of an exchange, so that no text can imitate a speaker.
         """
 
+        check_bool(quoted, "quoted")
+
         def read(state: State) -> str:
             record = state.require_page(index)
             if record.header.folder:
