@@ -261,6 +261,29 @@ def test_the_model_gets_the_frameworks_own_messages_where_they_are_whole() -> No
     assert system.text.startswith("You look things up.\n\nContext key: ")
 
 
+@pytest.mark.parametrize(
+    "thought",
+    [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "c2ln"},
+        {"type": "reasoning", "reasoning": "hm", "extras": {"signature": "c2ln"}},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2ln"},
+    ],
+)
+def test_thinking_is_sent_back_until_what_came_before_it_changes(thought: dict[str, Any]) -> None:
+    ctx = quire.open(quire.MemoryStorage())
+    model = Scripted(play=lambda messages: AIMessage([thought, {"type": "text", "text": "ok"}]))
+    _, agent = agent_on(ctx, model)
+    state = agent.invoke({"messages": [HumanMessage("a")]})
+    state = agent.invoke({"messages": [*state["messages"], HumanMessage("b")]})
+    assert model.sent[-1][-2] == state["messages"][1]
+    assert thought in model.sent[-1][-2].content
+    ctx.system("Other words.", name="more")
+    agent.invoke({"messages": [*state["messages"], HumanMessage("c")]})
+    bare = [{"type": "text", "text": "ok"}]
+    assert [message.content for message in model.sent[-1] if isinstance(message, AIMessage)] == [bare, bare]
+
+
 def test_a_clipped_result_keeps_what_else_its_message_says() -> None:
     ctx = quire.open(quire.MemoryStorage(), budget=1_000)
     model = Scripted(play=lambda messages: AIMessage("ok"))

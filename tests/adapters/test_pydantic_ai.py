@@ -10,6 +10,7 @@ import pytest
 from pydantic_ai import Agent, AgentRunResult, RunContext
 from pydantic_ai.messages import (
     BinaryContent,
+    FilePart,
     ImageUrl,
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -52,7 +53,8 @@ class Scripted:
         name, _, what = str(last.content).partition(" ")
         arguments = {"find": {"query": what}, "read_page": {"index": what}}.get(name, {"what": str(last.content)})
         called = name if name in ("find", "read_page") else "look"
-        return ModelResponse(parts=[ThinkingPart("hm"), ToolCallPart(called, arguments, f"call-{last.content}"[:30])])
+        thought = ThinkingPart("hm", signature="c2ln", provider_name="anthropic")
+        return ModelResponse(parts=[thought, ToolCallPart(called, arguments, f"call-{last.content}"[:30])])
 
     async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
         for part in self.answer(messages, info).parts:
@@ -167,6 +169,24 @@ def test_requests_and_responses_are_the_runs_own_where_they_are_whole() -> None:
     assert sent[-3:] == history[-4:-1]
     assert sent[-2] is history[-3]
     assert any(isinstance(part, ThinkingPart) for part in sent[-2].parts)
+
+
+def test_a_response_without_its_thinking_keeps_its_other_parts() -> None:
+    script, ctx = Scripted(), quire.open(quire.MemoryStorage())
+    agent = agent_of(script.model, QuireCapability(ctx, tools=False))
+    thought = ThinkingPart("hm", signature="c2ln", provider_name="openai", id="rs_1")
+    drawn = FilePart(BinaryContent(PNG, media_type="image/png"))
+    history: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart("draw")]),
+        ModelResponse(parts=[thought, TextPart("Here.", id="msg_1", provider_name="openai"), drawn]),
+    ]
+    ask(agent, "more", message_history=history)  # quire did not see the request that the response answers
+    [response] = [message for message in script.sent[0] if isinstance(message, ModelResponse)]
+    assert response.parts == [TextPart("Here.", provider_name="openai"), drawn]
+    assert history[1].parts[0] is thought
+    stored = ctx.messages()[1].content
+    assert isinstance(stored, list)
+    assert stored[0] == {"type": "thinking", "text": "hm", "signature": "c2ln"}
 
 
 def test_a_clipped_result_is_still_the_result_of_its_call() -> None:

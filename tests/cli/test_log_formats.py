@@ -14,6 +14,7 @@ import quire
 from quire.cli.log_formats import detect_kind, read_log
 from quire.errors import InvalidValue
 from quire.model.messages import messages_to_text
+from quire.providers import format_messages
 from tests.cli.conftest import NAME, Run
 from tests.cli.sessions import CLAUDE_CODE, CODEX, write_lines
 
@@ -88,8 +89,9 @@ def test_a_session_of_claude_code_is_read_with_its_answers_in_one_piece(tmp_path
     assert call.text == "I will search for it."
     assert result.tool_call_id == "toolu_1"
     assert answer.text == "It is in dates.py, line 41."
-    thought = context.render().anthropic()["messages"][1]["content"][0]
-    assert thought == {"type": "thinking", "thinking": "Look first.", "signature": "c2ln"}
+    thought = {"type": "thinking", "thinking": "Look first.", "signature": "c2ln"}
+    assert format_messages([call], "anthropic")[0]["content"][0] == thought
+    assert thought not in context.render().anthropic()["messages"][1]["content"]
     assert [(skip.line, skip.what) for skip in history.skipped] == [
         (1, "no message but 'summary'"),
         (2, "no message but 'file-history-snapshot'"),

@@ -57,11 +57,14 @@ class ListSync(Generic[Item]):
         self._equal: dict[str, int] = {}
         self._lock = RLock()
 
-    def update(self, items: Sequence[Item]) -> None:
-        """Synchronise the context with the list in one commit. Retry if another writer was first."""
+    def update(self, items: Sequence[Item], view: View | None = None) -> None:
+        """Synchronise the context with the list in one commit. Retry if another writer was first.
+
+        `view` is the view that a new reply at the end of the list answers.
+        """
         with self._lock:
             self._update_fingerprints(items)
-            self.ctx.pages._engine.retry(self._apply_changes)
+            self.ctx.pages._engine.retry(lambda: self._apply_changes(view))
 
     def find_origins(self, view: View) -> Iterator[tuple[Message, ItemPlace | None]]:
         """Yield the messages of a view, each with its place in the list if the view shows it unchanged."""
@@ -102,7 +105,7 @@ class ListSync(Generic[Item]):
             self._chain.append(link)
             self._fingerprints.append(printed)
 
-    def _apply_changes(self) -> None:
+    def _apply_changes(self, view: View | None) -> None:
         reached, gone = self._find_synced()
         fresh = [message for item in range(reached + 1, len(self._items)) for message in self._messages(item)]
         if gone and self.ctx.pending_calls():  # an exchange that waits for results cannot be deleted
@@ -110,15 +113,15 @@ class ListSync(Generic[Item]):
         deleting = [{"operation": "delete", "indices": gone}] if gone else []
         try:
             if fresh or gone:
-                self._take([*deleting, {"operation": "insert", "data": fresh}] if fresh else deleting)
+                self._take([*deleting, {"operation": "insert", "data": fresh}] if fresh else deleting, view)
         except InvalidOperation:  # the list is broken: import stores what no model may see
             if deleting:
                 self._take(deleting)
             self.ctx.import_messages(fresh)
 
-    def _take(self, changes: list[dict[str, Any]]) -> None:
+    def _take(self, changes: list[dict[str, Any]], view: View | None = None) -> None:
         if len(changes) == 1 and changes[0]["operation"] == "insert":
-            self.ctx.add(changes[0]["data"])
+            self.ctx.add(changes[0]["data"], view=view)
         else:
             self.ctx.conversation.modify(changes)
 

@@ -129,16 +129,25 @@ def _part(block: str | dict[Any, Any]) -> Part | None:
         return None
     if isinstance(text := block.get("text"), str) and kind in ("text", "output_text", "input_text"):
         return {"type": "text", "text": text}
-    if kind in ("thinking", "reasoning"):
+    if kind in ("thinking", "redacted_thinking", "reasoning"):
         return _thinking(block)
     return _media(block) or {"type": "other", "kind": str(kind), "part": json.dumps(block, default=str)}
 
 
 def _thinking(block: Mapping[Any, Any]) -> Part:
+    """Return thinking with what its provider needs to accept it again: signature, redacted data or reasoning item."""
+    if isinstance(data := block.get("data"), str):
+        return {"type": "thinking", "data": data}
     text = block.get("thinking") or block.get("reasoning") or ""
     if not text and isinstance(summary := block.get("summary"), list):
         text = "\n".join(str(piece.get("text", "")) for piece in summary if isinstance(piece, dict))
-    return {"type": "thinking", "text": str(text)}
+    extras = block.get("extras")
+    signature = block.get("signature") or (extras.get("signature") if isinstance(extras, dict) else None)
+    if isinstance(signature, str):
+        return {"type": "thinking", "text": str(text), "signature": signature}
+    is_item = block.get("id") or block.get("encrypted_content")
+    item = {"item": json.dumps(block, default=str)} if is_item else {}
+    return {"type": "thinking", "text": str(text), **item}
 
 
 def _media(block: dict[Any, Any]) -> Part | None:

@@ -112,7 +112,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _take(self, synced: SyncedContext[BaseMessage], sent: _SentRequest, response: ModelResponse[Any]) -> None:
         with synced.lock:
-            synced.sync.update([*sent.messages, *response.result])
+            synced.sync.update([*sent.messages, *response.result], sent.view)
             for message in response.result:
                 if isinstance(message, AIMessage) and (usage := message.usage_metadata):
                     cached = (usage.get("input_token_details") or {}).get("cache_read") or 0

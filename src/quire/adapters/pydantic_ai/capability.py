@@ -199,7 +199,7 @@ class QuireCapability(AbstractCapability[Any]):
 
     def _take(self, synced: SyncedContext[ModelMessage], sent: _SentRequest, response: ModelResponse) -> None:
         with synced.lock:
-            synced.sync.update([*self._without_prompts(synced, sent.history)[1], response])
+            synced.sync.update([*self._without_prompts(synced, sent.history)[1], response], sent.view)
             used, cached = response.usage.input_tokens, response.usage.cache_read_tokens
             synced.report_usage(sent.view, response.model_name, used, cached, sent.tools)
 

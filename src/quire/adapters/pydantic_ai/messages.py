@@ -14,6 +14,7 @@ import msgspec
 from quire.adapters.context_pool import requires_extra
 from quire.adapters.sync_list import ListSync
 from quire.model.messages import Message, Part, ToolCall
+from quire.providers.rewrites import drop_thinking
 from quire.view.view import View
 
 with requires_extra("pydantic-ai"):
@@ -48,8 +49,17 @@ def parse(item: ModelMessage) -> list[Message]:
 
 
 def fingerprint(item: ModelMessage) -> bytes:
-    """Return bytes that are equal for items with the same content, also after a restart."""
-    return msgspec.json.encode([(m.role, m.content, m.tool_calls, m.tool_call_id) for m in parse(item)])
+    """Return bytes that are equal for items with the same content, also after a restart.
+
+    Signatures are left out: items that older versions stored have none.
+    """
+    return msgspec.json.encode([(m.role, _unsigned(m.content), m.tool_calls, m.tool_call_id) for m in parse(item)])
+
+
+def _unsigned(content: str | list[Part] | None) -> str | list[Part] | None:
+    if not isinstance(content, list):
+        return content
+    return [{"type": "thinking", "text": part["text"]} if part["type"] == "thinking" else part for part in content]
 
 
 def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
@@ -131,11 +141,19 @@ def _response_part(part: ModelResponsePart) -> Part:
         case TextPart():
             return {"type": "text", "text": part.content}
         case ThinkingPart():
-            return {"type": "thinking", "text": part.content}
+            return _thinking(part)
         case FilePart():
             return _binary(part.content)
         case _:
             return _other(part)
+
+
+def _thinking(part: ThinkingPart) -> Part:
+    """Return thinking with what its provider needs to accept it again: a signature, or the id of a reasoning item."""
+    thinking = {"type": "thinking", "text": part.content}
+    if part.signature:
+        return {**thinking, "signature": part.signature}
+    return {**thinking, "item": json.dumps({"type": "reasoning", "id": part.id})} if part.id else thinking
 
 
 def _other(piece: Any) -> Part:
@@ -198,9 +216,23 @@ def _request(of: ModelRequest | None, parts: list[ModelRequestPart]) -> ModelReq
 
 
 def _rebuilt(message: Message, original: object) -> ModelResponse:
+    """Return a response that is shown without its thinking, with clipped text, or that has no original."""
+    if isinstance(original, ModelResponse) and _is_without_thinking(message, _answer(original)):
+        return replace(original, parts=[_without_id(p) for p in original.parts if not isinstance(p, ThinkingPart)])
     parts: list[ModelResponsePart] = [TextPart(message.text)] if message.text.strip() else []
     parts += [ToolCallPart(call.name, call.arguments, call.id) for call in message.tool_calls]
     return replace(original, parts=parts) if isinstance(original, ModelResponse) else ModelResponse(parts=parts)
+
+
+def _is_without_thinking(message: Message, original: Message) -> bool:
+    return any(
+        (message.content, message.tool_calls) == (bare.content, bare.tool_calls) for bare in drop_thinking([original])
+    )
+
+
+def _without_id(part: ModelResponsePart) -> ModelResponsePart:
+    """Return a part without its item id: OpenAI refuses an id if the reasoning that came with it is missing."""
+    return replace(part, id=None) if isinstance(part, TextPart | ToolCallPart) and part.id else part
 
 
 def _clip_part(message: Message, part: ModelRequestPart, names: dict[str, str]) -> ModelRequestPart:
