@@ -119,7 +119,7 @@ class Bench(ParsedView):
 
     def _code(self, number: int) -> str:
         """Return a line of the file from its window."""
-        found = re.search(rf"^{number} (.*)$", self.window("files"), re.MULTILINE)
+        found = re.search(rf"^ ?{number} (.*)$", self.window("files"), re.MULTILINE)
         return str(found[1]) if found else ""
 
     def _id(self, app: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from parts.scripted_model import Call, MessageBuilder, ParsedView
 
-_RULE = re.compile(r"^(\S+) or (\S+) goes to (\w+)\.$", re.MULTILINE)
+_RULE = re.compile(r"^ ?(\S+) or (\S+) goes to (\w+)\.$", re.MULTILINE)
 _LEFT = re.compile(r'<item id="left">(.*?)</item>')
 _LISTED = re.compile(r"^\[\S+ \d+\] (tickets-\d+): (\w+)$", re.MULTILINE)
 

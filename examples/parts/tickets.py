@@ -50,6 +50,7 @@ def make_book(library: quire.Library, count: int, budget: int) -> quire.Context:
     pages.add_segment(Segment(id="handbook", name="Handbook", permission=Permission.SYSTEM_MANAGED))
     planner = book.as_agent("planner", manage=True)
     planner.create_detail_page("Queues", "Where tickets go", HANDBOOK, "handbook-0")
+    pages.pin("handbook-1")  # whole in every view, also after a fold
     planner.set_permission("handbook", Permission.READ_ONLY)  # from now on the planner cannot change it either
     book.checkpoint("handbook")
     pages.add_segment(Segment(id="tickets", name="Tickets", permission=Permission.READ_ONLY))

@@ -9,6 +9,7 @@ import quire
 from quire import Context, check_legal
 from quire.storage.base import LAYOUT, SHEET
 from quire.storage.memory import MemoryStorage
+from quire.windows.apps import Todo
 
 RUN = re.compile(r"^\s*\[([^\s\]]+)")
 MOST_STEPS = 6
@@ -211,3 +212,16 @@ def test_why_names_the_renderer_and_the_entry() -> None:
     why = ctx.why("mem-5")
     assert (why.shown, why.by, why.entry) == ("no", "renderer", fold.seq)
     assert why.call == "expand('mem-5')"
+
+
+def test_a_pinned_window_is_shown_only_as_a_window() -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    ctx.windows.register(Todo)
+    ctx.windows.open("todo", pinned=True)
+    for number in range(40):
+        ctx.user(f"Question {number} on pumps. " * 6)
+        ctx.assistant(f"Answer {number} on pumps. " * 6)
+        view = check_view(ctx, 1_500)
+    assert any(entry.actor == "renderer" for entry in ctx.history())
+    shown = [page.index for part in view.parts if part.kind == "segment" for page in part.pages]
+    assert not [index for index in shown if index.startswith("win-")]

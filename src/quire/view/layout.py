@@ -134,7 +134,7 @@ class LayoutPlanner:
         over: set[int] = set()
         for key in sorted(self._plan.state.pins()):
             page = self._plan.page(key)
-            if isinstance(page, PageRecord) and segment_number(key) in by_number:
+            if isinstance(page, PageRecord) and _is_shown(page) and segment_number(key) in by_number:
                 self._take(by_number[segment_number(key)], page)
         given = self._fill(by_number, rooms.given, over, given=True)
         own = self._fill(by_number, min(rooms.own, rooms.given - given), over, given=False)
