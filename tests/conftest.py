@@ -1,5 +1,6 @@
 """Options of the whole suite, and settings that make it fast: compile once, use memory for temporary folders."""
 
+import faulthandler
 import gc
 import os
 import shutil
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for keyword, (option, skip) in skipped.items():
             if keyword in item.keywords and not config.getoption(option):
                 item.add_marker(skip)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Take away the time limit of a test (see pyproject.toml) in a run of the long proofs."""
+    if item.config.getoption("--long"):
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_finish() -> None:
