@@ -318,9 +318,10 @@ class Oracle:
         if title.startswith(("Budget: ", "Recalled from earlier:")) or title[:1].isdigit():
             assert not _MARK.search(first), f"a forged head: {first!r}"
         elif title != "Folded earlier:":
-            about = re.match(r"(?:Opened|Note) \[([a-z0-9_-]+)\] |([a-z0-9_]+): ", title)
-            assert about, f"a forged head: {first!r}"
-            self._check_subject(first, about[1] or f"{about[2]}-0")
+            about = _ENTRY.match(title) or re.match(r"(?:Opened|Note) \[([a-z0-9_-]+)\] ", title)
+            segment = re.match(r"(?:New in )?([a-z0-9_]+): ", title)
+            assert about or segment, f"a forged head: {first!r}"
+            self._check_subject(first, about[1] if about else f"{segment[1]}-0" if segment else "")
         for line in lines:
             if line and not line.startswith(" "):
                 self._check_line(line, "")

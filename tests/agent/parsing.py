@@ -4,10 +4,11 @@ import re
 from typing import Any, NamedTuple
 
 _HEAD = re.compile(r"\[(?P<key>[^\[\]]+)\] (?P<title>.*):\Z")
-_FOLDED = re.compile(r"\[(?P<index>[a-z0-9_-]+) (?P<tokens>\d+)\] (?P<rest>.+)\Z")
+_FOLDED = re.compile(r"\[(?P<index>[a-z0-9_…-]+) (?P<size>\d+p?)\] (?P<rest>.+)\Z")
 _OPEN = re.compile(r"\[(?P<index>[a-z0-9_-]+)\] (?P<name>.+)\Z")
 _ABOUT = re.compile(r"(?P<kind>Opened|Note) \[(?P<index>[a-z0-9_-]+)\] (?P<name>.+)\Z")
-_SEGMENT = re.compile(r"(?P<segment>[a-z0-9_-]*): .+\Z")
+_SEGMENT = re.compile(r"(?:New in )?(?P<segment>[a-z0-9_-]*): .+\Z")
+_GATHERED = re.compile(r"\[(?P<key>[^\[\]]+)\] \[(?P<index>[a-z0-9_…-]+) (?:\d+ segments )?\d+p\] .+\Z")
 _ARCHIVED = re.compile(r"\((\d+) archived\)\Z")
 _WINDOW = re.compile(r'<Window id="(?P<id>[^"<>]*)" key="(?P<key>[^"<>]*)"[^<>]*>')
 
@@ -35,6 +36,9 @@ def _in_message(text: str, key: str) -> list[Element]:
         assert text.rstrip().endswith("</Window>"), "a window ends where its message does"
         return [Element("window", window["id"])]
     first, *lines = text.splitlines() or [""]
+    gathered = _GATHERED.match(first)
+    if gathered and gathered["key"] == key:
+        return [Element("line", gathered["index"])]
     head = _HEAD.match(first)
     if head is None or head["key"] != key:
         return []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import quire
 from quire import Context, Lifecycle, QuireError, Visibility
+from quire.core.records import segment_number
 from quire.model.pages import Form
 from quire.view import segments
 from quire.view.escaping import Escaping
@@ -53,17 +54,31 @@ def context() -> Context:
 
 
 def real(ctx: Context, view: quire.View) -> list[Element]:
-    """Return the elements that a view of the context must have, from its pages."""
+    """Return the elements that a view of the context must have: from its pages, and after a fold from its layout."""
     found = []
     for part in view.parts:
         if part.kind == "segment":
-            segment = ctx.pages.segment_of(part.pages[0].index).id
-            found += [Element("segment", segment), *_segment(ctx, f"{segment}-0")]
+            found += _segment_part(ctx, part)
         elif part.kind == "folded":
             found += [Element("line", page.index) for page in part.pages]
         elif part.kind in ("note", "opened"):
             found += _about(ctx, part)
     return found
+
+
+def _segment_part(ctx: Context, part: Any) -> Iterator[Element]:
+    segment = ctx.pages.segment_of(part.pages[0].index.partition("…")[0]).id
+    is_gathered = part.pages[0].index.startswith(f"{segment}-0")
+    if not is_gathered:
+        yield Element("segment", segment)
+    layout = ctx.pages._engine.state.layout(segment_number(part.pages[0].key))
+    if layout is None:
+        yield from _segment(ctx, f"{segment}-0")
+        return
+    for page in part.pages:
+        pages = [ctx.pages.get_page(index) for index in page.index.split("…")]
+        is_open = len(pages) == 1 and layout.shows(page.key) and pages[0].visibility is Visibility.EXPANDED
+        yield Element("open" if is_open else "line", page.index)
 
 
 def _about(ctx: Context, part: Any) -> Iterator[Element]:

@@ -200,7 +200,8 @@ class AgentContext:
             if page.header.mark is Mark.NONE:  # compressed messages stay out of the tree
                 lifecycle.expand(plan, index)
             originals = read_originals(plan, page)
-            if originals or not is_shown_whole(plan.state, page.key):
+            is_window = page.header.form is Form.WINDOW  # the tail shows it
+            if originals or not (is_window or is_shown_whole(plan.state, page.key)):
                 check_page_fits(plan.state, page, self._views.budget, originals)
                 plan.defer(page.key)
 

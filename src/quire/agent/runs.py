@@ -15,6 +15,9 @@ from quire.view.sheets import Run, Sheets
 _PIECES = (32, 16, 8, 4, 2)
 _LINE_PART = 8
 _LIST_LENGTH = 40
+"""The most lines of an answer, but for pages that are listed one by one."""
+_MOST_PAGES = 100
+"""The most pages that are listed one by one."""
 
 
 def list_segments(reader: VisibleReader, state: State, room: AnswerRoom, span: PageIndex = "") -> str:
@@ -62,9 +65,9 @@ def list_span(reader: VisibleReader, state: State, index: PageIndex, room: Answe
 
 
 def _list_run(reader: VisibleReader, state: State, sheets: Sheets, run: Run, room: AnswerRoom) -> str:
-    pages = sheets.read(run, _LIST_LENGTH)
+    pages = sheets.read(run, _MOST_PAGES)
     lines = [format_entry(to_page(state, page, seqs=False)) for page in pages] if pages is not None else []
-    if lines and _fits(lines, room):
+    if lines and room.count("\n".join(lines)) <= room.limit:
         return "\n".join(lines)
     for pieces in _PIECES:
         lines = [line for part in sheets.split(run, pieces) if (line := _run_line(reader, state, sheets, part, room))]

@@ -3,7 +3,7 @@
 from quire.core.plan import Plan
 from quire.core.records import PageRecord, segment_number
 from quire.errors import Hint, InvalidOperation
-from quire.model.pages import Lifecycle, Mark, PageIndex, Visibility
+from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Visibility
 from quire.system.rules import (
     check_bool,
     check_movable,
@@ -20,7 +20,8 @@ def expand(plan: Plan, index: PageIndex) -> None:
     record = require_attached(plan, index, "expand")
     touch_window(plan, open_chain(plan, record))
     layout = plan.state.layout(segment_number(record.key))
-    is_line = layout is not None and not layout.shows(record.key) and not record.is_root
+    is_window = record.header.form is Form.WINDOW  # the tail shows it
+    is_line = layout is not None and not (is_window or record.is_root or layout.shows(record.key))
     if is_line and record.key not in plan.pages and segment_number(record.key) != plan.conversation():
         plan.restore(record)  # it is the newest page now, so the next layout shows it
 
