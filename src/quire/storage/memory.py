@@ -4,7 +4,7 @@ The memory backend is the reference for all others. The values of a table are of
 positions in a log in the file backend.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import starmap
@@ -49,7 +49,10 @@ class Row(NamedTuple, Generic[V]):
 
 
 class Table(Generic[V]):
-    """The records of one context by family and key, with their groups in order."""
+    """The records of one context by family and key, with their groups in order.
+
+    An interrupt can stop a change at any point. The same change made again completes it.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[Family, dict[int, Row[V]]] = {family: {} for family in FAMILIES}
@@ -74,13 +77,12 @@ class Table(Generic[V]):
         """Add or replace a row."""
         rows = self._rows[family]
         old = rows.get(key)
-        if old is None:
-            _insert(self._keys[family], key)
-        if old is None or (old.group, old.order) != (group, order):
+        if old is not None and (old.group, old.order) != (group, order):
             self._remove_from_group(family, key, old)
-            if group is not None:
-                _insert(self._groups.setdefault((family, group), []), (order, key))
         rows[key] = Row(value, group, order)
+        _insert(self._keys[family], key)
+        if group is not None:
+            _insert(self._groups.setdefault((family, group), []), (order, key))
 
     def patch(self, family: Family, key: int, value: V) -> None:
         """Give an existing row a new value. A missing row is ignored."""
@@ -90,11 +92,12 @@ class Table(Generic[V]):
 
     def delete(self, family: Family, key: int) -> None:
         """Remove a row. A missing row is ignored."""
-        old = self._rows[family].pop(key, None)
+        rows = self._rows[family]
+        old = rows.get(key)
         if old is not None:
             self._remove_from_group(family, key, old)
-            keys = self._keys[family]
-            del keys[bisect_left(keys, key)]
+            _remove(self._keys[family], key)
+            del rows[key]
 
     def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[tuple[int, Row[V]]]:
         """Yield the rows with start ≤ key ≤ stop, by key. A row that changes meanwhile is read when it is reached."""
@@ -118,10 +121,9 @@ class Table(Generic[V]):
             after = slots[position]
             yield after[1], rows[after[1]]
 
-    def _remove_from_group(self, family: Family, key: int, old: Row[V] | None) -> None:
-        if old is not None and old.group is not None:
-            slots = self._groups[family, old.group]
-            del slots[bisect_left(slots, (old.order, key))]
+    def _remove_from_group(self, family: Family, key: int, old: Row[V]) -> None:
+        if old.group is not None and (slots := self._groups.get((family, old.group))) is not None:
+            _remove(slots, (old.order, key))
             if not slots:
                 del self._groups[family, old.group]
 
@@ -130,63 +132,67 @@ Item = TypeVar("Item", int, Slot)
 
 
 def _insert(items: list[Item], item: Item) -> None:
-    """Insert an item into a sorted list. Appending, the common case, needs no search."""
+    """Insert an item into a sorted list unless it is there. Appending, the common case, needs no search."""
     if not items or items[-1] < item:
         items.append(item)
-    else:
-        insort(items, item)
+    elif items[place := bisect_left(items, item)] != item:
+        items.insert(place, item)
+
+
+def _remove(items: list[Item], item: Item) -> None:
+    """Remove an item from a sorted list if it is there."""
+    place = bisect_left(items, item)
+    if place < len(items) and items[place] == item:
+        del items[place]
 
 
 class MemoryStorage:
     """Records in dictionaries. Threads can share one object. Everything is lost when the process ends."""
 
     def __init__(self) -> None:
-        self._heads: dict[str, Head] = {}
-        self._tables: dict[str, Table[bytes]] = {}
+        self._contexts: dict[str, tuple[Head, Table[bytes]]] = {}
         self._lock = RLock()
+        self._unfinished: tuple[str, Commit] | None = None
+        """A commit that is being made. If an interrupt stops it, the next call completes it."""
 
     def head(self, context: str) -> Head | None:
         check_context_name(context)
         with self._lock:
-            return self._heads.get(context)
+            found = self._find(context)
+        return found[0] if found else None
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._lock:
-            table = self._tables.get(context)
-            row = table.get(family, key) if table else None
+            found = self._find(context)
+            row = found[1].get(family, key) if found else None
         return row_record(key, row) if row else None
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        table = self._tables.get(context)
-        if table:
-            yield from stream_records(table.scan(family, start, stop, reverse=reverse), self._lock)
+        with self._lock:
+            found = self._find(context)
+        if found:
+            yield from stream_records(found[1].scan(family, start, stop, reverse=reverse), self._lock)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
-        table = self._tables.get(context)
-        if table:
-            yield from stream_records(table.members(family, group, after, reverse=reverse), self._lock)
+        with self._lock:
+            found = self._find(context)
+        if found:
+            yield from stream_records(found[1].members(family, group, after, reverse=reverse), self._lock)
 
     def commit(self, context: str, commit: Commit) -> None:
         check_context_name(context)
         with self._lock:
-            head = self._heads.get(context)
+            found = self._find(context)
+            head = found[0] if found else None
             if not commit.follows(head):
                 raise conflict(context, head, commit.expect)
             check_families(commit.writes)
-            table = self._tables.setdefault(context, Table())
-            for write in commit.writes:
-                match write:
-                    case Put():
-                        table.put(write.family, write.key, write.value, write.group, write.order)
-                    case Patch():
-                        table.patch(write.family, write.key, write.value)
-                    case Delete():
-                        table.delete(write.family, write.key)
-            self._heads[context] = Head(commit.version, commit.head)
+            self._unfinished = context, commit
+            self._finish(context, commit)
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         with self._lock:
@@ -194,14 +200,15 @@ class MemoryStorage:
 
     def contexts(self, after: str = "") -> Iterator[str]:
         with self._lock:
-            names = sorted(name for name in self._heads if name > after)
+            self._find("")
+            names = sorted(name for name in self._contexts if name > after)
         yield from names
 
     def drop(self, context: str) -> None:
         check_context_name(context)
         with self._lock:
-            self._heads.pop(context, None)
-            self._tables.pop(context, None)
+            self._find(context)
+            self._contexts.pop(context, None)
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["MemoryStorage"]:
@@ -209,14 +216,33 @@ class MemoryStorage:
         check_context_name(context)
         copy = MemoryStorage()
         with self._lock:
-            head = self._heads.get(context)
-            if head is not None:
-                copy._heads[context] = head
-                copy._tables[context] = self._tables[context].copy()
+            found = self._find(context)
+            if found is not None:
+                copy._contexts[context] = found[0], found[1].copy()
         yield copy
 
     def close(self) -> None:
         """Do nothing: the records stay available through this object."""
+
+    def _find(self, context: str) -> tuple[Head, Table[bytes]] | None:
+        """Return the head and the records of a context. Complete an interrupted commit first."""
+        if self._unfinished is not None:
+            self._finish(*self._unfinished)
+        return self._contexts.get(context)
+
+    def _finish(self, context: str, commit: Commit) -> None:
+        found = self._contexts.get(context)
+        table = found[1] if found else Table[bytes]()
+        for write in commit.writes:
+            match write:
+                case Put():
+                    table.put(write.family, write.key, write.value, write.group, write.order)
+                case Patch():
+                    table.patch(write.family, write.key, write.value)
+                case Delete():
+                    table.delete(write.family, write.key)
+        self._contexts[context] = Head(commit.version, commit.head), table
+        self._unfinished = None
 
 
 def stream_records(rows: Iterator[tuple[int, Row[bytes]]], lock: RLock) -> Iterator[Record]:

@@ -46,13 +46,20 @@ class OverlayStorage:
         self._table: Table[bytes] = Table()
         self._deleted: set[tuple[Family, int]] = set()
         self._lock = RLock()
+        self._unfinished: tuple[Commit, Mapping[tuple[Family, int], Record | None]] | None = None
+        """A commit that is being made, and the records that it patches. If it is interrupted, the next call makes it."""
 
     def head(self, context: str) -> Head | None:
-        return self._head if context == self.context else self.below.head(context)
+        if context != self.context:
+            return self.below.head(context)
+        with self._lock:
+            self._finish()
+            return self._head
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         if context == self.context:
             with self._lock:
+                self._finish()
                 row = self._table.get(family, key)
                 if row is not None:
                     return row_record(key, row)
@@ -90,6 +97,7 @@ class OverlayStorage:
             self.below.commit(context, commit)
             return
         with self._lock:
+            self._finish()
             if not commit.follows(self._head):
                 raise conflict(context, self._head, commit.expect)
             patched: dict[tuple[Family, int], Record | None] = {}
@@ -97,9 +105,18 @@ class OverlayStorage:
             for write in commit.writes:
                 if isinstance(write, Patch):
                     patched[write.family, write.key] = self.get(context, write.family, write.key)
-            for write in commit.writes:
-                self._apply(write, patched)
-            self._head = Head(commit.version, commit.head)
+            self._unfinished = commit, patched
+            self._finish()
+
+    def _finish(self) -> None:
+        """Make the unfinished commit. The caller holds the lock."""
+        if self._unfinished is None:
+            return
+        commit, patched = self._unfinished
+        for write in commit.writes:
+            self._apply(write, patched)
+        self._head = Head(commit.version, commit.head)
+        self._unfinished = None
 
     def is_outdated(self) -> bool:
         """Return whether another writer committed below since this overlay was created."""
@@ -111,6 +128,7 @@ class OverlayStorage:
     def as_commit(self) -> Commit | None:
         """Return all changes as one commit for the storage below, or None if nothing changed."""
         with self._lock:
+            self._finish()
             if self._head is None or self._head == self.start:
                 return None
             writes: list[Write] = [Delete(family, key) for family, key in sorted(self._deleted)]
