@@ -41,6 +41,8 @@ _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _RANGE: Final = re.compile(r"range (starting|was|that)|invalid range", re.IGNORECASE)
 _PAUSES: Final = (0.05, 0.2, 0.8)
 """The seconds to wait before each further attempt."""
+_process = 0
+"""The process that sent the first request. The threads of obstore exist only in that process."""
 _LIST_SIZE: Final = 1_000
 _DELETE_SIZE: Final = 1_000
 
@@ -203,6 +205,7 @@ class Objects:
         """Send one request and translate the errors of obstore."""
         from obstore.exceptions import BaseError
 
+        _check_process(self.name)
         self.requests[kind] += 1
         try:
             return action()
@@ -237,6 +240,19 @@ class Objects:
         reasons = (reason for signs, reason in _REASONS if any(sign in message for sign in signs))
         reason = next(reasons, "the reason is unknown; check endpoint and network")
         return NoAnswer(f"the server could not be reached or did not answer ({reason})")
+
+
+def _check_process(name: str) -> None:
+    """Raise `StorageFailure` in a fork of a process that sent requests: a request would wait there for ever."""
+    global _process  # noqa: PLW0603
+    process = os.getpid()
+    _process = _process or process
+    if _process != process:
+        raise StorageFailure(
+            f"{name}: process {process} is a fork of process {_process}, which uses S3 already; its client does not"
+            " work here. Start processes with multiprocessing.get_context('spawn') or 'forkserver', or use S3 only"
+            " after the fork."
+        )
 
 
 def damaged(key: str, what: str) -> Corrupt:
@@ -354,6 +370,8 @@ def connect(
     except ImportError:
         raise QuireError("S3 needs obstore: pip install 'quire[s3]'.") from None
     name = _display_name(f"s3://{bucket}/{prefix}".rstrip("/"), endpoint, region)
+    if _process:
+        _check_process(name)
     options |= {"endpoint": endpoint or None, "region": region}
     timeout = timedelta(seconds=timeout_seconds)
     try:
