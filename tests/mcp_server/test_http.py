@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,9 @@ from quire.mcp_server.http import McpMiddleware
 from quire.server.access import AccessCheck
 from tests.mcp_server.clients import read, run, served, text_of
 from tests.mcp_server.conftest import NAME, URI, fill
+from tests.server.test_connections import connect, many_files
+
+__all__ = ["many_files"]
 
 TOKEN = "the-token-of-the-tests-0123456789"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -111,6 +115,44 @@ def test_a_body_that_is_too_large_is_refused(http: tuple[Path, str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("many_files")
+def test_a_thousand_half_open_connections_keep_nobody_out(http: tuple[Path, str]) -> None:
+    with ExitStack() as opened:
+        for _ in range(1_000):
+            opened.enter_context(connect(http[1], b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "))
+        assert post(http[1])[0] == 200
+
+
+def test_two_lengths_are_refused_and_the_connection_is_closed(http: tuple[Path, str]) -> None:
+    lengths = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with connect(http[1], b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lengths) as connection:
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"ambiguous_length" in answer
+
+
+def test_a_body_that_does_not_arrive_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Message] = []
+
+    async def read_body(scope: Scope, receive: Receive, send: Send) -> None:
+        while not seen or seen[-1].get("more_body"):
+            seen.append(await receive())
+
+    async def drip() -> Message:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    monkeypatch.setattr("quire.mcp_server.http._BODY_SECONDS", 0.2)
+    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"127.0.0.1")]}
+    middleware = McpMiddleware(read_body, AccessCheck("127.0.0.1", (), None))
+
+    async def ask() -> None:
+        await asyncio.wait_for(middleware(scope, drip, drip), 5)  # type: ignore[arg-type]
+
+    asyncio.run(ask())
+    assert seen[-1] == {"type": "http.disconnect"}
+
+
 def test_ctrl_c_ends_it_though_clients_listen(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     fill(quire.open(path, NAME)).close()

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
-from http import HTTPStatus
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
@@ -15,10 +14,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.mcp_server.protocol import ContextServer
 from quire.server.access import UVICORN_OPTIONS, AccessCheck, Refusal
+from quire.server.connections import Connections, Limits
 
 PATH = "/mcp"
 _MAX_BODY = 16 << 20
 _MAX_SESSIONS = 1_000
+_BODY_SECONDS = 30.0
 _GRACE = 5
 _log = logging.getLogger("quire.mcp")
 
@@ -47,13 +48,21 @@ class McpMiddleware:
             await self._app(scope, self._until_closed(receive), send)
 
     def _until_closed(self, receive: Receive) -> Receive:
-        """Return a `receive` that reports a disconnect when the server stops, which ends the stream to the client."""
+        """Return a `receive` that reports a disconnect when the server stops, which ends the stream to the client.
+
+        It also reports one if the body takes too long.
+        """
         is_complete = False
+        deadline = asyncio.get_running_loop().time() + _BODY_SECONDS
 
         async def until_closed() -> Message:
             nonlocal is_complete
             if not is_complete:
-                message = await receive()
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        message = await receive()
+                except TimeoutError:
+                    return {"type": "http.disconnect"}
                 is_complete = not message.get("more_body", False)
                 return message
             closing = asyncio.ensure_future(self._closing.wait())
@@ -70,8 +79,7 @@ class McpMiddleware:
 
 def _refusal_response(refused: Refusal) -> Response:
     error = {"code": INVALID_REQUEST, "message": refused.message, "data": {"code": refused.code}}
-    headers = {"www-authenticate": "Bearer"} if refused.status is HTTPStatus.UNAUTHORIZED else None
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, refused.status, headers)
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, refused.status, refused.headers)
 
 
 class _Server(uvicorn.Server):
@@ -90,8 +98,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 self._middleware,
-                http="h11",
-                access_log=False,
+                http=Connections(Limits(streams=_MAX_SESSIONS)).protocol(),
                 timeout_graceful_shutdown=_GRACE,
                 **UVICORN_OPTIONS,
             )

@@ -28,7 +28,6 @@ UVICORN_OPTIONS: Mapping[str, Any] = {
     "proxy_headers": False,
     "server_header": False,
     "timeout_keep_alive": 30,
-    "limit_concurrency": 1_000,
 }
 """The options that all servers pass to uvicorn."""
 _MAX_PORT = 65_535
@@ -150,7 +149,19 @@ class Refusal(NamedTuple):
     code: str
     message: str
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer. A connection is closed if it is unclear where its next request begins."""
+        if self is _AMBIGUOUS:
+            return {"connection": "close"}
+        return {"www-authenticate": "Bearer"} if self.status is HTTPStatus.UNAUTHORIZED else {}
 
+
+_AMBIGUOUS = Refusal(
+    HTTPStatus.BAD_REQUEST,
+    "ambiguous_length",
+    "Send Content-Length or Transfer-Encoding, not both. The connection is closed.",
+)
 _FOREIGN_HOST = Refusal(
     HTTPStatus.FORBIDDEN,
     "forbidden_host",
@@ -181,6 +192,8 @@ class AccessCheck:
 
         A `public` request needs no token. The reason never quotes the token.
         """
+        if header("transfer-encoding") and header("content-length"):
+            return _AMBIGUOUS
         hosts = header("host")
         name = _host_name(hosts[0]) if len(hosts) == 1 else None
         if name is None or not (name in self._names or (self._any_address and _is_address(name))):

@@ -42,8 +42,10 @@ _log = logging.getLogger("quire.server")
 class Options:
     """The settings of one server. Times are in seconds, sizes in bytes.
 
-    `hosts` are further accepted Host names. `budget` is the budget of contexts that the server creates. `patience`
-    limits the time to receive a body, `timeout` the time to answer. `poll` is the interval between checks for changes
+    `hosts` are further accepted Host names. `budget` is the budget of contexts that the server creates.
+    `header_timeout` limits the time to receive the headers of a request, `patience` the time to receive a body,
+    `timeout` the time to answer. `waiting` is the most connections of one address without a complete request: if there
+    are more, the oldest is closed. `poll` is the interval between checks for changes
     by other processes, `heartbeat` the interval between comments on an idle stream.
     """
 
@@ -53,8 +55,10 @@ class Options:
     apps: tuple[type[App], ...] = ()
     contexts: int = 32
     threads: int = 16
+    waiting: int = 64
     listeners: int = 100
     max_body: int = 16 << 20
+    header_timeout: float = 10.0
     patience: float = 30.0
     timeout: float = 60.0
     poll: float = 0.25

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.errors import InvalidValue, QuireError, StorageFailure, short_repr
 from quire.library import Library
 from quire.server.access import UVICORN_OPTIONS, Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
+from quire.server.connections import Connections, Limits
 from quire.storage.base import Storage
 from quire.view.options import check_budget
 from quire.windows.app import App
@@ -108,23 +108,17 @@ class RunningServer:
 Ready = Callable[[RunningServer], None]
 
 
-class _Protocol(H11Protocol):
-    """HTTP without uvicorn's access log, whatever logging is configured: URLs may contain secrets."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.access_log = False  # the middleware logs requests by route
-
-
 class _Server(uvicorn.Server):
     """A uvicorn server that ends live streams before it waits for connections."""
 
     def __init__(self, service: Service) -> None:
+        options = service.options
+        limits = Limits(header_seconds=options.header_timeout, waiting_per_address=options.waiting)
         super().__init__(
             uvicorn.Config(
                 service.app,
-                http=_Protocol,
-                timeout_graceful_shutdown=service.options.grace,
+                http=Connections(limits).protocol(),
+                timeout_graceful_shutdown=options.grace,
                 h11_max_incomplete_event_size=64 << 10,
                 **UVICORN_OPTIONS,
             )

@@ -154,13 +154,14 @@ class AccessMiddleware:
     def _limit_body(self, receive: Receive) -> Receive:
         """Return a `receive` that limits the size of the body and the time it may take."""
         received, done = 0, False
+        deadline = asyncio.get_running_loop().time() + self._patience
 
         async def receive_limited() -> Message:
             nonlocal received, done
             if done:  # the next message is the disconnect, which may come at any time
                 return await receive()
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
                 raise HttpError(HTTPStatus.REQUEST_TIMEOUT, "too_slow", "Timed out while receiving the body.") from None

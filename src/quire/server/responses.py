@@ -62,7 +62,7 @@ class HttpError(Exception):
         headers = {}
         if self.status is HTTPStatus.UNAUTHORIZED:
             headers["www-authenticate"] = "Bearer"
-        if self.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
+        if self.code in ("too_slow", "too_large", "ambiguous_length"):
             headers["connection"] = "close"  # the rest of the body is not read
         body = msgspec.json.encode(ErrorBody(ErrorDetail(self.code, str(self))))
         return Response(body, self.status, headers, JSON)

@@ -47,7 +47,7 @@ class OverlayStorage:
         self._deleted: set[tuple[Family, int]] = set()
         self._lock = RLock()
         self._unfinished: tuple[Commit, Mapping[tuple[Family, int], Record | None]] | None = None
-        """A commit that is being made, and the records that it patches. If it is interrupted, the next call makes it."""
+        """A commit that is being made, with the records that it patches. After an interrupt, the next call makes it."""
 
     def head(self, context: str) -> Head | None:
         if context != self.context:

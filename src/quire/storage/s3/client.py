@@ -244,14 +244,13 @@ class Objects:
 
 def _check_process(name: str) -> None:
     """Raise `StorageFailure` in a fork of a process that sent requests: a request would wait there for ever."""
-    global _process  # noqa: PLW0603
+    global _process
     process = os.getpid()
     _process = _process or process
     if _process != process:
         raise StorageFailure(
             f"{name}: process {process} is a fork of process {_process}, which uses S3 already; its client does not"
-            " work here. Start processes with multiprocessing.get_context('spawn') or 'forkserver', or use S3 only"
-            " after the fork."
+            " work here. Use the start method 'spawn' or 'forkserver' for processes, or use S3 only after the fork."
         )
 
 
