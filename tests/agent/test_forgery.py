@@ -55,7 +55,7 @@ def context() -> Context:
 
 def real(ctx: Context, view: quire.View) -> list[Element]:
     """Return the elements that a view of the context must have: from its pages, and after a fold from its layout."""
-    found = []
+    found: list[Element] = []
     for part in view.parts:
         if part.kind == "segment":
             found += _segment_part(ctx, part)
