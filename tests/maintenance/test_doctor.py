@@ -170,7 +170,7 @@ def test_the_remedy_fits_what_was_met(error: QuireError, remedy: str, monkeypatc
     def refuse(context: str) -> None:
         raise error
 
-    monkeypatch.setattr(storage, "head", refuse)
+    monkeypatch.setattr(storage, "snapshot", refuse)
     (symptom,) = doctor(storage).symptoms
     assert (symptom.code, symptom.text) == (error.code, str(error))
     assert remedy in symptom.remedy

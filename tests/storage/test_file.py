@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import quire
 from quire import Busy, Conflict, ContextSystem, Corrupt, FileStorage, Segment, StorageFailure
 from quire.storage.base import PAGE, Commit, Durability, Head
 from quire.storage.file import log as folderlog
@@ -419,3 +420,15 @@ def test_thousands_of_commits_are_replayed(root: Path) -> None:
     before = contents(storage, "c")
     storage.close()
     assert contents(FileStorage(root), "c") == before
+
+
+def test_a_handle_on_a_log_that_was_replaced_writes_no_stamp(tmp_path: Path) -> None:
+    storage, other = FileStorage(tmp_path), FileStorage(tmp_path)
+    ctx = quire.open(storage, "c")
+    for number in range(5):
+        ctx.user(f"message {number} " * 50)
+    assert quire.open(other, "c").seq == ctx.seq
+    storage.scrub(["c"])
+    other.close()
+    assert len(quire.open(FileStorage(tmp_path), "c").messages()) == 5
+    assert quire.doctor(FileStorage(tmp_path)).symptoms == ()

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from quire import ContextSystem, Corrupt, Lifecycle, MemoryStorage, QuireError, Visibility
+import quire
+from quire import Conflict, ContextSystem, Corrupt, Lifecycle, MemoryStorage, QuireError, Visibility
 from quire.core.records import (
     COLD_GROUP,
     Gone,
@@ -189,13 +190,36 @@ def test_memory_that_does_not_say_what_the_storage_says_is_named() -> None:
     assert [(found.invariant, found.where) for found in book.check()] == [(1, "mem-3")]
 
 
-def test_a_context_that_someone_else_changed_is_to_be_refreshed_first() -> None:
+def test_a_context_that_someone_else_changed_is_sound() -> None:
     storage = library()
     book, other = new_system(storage=storage), new_system(storage=storage)
-    leaf(other)
-    assert [(found.invariant, found.where) for found in book.check()] == [(1, "head")]
+    book.get_page("mem-3")
+    other.update_page("mem-3", name="another")
+    assert book.check() == []
     assert book.refresh()
     assert book.check() == []
+
+
+def test_a_storage_that_went_back_is_named() -> None:
+    storage, older = library(), MemoryStorage()
+    new_system(storage=storage).migrate(older)
+    book = new_system(storage=storage)
+    leaf(book)
+    storage._heads, storage._tables = older._heads, older._tables
+    assert [(found.invariant, found.text) for found in book.check()] == [(1, "memory has version 8, the storage 7")]
+
+
+def test_a_change_of_others_in_a_temporary_block_is_a_conflict() -> None:
+    storage = MemoryStorage()
+    ctx, other = quire.open(storage), quire.open(storage)
+    with ctx.temporary():
+        ctx.user("mine")
+        assert ctx.check() == []
+        other.refresh()
+        other.user("theirs")
+        with pytest.raises(Conflict):
+            ctx.check()
+    assert ctx.check() == []
 
 
 def test_a_damaged_head_is_named() -> None:

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
+from time import sleep
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +52,7 @@ from quire.storage.base import (
     SupportsExamine,
     Symptom,
     Write,
+    read_snapshot,
 )
 from quire.storage.search_protocol import (
     Document,
@@ -61,10 +64,17 @@ from quire.storage.search_protocol import (
 )
 from quire.storage.sqlite.storage import SQLiteStorage
 from quire.storage.urls import storage_at
-from quire.system.check import Problem, check, find_unreadable
+from quire.system.check import Problem, check_stored, find_unreadable
 
 _BATCH = 256
 _DERIVED: tuple[Family, ...] = (TALLY, PIN)
+_UNUSED: dict[Family, str] = {
+    BODY: "texts that no page and no history refers to",
+    VECTOR: "vectors of pages that are gone",
+}
+_TRIES = 5
+_PAUSE = 0.3
+"""The seconds in which a copy or a removal that is in progress changes the head."""
 _REPAIRS = "A repair does it."
 _FROM_BACKUP = "Restore the context from a backup or an exported file."
 _CHECK_STORE = "Check the disk, the server or the permissions, and run it again."
@@ -101,7 +111,8 @@ def doctor(
     """Examine a store and all of its contexts, or the named ones; with `repair`, repair what is safe.
 
     `progress` is called with the name of each context before it is examined. A store that cannot be opened is reported
-    as a symptom. A read-only store is examined as far as possible. Raises `StorageFailure` if the store does not exist.
+    as a symptom. A read-only store is examined as far as possible. Others may write meanwhile: every context is read at
+    one moment. Raises `StorageFailure` if the store does not exist.
     """
     try:
         storage, owned = _open(where, repair)
@@ -118,7 +129,8 @@ def doctor(
             if progress is not None:
                 progress(name)
             count += 1
-            symptoms += _ContextExamination(storage, name, repair, indexes).symptoms()
+            examination = _ContextExamination(storage, name, repair, indexes, listed=contexts is None)
+            symptoms += examination.symptoms()
         if indexes is not None:
             symptoms += indexes.shared_symptoms()
         return Diagnosis(contexts=count, symptoms=tuple(symptoms))
@@ -160,30 +172,44 @@ def _names(storage: Storage, contexts: Iterable[str] | None, symptoms: list[Symp
 def _error_symptom(where: str, error: Exception, context: str = "") -> Symptom:
     code = error.code if isinstance(error, QuireError) else "storage_failure"
     remedy = next((words for kind, words in _REMEDIES if isinstance(error, kind)), "")
-    return Symptom(code, "error", where, str(error), remedy, context)
+    severity: Severity = "warning" if isinstance(error, Busy | Conflict) else "error"
+    return Symptom(code, severity, where, str(error), remedy, context)
+
+
+class _Findings(NamedTuple):
+    """What the snapshot of a context shows: its head if it is readable, the symptoms, and a commit that repairs them.
+
+    Symptoms that the commit repairs are marked as repaired already.
+    """
+
+    head: Head | None
+    symptoms: list[Symptom]
+    repair: Commit | None = None
 
 
 class _ContextExamination:
-    """The examination of one context."""
+    """The examination of one context. It reads a snapshot, because others may write meanwhile."""
 
-    def __init__(self, storage: Storage, context: str, repair: bool, indexes: "_IndexExamination | None") -> None:
+    def __init__(
+        self, storage: Storage, context: str, repair: bool, indexes: "_IndexExamination | None", *, listed: bool = False
+    ) -> None:
         self._storage = storage
         self._context = context
         self._repair = repair
         self._indexes = indexes
+        self._is_listed = listed
+        """True if the store listed the context. It may have been deleted since."""
 
     def symptoms(self) -> list[Symptom]:
         """Return all symptoms of the context."""
-        found: list[Symptom] = []
         try:
             head = self._healthy_head()
-            if head is None:
-                found.extend(self._examine())
-            elif self._indexes is not None:
-                found.extend(self._indexes.symptoms(self._context, head))
+            found = _Findings(head, []) if head else self._examine_and_repair()
+            if found.head is not None and self._indexes is not None:
+                found.symptoms.extend(self._indexes.symptoms(self._context, found.head))
+            return found.symptoms
         except QuireError as error:
-            found.append(_error_symptom("context", error, self._context))
-        return found
+            return [_error_symptom("context", error, self._context)]
 
     def _healthy_head(self) -> Head | None:
         """Return the head if the storage can read the context in one request and it has no symptoms."""
@@ -192,29 +218,46 @@ class _ContextExamination:
             return None
         return copy.head(self._context)
 
-    def _examine(self) -> Iterator[Symptom]:
-        head = self._storage.head(self._context)
+    def _examine_and_repair(self) -> _Findings:
+        """Examine a snapshot; if another writer commits before the repair, examine a new one."""
+        for _ in range(_TRIES):
+            found = read_snapshot(self._storage, self._context, self._examine)
+            if found.head is not None and found.head.version < 0:
+                return _Findings(None, self._report_unfinished(found.head))
+            if found.repair is None:
+                return found
+            with suppress(Conflict):
+                self._storage.commit(self._context, found.repair)
+                return found._replace(head=self._storage.head(self._context))
+        raise Conflict(f"Context {self._context!r} changed in every attempt to repair it.")
+
+    def _examine(self, snapshot: Storage) -> _Findings:
+        head = snapshot.head(self._context)
         if head is None:
-            yield self._symptom("no_such_context", "error", "context", "There is no context of this name.")
-            return
+            missing = self._symptom("no_such_context", "error", "context", "There is no context of this name.")
+            return _Findings(None, [] if self._is_listed else [missing])
         if head.version < 0:
-            yield self._report_unfinished(head)
-            return
+            return _Findings(head, [])
         try:
             decode_head(head.value)
-            state = State(self._storage, self._context, max_pages=1_000, max_bytes=1 << 20)
+            state = State(snapshot, self._context, max_pages=1_000, max_bytes=1 << 20)
         except QuireError as error:
-            yield _error_symptom("head", error, self._context)
-            yield from map(self._problem, find_unreadable(self._storage, self._context))
-            return
-        problems = check(state)
-        yield from (self._problem(problem) for problem in problems if not problem.derived)
+            unreadable = map(self._problem, find_unreadable(snapshot, self._context))
+            return _Findings(None, [_error_symptom("head", error, self._context), *unreadable])
+        problems = check_stored(state)
+        derived = [problem for problem in problems if problem.derived]
         is_readable = not any(problem.invariant == 0 and not problem.derived for problem in problems)
-        yield from self._check_derived_data(state, [problem for problem in problems if problem.derived], is_readable)
-        if is_readable:
-            yield from self._find_unreached(state)
-        if self._indexes is not None:
-            yield from self._indexes.symptoms(self._context, head)
+        unused = _find_unused(state) if is_readable else {}
+        symptoms = [
+            *(self._problem(problem) for problem in problems if not problem.derived),
+            *(self._derived_problem(problem, repaired=self._repair and is_readable) for problem in derived),
+            *(self._unused_problem(family, keys) for family, keys in unused.items()),
+        ]
+        if not (self._repair and is_readable and (derived or unused)):
+            return _Findings(head, symptoms)
+        writes, value = _derive_again(state) if derived else ([], head.value)
+        writes += [Delete(family, key) for family, keys in unused.items() for key in keys]
+        return _Findings(head, symptoms, Commit(head.version, head.version, value, writes, head.value))
 
     def _symptom(self, code: str, severity: Severity, where: str, text: str, remedy: str = "") -> Symptom:
         return Symptom(code, severity, where, text, remedy, self._context)
@@ -225,46 +268,27 @@ class _ContextExamination:
         text = f"{problem.text} (invariant {problem.invariant})."
         return self._symptom("invariant_broken", "error", problem.where, text, _FROM_BACKUP)
 
-    def _report_unfinished(self, head: Head) -> Symptom:
-        if head.value == LEAVING:
-            text = "Its removal was interrupted."
-            symptom = self._symptom("removal_unfinished", "warning", "context", text, _REPAIRS)
-            if self._repair:
-                self._storage.drop(self._context)
-            return replace(symptom, repaired=self._repair)
-        remedy = "Run the same migration or import again to finish it, or delete the context."
-        return self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)
+    def _derived_problem(self, problem: Problem, *, repaired: bool) -> Symptom:
+        code, end = ("count_wrong", ".") if problem.invariant else ("record_damaged", "")
+        symptom = self._symptom(code, "warning", problem.where, f"{problem.text}{end}", _REPAIRS)
+        return replace(symptom, repaired=repaired)
 
-    def _check_derived_data(self, state: State, problems: list[Problem], is_readable: bool) -> Iterator[Symptom]:
-        """Yield the problems of derived data; repair them if all of its sources can be read."""
-        repaired = bool(problems) and self._repair and is_readable
-        if repaired:
-            self._commit(state, *_derive_again(state))
-        for problem in problems:
-            code, end = ("count_wrong", ".") if problem.invariant else ("record_damaged", "")
-            symptom = self._symptom(code, "warning", problem.where, f"{problem.text}{end}", _REPAIRS)
-            yield replace(symptom, repaired=repaired)
+    def _unused_problem(self, family: Family, keys: list[int]) -> Symptom:
+        text = f"{len(keys):,} {_UNUSED[family]}."
+        return replace(self._symptom("unreached_records", "note", family, text, _REPAIRS), repaired=self._repair)
 
-    def _find_unreached(self, state: State) -> Iterator[Symptom]:
-        """Yield bodies that nothing refers to, and vectors of removed pages."""
-        unused: tuple[tuple[Family, list[int], str], ...] = (
-            (BODY, _unused_bodies(state), "texts that no page and no history refers to"),
-            (VECTOR, _unused_vectors(state), "vectors of pages that are gone"),
-        )
-        for family, keys, description in unused:
-            if keys:
-                if self._repair:
-                    self._commit(state, [Delete(family, key) for key in keys])
-                text = f"{len(keys):,} {description}."
-                symptom = self._symptom("unreached_records", "note", family, text, _REPAIRS)
-                yield replace(symptom, repaired=self._repair)
-
-    def _commit(self, state: State, writes: list[Write], head: bytes | None = None) -> None:
-        """Write derived records; the version of the context stays the same."""
-        now = state.head_value
-        commit = Commit(state.version, state.version, now if head is None else head, writes, now)
-        self._storage.commit(self._context, commit)
-        state.load()
+    def _report_unfinished(self, head: Head) -> list[Symptom]:
+        """Report a copy or a removal that was interrupted. One that is in progress changes the head soon."""
+        sleep(_PAUSE)
+        if self._storage.head(self._context) != head:
+            return []
+        if head.value != LEAVING:
+            remedy = "Run the same migration or import again to finish it, or delete the context."
+            return [self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)]
+        symptom = self._symptom("removal_unfinished", "warning", "context", "Its removal was interrupted.", _REPAIRS)
+        if self._repair:
+            self._storage.drop(self._context)
+        return [replace(symptom, repaired=self._repair)]
 
 
 class _Moved(Exception):
@@ -350,6 +374,12 @@ def _unreadable(state: State, family: Family) -> list[Write]:
     except QuireError:
         return [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
     return []
+
+
+def _find_unused(state: State) -> dict[Family, list[int]]:
+    """Return the keys of bodies that nothing refers to, and of vectors of removed pages."""
+    found: dict[Family, list[int]] = {BODY: _unused_bodies(state), VECTOR: _unused_vectors(state)}
+    return {family: keys for family, keys in found.items() if keys}
 
 
 def _unused_bodies(state: State) -> list[int]:

@@ -6,16 +6,16 @@ backend cannot do atomically. Any backend can run the conformance suite `quire.t
 The `Supports…` protocols are optional abilities. A caller checks for one with `isinstance`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol, cast, get_args, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast, get_args, runtime_checkable
 
 from msgspec import Struct
 
-from quire.errors import Conflict, Hint, InvalidValue, NoSuchContext, short_repr
+from quire.errors import Conflict, Hint, InvalidValue, NoSuchContext, QuireError, short_repr
 
 Family = Literal[
     "segment",
@@ -254,6 +254,33 @@ class SupportsExamine(Protocol):
 def snapshot_of(storage: Storage, context: str) -> AbstractContextManager[Storage]:
     """Return a block in which the context does not change; without `SupportsSnapshot`, it shows the storage itself."""
     return storage.snapshot(context) if isinstance(storage, SupportsSnapshot) else nullcontext(storage)
+
+
+_READS: Final = 5
+T = TypeVar("T")
+
+
+def read_snapshot(storage: Storage, context: str, read: Callable[[Storage], T]) -> T:
+    """Return `read(snapshot)`, for a snapshot of the context.
+
+    If the storage has no snapshots, or a snapshot is too old, `read` is called again until the context does not change
+    meanwhile. Raises `Conflict` if it always changes.
+    """
+    for _ in range(_READS):
+        try:
+            with snapshot_of(storage, context) as snapshot:
+                head = snapshot.head(context)
+                try:
+                    result = read(snapshot)
+                except QuireError:
+                    if snapshot is storage and storage.head(context) != head:
+                        continue
+                    raise
+                if snapshot is not storage or storage.head(context) == head:
+                    return result
+        except Conflict:
+            continue
+    raise Conflict(f"Context {context!r} changed in every attempt to read it. Retry.")
 
 
 # Helpers for backends and their callers

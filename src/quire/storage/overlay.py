@@ -5,6 +5,8 @@ is discarded leaves no trace, even if its process dies.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
 from heapq import merge
 from itertools import groupby
 from threading import RLock
@@ -25,6 +27,7 @@ from quire.storage.base import (
     Write,
     check_families,
     conflict,
+    snapshot_of,
 )
 from quire.storage.memory import Row, Table, row_record, stream_records
 
@@ -161,6 +164,18 @@ class OverlayStorage:
         if context == self.context:
             raise self._uncommitted_error("drop")
         self.below.drop(context)
+
+    @contextmanager
+    def snapshot(self, context: str) -> Iterator["OverlayStorage"]:
+        """Return a block in which the context does not change. Raises `Conflict` if it has changed below."""
+        with snapshot_of(self.below, context) as below:
+            if context == self.context and (head := below.head(context)) != self.start:
+                raise conflict(context, head, self.start.version if self.start else 0)
+            frozen = copy(self)
+            frozen.below = below
+            with self._lock:
+                frozen._table, frozen._deleted = self._table.copy(), set(self._deleted)
+            yield frozen
 
     def close(self) -> None:
         """Do nothing: the storage below stays open."""

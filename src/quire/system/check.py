@@ -14,7 +14,6 @@ from quire.core.records import (
     PageRecord,
     Touched,
     decode_entry,
-    decode_head,
     decode_tally,
     page_key,
     page_number,
@@ -37,6 +36,7 @@ from quire.storage.base import (
     Family,
     Record,
     Storage,
+    read_snapshot,
 )
 from quire.system.rules import check_root_can_hide
 
@@ -57,12 +57,46 @@ class Problem(Struct, frozen=True):
 
 
 def check(state: State) -> list[Problem]:
-    """Return all problems of a context, or an empty list. Raises `NoSuchContext` if it was deleted."""
+    """Return all problems of a context at one moment, or an empty list. Other writers may change it meanwhile.
+
+    Raises `NoSuchContext` if it was deleted.
+    """
+    return read_snapshot(state.storage, state.context, lambda snapshot: _check_against(state, snapshot))
+
+
+def _check_against(state: State, snapshot: Storage) -> list[Problem]:
+    """Check the stored context, and compare it with memory unless another writer changed it since."""
+    head = snapshot.head(state.context)
+    if head is None and (deleted := state.deletion_error()):
+        raise deleted
+    try:
+        stored = state.reopen(snapshot)
+    except QuireError as error:
+        return [Problem(0, "head", str(error)), *find_unreadable(snapshot, state.context)]
     found = _Records()
-    problems = list(_check_stored(state, found))
+    problems = check_stored(stored, found)
+    if state.is_at(head):
+        problems += _compare_memory(state, stored, found)
+    elif stored.version < state.version and stored.head.identity == state.head.identity:
+        problems.append(Problem(1, "head", f"memory has version {state.version}, the storage {stored.version}"))
+    return problems
+
+
+def check_stored(state: State, found: "_Records | None" = None) -> list[Problem]:
+    """Return the problems of a context in a storage that does not change meanwhile, such as a snapshot."""
+    found = found or _Records()
+    problems = [*find_unreadable(state.storage, state.context, state, found), *_check_journal(state)]
     if any(not problem.derived for problem in problems):  # further checks need readable records
         return problems
     return [*problems, *_Tree(state, found).problems()]
+
+
+def _compare_memory(state: State, stored: State, found: "_Records") -> Iterator[Problem]:
+    if stored.head != state.head:
+        yield Problem(1, "head", "memory and storage disagree")
+    for key, cached in state.cached_pages():
+        if found.pages.get(key) != cached:
+            yield Problem(1, state.index(key), "memory and storage disagree")
 
 
 class _Records:
@@ -100,29 +134,6 @@ def find_unreadable(
 def _name(state: State, key: int) -> str:
     """Return the index of a page; its key if its segment is unknown."""
     return state.index(key) if segment_number(key) < len(state.counters) else f"page {key}"
-
-
-def _check_stored(state: State, found: _Records) -> Iterator[Problem]:
-    """Check that every record decodes, that memory matches the storage, and that the journal has no gap."""
-    head = state.storage.head(state.context)
-    if head is None and (deleted := state.deletion_error()):
-        raise deleted
-    version = head.version if head else 0
-    try:
-        stored_head = decode_head(head.value) if head else state.head
-    except QuireError as error:
-        yield Problem(0, "head", str(error))
-        return
-    if version != state.version:
-        yield Problem(1, "head", f"memory has version {state.version}, the storage {version}; refresh first")
-        return
-    yield from find_unreadable(state.storage, state.context, state, found)
-    if stored_head != state.head:
-        yield Problem(1, "head", "memory and storage disagree")
-    for key, cached in state.cached_pages():
-        if found.pages.get(key) != cached:
-            yield Problem(1, state.index(key), "memory and storage disagree")
-    yield from _check_journal(state)
 
 
 def _check_journal(state: State) -> Iterator[Problem]:

@@ -1,13 +1,16 @@
 """The log of one context: one checksummed frame per commit, appended and never changed.
 
 Unreadable bytes at the end are a tail that a crash tore; that commit was never acknowledged. Unreadable bytes before a
-readable frame are damage.
+readable frame are damage. The exception is a gap: a block of zeros after the last position that is known to be on disk.
+A power failure leaves it if the system wrote a later block first. Then the log ends before the gap.
 """
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from struct import Struct as Layout
 from typing import NamedTuple
@@ -124,14 +127,40 @@ def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
 
 def _check_tail(data: bytes, position: int, base: int) -> None:
     """Raise `Corrupt` if a complete frame follows an unreadable one."""
-    following = data.find(_MAGIC, position + 1)
-    while following >= 0:
-        if _read_frame(data, following, base) is not None:
-            raise Corrupt(f"The log is damaged at byte {base + position}; the commits after it are intact.")
+    if _find_frame(data, position + 1) < len(data):
+        raise Corrupt(f"The log is damaged at byte {base + position}; the commits after it are intact.")
+
+
+def _find_frame(data: bytes, position: int) -> int:
+    """Return the position of the next complete frame, or the end."""
+    following = data.find(_MAGIC, position)
+    while following >= 0 and _read_frame(data, following, 0) is None:
         following = data.find(_MAGIC, following + 1)
+    return following if following >= 0 else len(data)
+
+
+_BLOCK = 512
+_MIN_END = 64
+
+
+def has_gap(data: bytes, base: int) -> bool:
+    """Return whether a block of the unreadable bytes at offset `base` was never written, so that it is zeros.
+
+    A gap begins at the first byte or at a block, and ends with a block or with the file.
+    """
+    position = 0
+    while position < len(data):
+        end = min((base + position) // _BLOCK * _BLOCK + _BLOCK - base, len(data))
+        is_large = end < len(data) or end - position >= _MIN_END
+        if (is_large or not position) and data[position:end] == bytes(end - position):
+            return True
+        position = end
+    return False
 
 
 _TITLE = b"quire log 1 "
+_LOST = "log.lost-"
+"""The beginning of the name of a file with the bytes after a gap; the rest is their offset in the log."""
 _STAMP_EVERY = 256
 _PART_BYTES = 1 << 20
 Position = tuple[int, int]
@@ -151,6 +180,8 @@ class ContextLog:
         self._descriptor: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._identity = file_identity(os.fstat(self._descriptor))
         self._end = 0
+        self.lost = 0
+        """The number of bytes at the end that a power failure made unreadable."""
         self._mirror = Mirror(folder)
         self._stamped, self._files = self._read_stamp()
         self._unmirrored: set[tuple[Family, int]] = set()
@@ -194,6 +225,13 @@ class ContextLog:
             return False
         return file_identity(found) == self._identity and found.st_size >= self._end
 
+    def freeze(self) -> "ContextLog":
+        """Return the log as it is now, for reading. Later commits are not visible in it."""
+        frozen = copy(self)
+        frozen.table = self.table.copy()
+        frozen._descriptor = os.dup(self._file)
+        return frozen
+
     def catch_up(self) -> None:
         """Read the frames that were appended since the last call. Raises `Corrupt`."""
         if self._end == 0:
@@ -203,9 +241,31 @@ class ContextLog:
                     return
                 raise Corrupt(f"{str(self._path)!r} does not begin like a log of this context.")
             self._end = len(title)
-        data = _read(self._file, self._end)
-        for frame in read_frames(data, self._end):
-            self._apply(frame)
+        data, base = _read(self._file, self._end), self._end
+        while True:
+            try:
+                for frame in read_frames(data, self._end):
+                    self._apply(frame)
+                return
+            except Corrupt:
+                tail, again = data[self._end - base :], _read(self._file, self._end)
+                if again.startswith(tail):
+                    if self._end < self._stamped or not has_gap(tail[: _find_frame(tail, 1)], self._end):
+                        raise
+                    self._report_lost(len(tail))
+                    return
+                data, base = again, self._end  # a writer cut a torn tail and appended to it meanwhile
+
+    def check_end(self) -> None:
+        """Look for a gap after the last frame. The caller holds the file lock, so no frame is being written."""
+        tail = _read(self._file, self._end)
+        if not self.lost and self._end >= self._stamped and has_gap(tail, self._end):
+            self._report_lost(len(tail))
+
+    def _report_lost(self, size: int) -> None:
+        if not self.lost:
+            logging.getLogger("quire").warning("%s %s", lost_text(self._folder, self.head, size), "Run doctor.")
+        self.lost = size
 
     def append(self, commit: Commit, *, full: bool) -> None:
         """Append a commit; with `full`, wait until it is on disk. The caller holds the file lock."""
@@ -214,18 +274,29 @@ class ContextLog:
         frame = encode_frame(commit)
         data = self._title + frame if created else frame
         try:
-            os.ftruncate(self._file, start if not created else 0)  # cut a torn tail
-            _write(self._file, data, start - (len(self._title) if created else 0))
+            self._cut_tail()
+            _write(self._file, data, self._end)
             if full or created:
                 os.fdatasync(self._file)
         except OSError:
             with suppress(OSError):
-                os.ftruncate(self._file, 0 if created else start)
+                os.ftruncate(self._file, self._end)
             raise
         if created:
             sync_path(self._folder)
             sync_path(self._folder.parent)
         self._apply(next(read_frames(frame, start)))
+
+    def _cut_tail(self) -> None:
+        """Cut a torn tail. What a power failure made unreadable is kept in another file."""
+        if os.fstat(self._file).st_size > self._end:
+            self.check_end()
+            if self.lost:
+                lost = self._folder / f"{_LOST}{self._end}"
+                lost.write_bytes(_read(self._file, self._end))
+                sync_path(lost)
+            os.ftruncate(self._file, self._end)
+            os.fdatasync(self._file)  # otherwise a power failure could restore old bytes between new frames
 
     def rewrite(self) -> None:
         """Replace the log by one with the current records and without older ones. The caller holds the file lock."""
@@ -244,6 +315,8 @@ class ContextLog:
         finally:
             os.close(file)
         (self._folder / "stamp.json").unlink(missing_ok=True)  # it describes the old log
+        for lost in self._folder.glob(f"{_LOST}*"):
+            lost.unlink(missing_ok=True)
         os.replace(fresh, self._path)
         sync_path(self._folder)
 
@@ -291,8 +364,11 @@ class ContextLog:
                 self.stamp()
 
     def stamp(self) -> None:
-        """Write the stamp: the readable files are complete, and the log has at least this size."""
-        if self.head is None or self._unmirrored or self._rebuild:
+        """Write the stamp: the readable files are complete, and the log has at least this size.
+
+        The caller holds the file lock.
+        """
+        if self.head is None or self._unmirrored or self._rebuild or not self._since_stamp:
             return
         os.fdatasync(self._file)
         (self._folder / "stamp.json").touch()
@@ -301,7 +377,7 @@ class ContextLog:
         fresh = self._folder / "stamp.json.new"
         fresh.write_text(json.dumps(stamp))
         os.replace(fresh, self._folder / "stamp.json")
-        self._since_stamp = 0
+        self._stamped, self._since_stamp = self._end, 0
 
     def close(self) -> None:
         self.closed = True
@@ -320,6 +396,7 @@ class ContextLog:
                 self._unmirrored.add((family, key))
         self.head = Head(frame.version, frame.head)
         self._end = frame.end
+        self.lost = 0
 
     def _lookup(self, family: Family, key: int) -> Record | None:
         row = self.table.get(family, key)
@@ -356,6 +433,20 @@ def missing_log(folder: Path) -> Corrupt:
         f"{str(folder)!r} held a context, but its log is missing or empty. Restore the log from a backup, or delete the"
         " context. The readable files in pages/ may show its content."
     )
+
+
+def lost_text(folder: Path, head: Head | None, size: int) -> str:
+    """Return the text about bytes that a power failure made unreadable."""
+    version = head.version if head else 0
+    return (
+        f"{str(folder / 'log')!r} has a gap of a power failure after version {version}. Changes in the {size:,} bytes"
+        " after it are lost."
+    )
+
+
+def find_lost(folder: Path) -> list[str]:
+    """Return the names of the files with bytes that a power failure made unreadable."""
+    return sorted(path.name for path in folder.glob(f"{_LOST}*"))
 
 
 def context_in(folder: Path) -> str | None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
-from quire.errors import Busy, StorageClosed, StorageFailure
+from quire.errors import Busy, Corrupt, StorageClosed, StorageFailure
 from quire.storage.base import (
     MAX_KEY,
     Commit,
@@ -37,8 +37,10 @@ from quire.storage.file.log import (
     Position,
     context_in,
     file_identity,
+    find_lost,
     has_log,
     has_traces,
+    lost_text,
     missing_log,
     sync_path,
 )
@@ -51,6 +53,7 @@ except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
 
 _OPEN_FILES = 64
+_LOOKS = 3
 
 
 class FileStorage:
@@ -151,11 +154,25 @@ class FileStorage:
                 _remove(trash)
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
-        """Return the folders that hold no context. They are never removed: another program may own them."""
+        """Return the folders that hold no context, which are never removed, and what power failures made unreadable."""
         with self._lock, _errors(self.path):
             self._check_open()
-            found = [self._stray(folder) for folder in sorted(self._folders())]
+            folders = sorted(self._folders())
+            found = [symptom for folder in folders for symptom in (self._stray(folder), *self._lost_commits(folder))]
         return [symptom for symptom in found if symptom is not None]
+
+    def _lost_commits(self, folder: Path) -> Iterator[Symptom]:
+        """Report a log with a gap, and files with the bytes after earlier gaps."""
+        context = context_in(folder) or ""
+        for name in find_lost(folder):
+            text = f"A power failure made the end of the log unreadable. The file {name!r} holds its bytes."
+            remedy = "The changes in it are lost. Remove the file when you do not need it."
+            yield Symptom("commits_lost", "warning", "log", text, remedy, context)
+        with suppress(Corrupt):  # reported with the context
+            log = self._log(context) if context and has_log(folder) else None
+            if log is not None and log.lost:
+                text, remedy = lost_text(folder, log.head, log.lost), "The next change moves them to a file of its own."
+                yield Symptom("commits_lost", "warning", "log", text, remedy, context)
 
     def _stray(self, folder: Path) -> Symptom | None:
         if has_traces(folder) and context_in(folder) is None:
@@ -187,7 +204,7 @@ class FileStorage:
     @contextmanager
     def snapshot(self, context: str) -> Iterator["FileStorage"]:
         """Return a block in which the context is read up to the current end of its log."""
-        snapshot = _FileSnapshot(self.path)
+        snapshot = _FileSnapshot(self)
         try:
             snapshot.head(context)
             yield snapshot
@@ -197,9 +214,10 @@ class FileStorage:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for log in self._logs.values():
-                with suppress(OSError):
-                    log.stamp()
+            for context, log in self._logs.items():
+                with suppress(OSError, Busy), _file_lock(self._folder(context), 0):
+                    if log.is_current():  # otherwise the stamp would describe a log that was replaced
+                        log.stamp()
                 log.close()
             self._logs.clear()
 
@@ -227,32 +245,27 @@ class FileStorage:
             del self._logs[context]
             log = None
         if log is None:
-            folder = self._folder(context)
-            if not (folder / "log").exists():
-                if (
-                    has_traces(folder) and not (folder / "log").exists()
-                ):  # checked again: another process may just have created it
-                    raise missing_log(folder)
-                return None
-            log = ContextLog(folder, context)
-            try:
-                log.start()
-                if log.head is None and has_traces(folder):
-                    log.catch_up()  # another process may just have created it
-                    if log.head is None:
-                        raise missing_log(folder)
-            except BaseException:
-                log.close()
-                raise
-            if log.head is None:  # the process died before the first commit
-                log.close()
+            log = self._open_log(self._folder(context), context)
+            if log is None:
                 return None
             self._cache(context, log)
-            with suppress(Busy), _file_lock(folder, 0):  # a writer that holds the lock writes the files itself
-                log.mirror()
+            with suppress(Busy, FileNotFoundError), _file_lock(self._folder(context), 0):
+                log.catch_up()
+                log.check_end()
+                log.mirror()  # a writer that holds the lock does it itself
         elif fresh:
             log.catch_up()
         return self._cache(context, log)
+
+    def _open_log(self, folder: Path, context: str) -> ContextLog | None:
+        """Read a log. Before damage is reported, look again: another process may create, drop or rewrite the log."""
+        for attempt in range(_LOOKS):
+            try:
+                return _read_log(folder, context)
+            except Corrupt:
+                if attempt == _LOOKS - 1:
+                    raise
+        return None
 
     def _cache(self, context: str, log: ContextLog) -> ContextLog:
         """Cache the log, and park the least recently used ones."""
@@ -274,17 +287,46 @@ class FileStorage:
 
 
 class _FileSnapshot(FileStorage):
-    """Reads each log of a folder once. Later commits are not visible."""
+    """Shows each context as it was when it was first read."""
+
+    def __init__(self, source: FileStorage) -> None:
+        vars(self).update(vars(source))
+        self._source = source
+        self._frozen: dict[str, ContextLog | None] = {}
 
     def _log(self, context: str, *, fresh: bool = False) -> ContextLog | None:
-        return super()._log(context)
+        if context not in self._frozen:
+            log = self._source._log(context, fresh=True)
+            self._frozen[context] = log.freeze() if log else None
+        return self._frozen[context]
 
     def close(self) -> None:
-        with self._lock:
-            for log in self._logs.values():
+        for log in self._frozen.values():
+            if log is not None:
                 log.close()
-            self._logs.clear()
-            super().close()
+
+
+def _read_log(folder: Path, context: str) -> ContextLog | None:
+    """Return the log in a folder; None if it has no commit. Raises `Corrupt`."""
+    if not (folder / "log").exists():
+        if has_traces(folder):
+            raise missing_log(folder)
+        return None
+    try:
+        log = ContextLog(folder, context)
+    except FileNotFoundError:  # the context was dropped just now
+        return None
+    try:
+        log.start()
+        if log.head is None and has_traces(folder):
+            raise missing_log(folder)
+    except BaseException:
+        log.close()
+        raise
+    if log.head is None:  # the process died before the first commit
+        log.close()
+        return None
+    return log
 
 
 def _remove(folder: Path) -> None:

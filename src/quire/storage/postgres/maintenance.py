@@ -37,13 +37,15 @@ _LEAVE: Final = "DELETE FROM {q}.shared WHERE id = %s"
 
 def examine_records(session: Session, *, repair: bool) -> list[Symptom]:
     """Report contexts without a head, which are kept, and rows of no context, which `repair` removes."""
-    unnamed: list[tuple[int, bool]] = [(row[0], row[1]) for row in session.read(_UNNAMED, (CODES[JOURNAL],))]
-    if not unnamed:
-        return []
-    lost = [number for number, has_journal in unnamed if has_journal]
-    in_use = {row[0] for row in session.read(_READ, (lost,))}
-    orphans = [number for number, has_journal in unnamed if not has_journal and number not in in_use]
-    return [*map(_report_lost, lost), *_report_orphans(session, orphans, repair)]
+    with session.snapshot() as snapshot:
+        unnamed: list[tuple[int, bool]] = [(row[0], row[1]) for row in snapshot.read(_UNNAMED, (CODES[JOURNAL],))]
+        if not unnamed:
+            return []
+        lost = [number for number, has_journal in unnamed if has_journal]
+        in_use = {row[0] for row in snapshot.read(_READ, (lost,))}
+        orphans = [number for number, has_journal in unnamed if not has_journal and number not in in_use]
+        count = snapshot.read(_COUNT, (orphans,))[0][0]
+    return [*map(_report_lost, lost), *_report_orphans(session, orphans, count, repair)]
 
 
 def _report_lost(number: int) -> Symptom:
@@ -52,10 +54,9 @@ def _report_lost(number: int) -> Symptom:
     return Symptom("head_lost", "error", "table context", text, remedy)
 
 
-def _report_orphans(session: Session, orphans: list[int], repair: bool) -> list[Symptom]:
+def _report_orphans(session: Session, orphans: list[int], count: int, repair: bool) -> list[Symptom]:
     if not orphans:
         return []
-    count = session.read(_COUNT, (orphans,))[0][0]
     if repair:
         session.transact(lambda db: _remove(session, db, orphans))  # a number is never used again
     text, remedy = f"{count:,} rows belong to no context.", "A repair removes them."

@@ -12,7 +12,7 @@ from quire.errors import Busy, Corrupt, Hint
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY, Symptom
 from quire.storage.search_protocol import search_symptom
 from quire.storage.sqlite.forks import ForkSharing
-from quire.storage.sqlite.schema import context_numbers, transaction
+from quire.storage.sqlite.schema import context_numbers, reading, transaction
 from quire.storage.sqlite.search import FtsIndexes
 
 _STEP = 2_000
@@ -168,6 +168,11 @@ def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Ite
 
 def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
     """Yield contexts without a head, which are never removed, and rows that belong to no context and no fork."""
+    with transaction(db) if repair else reading(db):
+        yield from _find_orphans(db, repair)
+
+
+def _find_orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
     named = {row[0] for row in db.execute("SELECT id FROM context")}
     for number, name in db.execute("SELECT id, name FROM context WHERE name = '' OR typeof(name) <> 'text'").fetchall():
         yield _head_lost(f"The context with number {number} has records, but its name is {name!r}.")
@@ -188,8 +193,7 @@ def _orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
         spans = [(number << bits, (number << bits) | (MAX_KEY if bits else 0)) for number in sorted(numbers)]
         count = sum(_count(db, table, span) for span in spans)
         if repair:
-            with db:
-                db.executemany(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", spans)
+            db.executemany(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", spans)
         text, remedy = f"{count:,} rows belong to no context.", "A repair removes them."
         yield Symptom("orphan_rows", "warning", f"table {table}", text, remedy, repaired=repair)
 

@@ -252,6 +252,16 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def reading(db: apsw.Connection) -> Iterator[None]:
+    """Run a block on one state of the file. What it writes, such as temporary tables, is rolled back."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        roll_back(db)
+
+
 def roll_back(db: apsw.Connection) -> None:
     """End the open transaction, if any, without hiding the error that is being handled."""
     try:

@@ -36,7 +36,7 @@ from quire.storage.search_protocol import (
     Sizes,
     Span,
 )
-from quire.storage.sqlite.schema import SEARCH, context_numbers, roll_back, transaction
+from quire.storage.sqlite.schema import SEARCH, context_numbers, reading, transaction
 
 _MAX_COUNTS = 1_024
 _STATE = "SELECT version, identity, reached, serial FROM search_state WHERE id = ?"
@@ -156,20 +156,24 @@ class FtsIndexes:
     def find_damage(self) -> str:
         """Check that the counts of FTS5, the sizes of quire and the leaves of the index agree; return the damage."""
         try:
-            for (number,) in self.db.execute("SELECT id FROM search_state"):
-                self.state(number)
-            numbers = context_numbers(self.db, "search_size")
-            known = sum(self.read_sizes(number).amount([(0, MAX_KEY)]).documents for number in numbers)
-            documents = terms = 0
-            for (sizes,) in self.db.execute("SELECT sz FROM search_docsize"):
-                documents += 1
-                terms += sum(_varints(sizes))
-            if documents != known or (documents, terms) != self.totals():
-                return "the counts of its documents do not agree"
-            lost = self.db.execute(f"SELECT count(*) FROM ({_LOST_LEAVES})").get
-            return f"{lost:,} of its leaves cannot be reached" if lost else ""
+            with reading(self.db):
+                return self._find_damage()
         except (apsw.Error, MalformedIndex) as error:
             return str(error)
+
+    def _find_damage(self) -> str:
+        for (number,) in self.db.execute("SELECT id FROM search_state"):
+            self.state(number)
+        numbers = context_numbers(self.db, "search_size")
+        known = sum(self.read_sizes(number).amount([(0, MAX_KEY)]).documents for number in numbers)
+        documents = terms = 0
+        for (sizes,) in self.db.execute("SELECT sz FROM search_docsize"):
+            documents += 1
+            terms += sum(_varints(sizes))
+        if documents != known or (documents, terms) != self.totals():
+            return "the counts of its documents do not agree"
+        lost = self.db.execute(f"SELECT count(*) FROM ({_LOST_LEAVES})").get
+        return f"{lost:,} of its leaves cannot be reached" if lost else ""
 
     def totals(self) -> tuple[int, int]:
         """Return the number of documents and of terms as FTS5 stores them."""
@@ -301,7 +305,7 @@ class FtsCheck:
         for document in documents:
             sizes[document.key] = tuple(map(len, document.fields))
             checksum += _checksum(number << KEY_BITS | document.key, document)
-        with self._all.lock:
+        with self._all.lock, reading(self._db):
             if self._serial(number, state) != serial:
                 return True
             is_same = self._has_sizes(number, sizes)
@@ -310,8 +314,9 @@ class FtsCheck:
         return is_same
 
     def find_damage(self) -> str:
-        with self._all.lock, _terms_table(self._db):
+        with self._all.lock, reading(self._db):
             try:
+                self._db.execute(_TERMS)
                 return self._compare_terms()
             except (apsw.SQLError, apsw.CorruptError) as error:
                 return str(error)
@@ -376,17 +381,6 @@ def _varints(value: object) -> Iterator[int]:
         if byte < 0x80:
             yield number
             number = 0
-
-
-@contextmanager
-def _terms_table(db: apsw.Connection) -> Iterator[None]:
-    """Run a block on one state of the file, with the terms of the index as a table. Everything is rolled back."""
-    db.execute("BEGIN")
-    try:
-        db.execute(_TERMS)
-        yield
-    finally:
-        roll_back(db)
 
 
 def _expression(phrase: Phrase) -> str:

@@ -85,6 +85,7 @@ class SQLiteStorage:
     ) -> None:
         self.path = check_path(path)
         self.durability = check_durability(durability)
+        self._read_only = read_only
         self._lock = StorageLock(self.path)
         self._numbers: dict[str, int] = {}
         with self._lock:
@@ -273,7 +274,7 @@ class SQLiteStorage:
     @contextmanager
     def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:
         """Return a block in which the file is read as it is now. The write-ahead log grows meanwhile."""
-        snapshot = SQLiteStorage(self.path)
+        snapshot = SQLiteStorage(self.path, read_only=self._read_only)
         try:
             with snapshot._lock:
                 snapshot._db.execute("BEGIN")

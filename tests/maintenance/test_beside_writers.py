@@ -1,0 +1,90 @@
+"""`doctor`, `check` and `backup` beside writing processes: a sound store has no problem at any moment."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+import quire
+from quire import EstimateCounter
+from tests.maintenance.store_writers import SHARED
+from tests.servers.postgres import postgres_url
+from tests.servers.s3 import fresh_prefix
+from tests.servers.s3 import server as s3_server
+
+ROOT = Path(__file__).parents[2]
+SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
+WRITERS = 3
+SECONDS = 2.5
+LONG_SECONDS = 150.0
+"""Ten minutes over the four backends."""
+
+
+def url_of(backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    match backend:
+        case "postgres":
+            return postgres_url(schema=f"beside_{SEED}_{time.time_ns()}")
+        case "s3":
+            there = s3_server()
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", there.access_key_id)
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", there.secret_access_key)
+            return f"s3://{there.bucket}/{fresh_prefix()}?endpoint={there.endpoint}&region=us-east-1"
+        case _:
+            return f"{backend}:{folder / 'store'}"
+
+
+@contextmanager
+def writers(url: str) -> Iterator[None]:
+    """Run processes that write to a store."""
+    program = [sys.executable, "-m", "tests.maintenance.store_writers", url]
+    pipe = subprocess.PIPE
+    running = [
+        subprocess.Popen([*program, str(SEED + number)], stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+        for number in range(WRITERS)
+    ]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        yield
+    finally:
+        ended = [process.communicate(timeout=60) for process in running]
+    assert [errors for _, errors in ended] == [""] * WRITERS
+    changes = [json.loads(out) for out, _ in ended]
+    assert all(sum(done.values()) > 10 for done in changes), f"the writers hardly wrote: {changes}"
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "file", "postgres", "s3"])
+def test_a_sound_store_has_no_problem_beside_writers(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown if the test fails
+    url = url_of(backend, tmp_path, monkeypatch)
+    seconds = LONG_SECONDS if request.config.getoption("--long") else SECONDS
+    rounds = 0
+    with quire.open(url, SHARED, counter=EstimateCounter()) as ctx:
+        ctx.user("first")
+        stale = quire.open(ctx.pages.storage, SHARED, counter=EstimateCounter())
+        with writers(url):
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                rounds += 1
+                found = [symptom for symptom in quire.doctor(url).symptoms if symptom.severity != "note"]
+                assert found == [], f"round {rounds}"
+                ctx.refresh()
+                assert ctx.check() == [], f"round {rounds}"
+                assert stale.check() == [], f"round {rounds}: an old handle"
+                if rounds % 5 == 1:
+                    done = quire.backup(url, tmp_path / f"copy-{rounds}.db")
+                    assert done.problems == (), f"round {rounds}"
+                    (tmp_path / f"copy-{rounds}.db").unlink()
+    print(f"{backend}: {rounds} rounds in {seconds} seconds")  # noqa: T201
+    diagnosis = quire.doctor(url, repair=True)
+    assert [symptom for symptom in diagnosis.symptoms if symptom.severity != "note"] == []
