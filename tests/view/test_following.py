@@ -46,6 +46,9 @@ def test_every_part_begins_where_it_is_said_to(provider: Provider) -> None:
             ],
         }
     )
+    ctx.assistant("seen")
+    ctx.add({"role": "system", "content": "a late rule"})
+    ctx.user("the last question")
     view = ctx.render(preview=True)
     form = getattr(view, provider)()
     written = form["messages"] if provider == "anthropic" else form

@@ -7,7 +7,7 @@ import pytest
 import quire
 from quire import check_legal
 from quire.model.messages import Provider
-from quire.providers import format_messages
+from quire.providers import format_messages, format_request, parts
 from tests.providers.histories import ALL, CASES
 from tests.providers.test_sdk import BEYOND_THE_TYPES, check_types
 from tests.view.laws import Forms
@@ -42,10 +42,34 @@ def test_every_form_of_a_view_is_legal_and_fits_the_sdk_types(provider: Provider
 def test_what_a_caller_does_to_a_form_harms_no_later_one(provider: Provider, name: str) -> None:
     ctx = quire.open("memory:", budget=100_000)
     ctx.import_messages(ALL[provider][name])
-    before = ctx.render().openai()
+    chat, request = ctx.render().openai(), ctx.render().anthropic()
     _spoil(ctx.render().openai())
-    assert ctx.render().openai() == before
-    assert all(type(message) is dict for message in before)
+    _spoil(ctx.render().anthropic(cache=True))
+    assert ctx.render().openai() == chat
+    assert ctx.render().anthropic() == request
+    assert request["messages"] == format_request(ctx.render().messages, "anthropic")
+    assert all(type(message) is dict for message in [*chat, *request["messages"]])
+
+
+def test_an_old_message_is_written_for_anthropic_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = quire.open("memory:", budget=100_000)
+    for turn in range(5):
+        ctx.user(f"question {turn}")
+        ctx.assistant(None, [{"id": f"c{turn}", "function": {"name": "look", "arguments": '{"a": [1, 2]}'}}])
+        ctx.tool_result(f"c{turn}", "found")
+    parsed: list[str] = []
+    parse = parts.arguments_object
+
+    def count_and_parse(text: str) -> Values:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(parts, "arguments_object", count_and_parse)
+    ctx.render().anthropic()
+    assert len(parsed) == 5
+    ctx.user("more")
+    ctx.render().anthropic()
+    assert len(parsed) == 5
 
 
 def _spoil(value: Any) -> None:

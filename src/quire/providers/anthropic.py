@@ -6,7 +6,6 @@ written.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from msgspec import structs
@@ -133,14 +132,24 @@ def _parse(value: Values, place: str) -> Iterable[Message]:
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
     """Return the messages without the system prompt; `system` returns that."""
+    rest = messages[prompt_length(messages) :]
+    return join_messages(rest, list(map(write_message, rest)))
+
+
+def write_message(message: Message) -> Values | None:
+    """Return one message as if no message were around it; None if nothing remains."""
+    original: Values | None = find_original(message, "anthropic")
+    return original or _format_message(message)
+
+
+def join_messages(messages: Sequence[Message], values: Sequence[Values | None]) -> list[Values]:
+    """Return the values that `write_message` returned for the messages. Those of one message are joined again."""
     written: list[Values] = []
-    for message in messages[len(_prompt(messages)) :]:
-        original = find_original(message, "anthropic")
-        value = original or _format_message(message)
+    for message, value in zip(messages, values, strict=True):
         if value is None:
             continue
         if written and written[-1]["role"] == value["role"] and _joins(message, written[-1]):
-            written[-1] = _join_messages(written[-1], value)
+            written[-1] = _join_values(written[-1], value)
         else:
             written.append(value)
     return written
@@ -149,7 +158,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 def system(messages: Sequence[Message]) -> str | list[Values]:
     """Return the system prompt: a single text as a string, otherwise a list of blocks; "" if there is none."""
     contents: list[Any] = []
-    for message in _prompt(messages):
+    for message in messages[: prompt_length(messages)]:
         original = find_original(message, "anthropic")
         contents.append(original["content"] if original else _write_content(message))
     if len(contents) == 1:
@@ -157,8 +166,9 @@ def system(messages: Sequence[Message]) -> str | list[Values]:
     return [block for content in contents for block in _blocks(content)] or ""
 
 
-def _prompt(messages: Sequence[Message]) -> list[Message]:
-    return list(takewhile(lambda message: message.role == "system", messages))
+def prompt_length(messages: Sequence[Message]) -> int:
+    """Return the number of messages at the beginning that are the system prompt."""
+    return next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
 
 
 def _exact(message: Message, original: Values) -> Message:
@@ -274,6 +284,6 @@ def _joins(message: Message, previous: Values) -> bool:
     return isinstance(previous["content"], list) and any(map(_is_result, previous["content"]))
 
 
-def _join_messages(first: Values, second: Values) -> Values:
+def _join_values(first: Values, second: Values) -> Values:
     content = [*_blocks(first["content"]), *_blocks(second["content"])]
     return {**first, **second, "content": sorted(content, key=lambda block: not _is_result(block))}

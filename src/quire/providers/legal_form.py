@@ -11,6 +11,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -56,16 +57,18 @@ def find_original_name(name: str) -> str | None:
 def make_legal(values: list[Values], provider: Provider) -> list[Values]:
     """Change written messages so that the provider accepts them; return them. They must be the caller's own values."""
     ids = _DistinctIds(provider)
+    name = partial(legal_name, provider=provider)
     for value in values:
         for field in _call_fields(value, provider):
-            field.rename(lambda name: legal_name(name, provider), ids.result_id if field.is_result else ids.call_id)
+            field.rename(name, ids.result_id if field.is_result else ids.call_id)
         if provider == "openai":
             _correct_chat(value)
         elif provider == "anthropic":
-            value["role"] = "assistant" if value["role"] == "assistant" else "user"
-            value["content"] = remove_marks(value["content"])
+            remove_marks(value["content"])
             if value["role"] == "assistant":
                 value["content"] = _strip_end(value["content"])
+            else:
+                value["role"] = "user"
     return list(_correct_items(values)) if provider == "responses" else values
 
 
@@ -95,8 +98,10 @@ def _correct_items(items: list[Values]) -> Iterator[Values]:
 def remove_marks(content: Any) -> Any:
     """Return content of Anthropic's form without cache marks."""
     for block in _dicts(content):
-        block.pop("cache_control", None)
-        remove_marks(block.get("content"))
+        if "cache_control" in block:
+            del block["cache_control"]
+        if "content" in block:
+            remove_marks(block["content"])
     return content
 
 
@@ -146,10 +151,12 @@ class _CallField(NamedTuple):
     is_result: bool = False
 
     def rename(self, name: Callable[[str], str], call_id: Callable[[str], str]) -> None:
-        if isinstance(self.value.get(self.key), str):
-            self.value[self.key] = call_id(self.value[self.key])
-        if not self.is_result and isinstance(self.named.get("name"), str):
-            self.named["name"] = name(self.named["name"])
+        old = self.value.get(self.key)
+        if isinstance(old, str):
+            self.value[self.key] = call_id(old)
+        called = None if self.is_result else self.named.get("name")
+        if isinstance(called, str):
+            self.named["name"] = name(called)
 
 
 def _call_fields(value: Values, provider: Provider) -> Iterator[_CallField]:
@@ -174,7 +181,7 @@ def _chat_fields(value: Values) -> Iterator[_CallField]:
 
 
 def _dicts(values: object) -> Iterable[Values]:
-    return (value for value in values if isinstance(value, dict)) if isinstance(values, list) else ()
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else ()
 
 
 def _strip_end(content: Any) -> Any:

@@ -17,6 +17,7 @@ from quire.model.messages import Message
 from quire.model.pages import PageIndex
 from quire.model.sized_cache import SizedCache
 from quire.providers import format_request
+from quire.providers.anthropic import write_message
 
 Granularity = Literal["whole", "clipped", "line"]
 PartKind = Literal[
@@ -104,7 +105,7 @@ class ViewPart:
     The part of an exchange may have the `reply` in it. It has no thinking; `bare` is this part for the one that has.
     """
 
-    __slots__ = ("_digest", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
+    __slots__ = ("_anthropic", "_digest", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
 
     def __init__(
         self, kind: PartKind, messages: Sequence[Message], tokens: int, pages: Sequence[ShownPage] = ()
@@ -117,6 +118,7 @@ class ViewPart:
         self.bare: ViewPart | None = None
         self._digest = b""
         self._openai: list[dict[str, Any]] | None = None
+        self._anthropic: list[dict[str, Any] | None] | None = None
 
     def is_same(self, other: "ViewPart") -> bool:
         """Return whether both show the same pages in the same words."""
@@ -146,6 +148,12 @@ class ViewPart:
         if self._openai is None:
             self._openai = format_request(self.messages, "openai")
         return self._openai
+
+    def anthropic(self) -> list[dict[str, Any] | None]:
+        """Return each message in Anthropic's form, not joined to others; None for one without content. It is cached."""
+        if self._anthropic is None:
+            self._anthropic = list(map(write_message, self.messages))
+        return self._anthropic
 
 
 def total_tokens(parts: Iterable[ViewPart]) -> int:

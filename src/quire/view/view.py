@@ -8,8 +8,8 @@ from msgspec import Struct, to_builtins
 from quire.model.messages import Message, Provider
 from quire.model.pages import PageIndex
 from quire.providers import format_request
-from quire.providers.anthropic import system
-from quire.providers.legal_form import remove_marks
+from quire.providers.anthropic import join_messages, prompt_length, system
+from quire.providers.legal_form import make_legal, remove_marks
 from quire.providers.rewrites import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
 from quire.view.parts import FoldResult, Request, ShownPage, ViewPart, tokens_by_kind, total_tokens
@@ -90,8 +90,14 @@ class View:
         They are `messages`, and `system` if there is a prompt. With `cache` they have cache marks where caching pays.
         With a `model`, the thinking of other models is left out, because Anthropic rejects their signatures.
         """
-        messages = drop_foreign_thinking(self.messages, "anthropic", model)
-        written = format_request(messages, "anthropic")
+        own = self.messages
+        messages = drop_foreign_thinking(own, "anthropic", model)
+        if messages is own:
+            start = prompt_length(messages)
+            values = [value for part in self.parts for value in part.anthropic()][start:]
+            written = make_legal(join_messages(messages[start:], to_builtins(values)), "anthropic")
+        else:
+            written = format_request(messages, "anthropic")
         prompt = remove_marks(system(messages))
         if cache:
             prompt = _mark_end(prompt) if prompt else prompt
@@ -149,7 +155,10 @@ class View:
             if is_prompt:
                 places.append(-1)
                 continue
-            written = part.openai() if provider == "openai" else format_request(part.messages, provider)
+            if provider == "anthropic":
+                written = join_messages(part.messages, part.anthropic())
+            else:
+                written = part.openai() if provider == "openai" else format_request(part.messages, provider)
             joins = provider == "anthropic" and total > 0 and bool(part.messages) and part.messages[0].joined
             places.append(total - joins)
             total += len(written) - joins
