@@ -61,13 +61,31 @@ def clip_text(text: str, limit: int, index: PageIndex, count: Count, quote: Call
         room = min(int(room * limit / used * 0.97), room - 1) if limit > _MIN_CLIP else 0
 
 
+def text_size(messages: Sequence[Message]) -> int:
+    """Return about how many characters the texts and call arguments of messages have."""
+    size = 0
+    for message in messages:
+        size += sum(len(call.arguments) for call in message.tool_calls)
+        if isinstance(message.content, str):
+            size += len(message.content)
+        elif message.content:
+            size += sum(len(text) for part in message.content for text in iterate_part_texts(part))
+    return size
+
+
 def _no_further(count: Count, limit: int) -> Count:
-    """Return a counter that stops early: of a text of megabytes only the beginning is counted."""
-    enough = 4_096 + 32 * limit
+    """Return a counter that stops early: of a text of megabytes only the beginning is counted, and only once."""
+    known: dict[str, int] = {}
 
     def count_early(text: str) -> int:
-        tokens = count(text[:enough])
-        return count(text) if tokens <= limit and len(text) > enough else tokens
+        tokens = known.get(text)
+        end = 4_096 + 8 * limit
+        while tokens is None:
+            found = count(text[:end])
+            tokens = found if found > limit or end >= len(text) else None
+            end *= 8
+        known[text] = tokens
+        return tokens
 
     return count_early
 
@@ -133,7 +151,7 @@ def _without_thinking(message: Message, index: PageIndex) -> Message:
     if not isinstance(message.content, list) or not any(part.get("type") == "thinking" for part in message.content):
         return message
     kept = [part for part in message.content if part.get("type") != "thinking"]
-    nothing = None if message.tool_calls else _left_out("thinking", index)
+    nothing = None if message.tool_calls else left_out("thinking", index)
     return replace(message, content=kept or nothing, raw=None)
 
 
@@ -153,13 +171,14 @@ def _with_less_media(messages: list[Message], limit: int, index: PageIndex, coun
             break
         content = left[place].content
         parts: list[Part] = list(content) if isinstance(content, list) else []
-        parts[n] = {"type": "text", "text": _left_out(str(parts[n]["type"]), index)}
+        parts[n] = {"type": "text", "text": left_out(str(parts[n]["type"]), index)}
         left[place] = replace(left[place], content=parts, raw=None)
         over -= size
     return left
 
 
-def _left_out(what: str, index: PageIndex) -> str:
+def left_out(what: str, index: PageIndex) -> str:
+    """Return the marker in place of something that is not shown."""
     return f"[… {what} of {index} left out …]"
 
 

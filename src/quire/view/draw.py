@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import is_, is_not
+from sys import maxsize
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentTyp
 from quire.model.sized_cache import SizedCache
 from quire.providers.rewrites import drop_thinking, drop_unsendable_thinking
 from quire.system.compressed_summaries import read_originals
-from quire.view.clip import clip_exchange, clip_text
+from quire.view.clip import clip_exchange, clip_text, left_out, text_size
 from quire.view.deferred import opened_pages
 from quire.view.escaping import escaping_for
 from quire.view.parts import Granularity, Reply, ShownPage, TokenCache, ViewPart
@@ -30,6 +31,8 @@ _CACHE_BYTES = 1 << 25
 _PART_BYTES = 1_000
 _TOKEN_BYTES = 8
 """The estimated memory of a part: a constant, and so much for each of its tokens."""
+_MANY_CHARACTERS = 1 << 16
+_TRIES = 3
 
 
 def block_head(key: str, title: str) -> str:
@@ -49,11 +52,13 @@ class PartBuilder:
         self.key = key
         self.escaping = escaping_for(key)
         self.measure = TokenCache(count, known).count
+        self.most = maxsize
+        """The size of the largest view. A page with more tokens is never shown whole, so its text is not drawn."""
         self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
 
     def build_leaf(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart | None:
         """Return an exchange with all its messages, or a text page as a note; None if it has nothing to show."""
-        cache_key = (page.key, page.header.seq)
+        cache_key = self._cache_key(page)
         part = self._parts.get(cache_key)
         if part is None:
             part = self._exchange(reader, page) if page.header.numbers else self._note(reader, page)
@@ -63,7 +68,11 @@ class PartBuilder:
 
     def is_cached(self, page: PageRecord) -> bool:
         """Return whether the part of a page is in the cache."""
-        return (page.key, page.header.seq) in self._parts
+        return self._cache_key(page) in self._parts
+
+    def _cache_key(self, page: PageRecord) -> tuple[int, ...]:
+        header = page.header
+        return (page.key, header.seq, self.most) if header.tokens > self.most else (page.key, header.seq)
 
     def build_lines(self, reader: Reader, pages: Sequence[PageRecord], committed: int) -> ViewPart:
         """Return a block of lines for pages that are folded or hidden."""
@@ -151,6 +160,11 @@ class PartBuilder:
         header, index = page.header, reader.index(page.key)
         if not any(message.has_content or message.role == "tool" for message in messages):
             return ViewPart("exchange", (), 0)
+        if not header.clip and counted is not None and counted > self.most:
+            text = [Message(role=messages[0].role, content=left_out("text", index))]
+            return ViewPart("exchange", text, counted, [ShownPage(page.key, index, "whole", counted)])
+        if header.clip and text_size(messages) > _MANY_CHARACTERS + _TOKEN_BYTES * header.clip:
+            return self._draw_ends(page, index, messages)
         shown = [one if self._is_plain(one) else self.escaping.escape_message(one) for one in messages]
         if counted is None or any(map(is_not, shown, messages)):
             counted = sum(count_message_tokens(message, self.count) for message in shown)
@@ -167,6 +181,24 @@ class PartBuilder:
             tokens = sum(count_message_tokens(message, self.count) for message in shown)
             granularity = "clipped"
         return ViewPart("exchange", shown, tokens, [ShownPage(page.key, index, granularity, tokens)])
+
+    def _draw_ends(self, page: PageRecord, index: PageIndex, messages: Sequence[Message]) -> ViewPart:
+        """Return an exchange with very long texts, clipped first: only what is shown is escaped and counted."""
+        header = page.header
+        ids = map(self.escaping.escape_id, header.pending)
+        waiting = [Message(role="tool", tool_call_id=call, content=NO_RESULT) for call in ids]
+        limit = header.clip - sum(count_message_tokens(message, self.count) for message in waiting)
+        for _ in range(_TRIES):
+            clipped = clip_exchange(messages, max(limit, 0), index, self.count)
+            shown = _with_distinct_ids([*map(self.escaping.escape_message, clipped), *waiting])
+            tokens = sum(count_message_tokens(message, self.count) for message in shown)
+            if tokens <= header.clip or limit <= 0:
+                break
+            limit -= tokens - header.clip  # escaping made it longer
+        is_whole = all(map(is_, clipped, messages))
+        return ViewPart(
+            "exchange", shown, tokens, [ShownPage(page.key, index, "whole" if is_whole else "clipped", tokens)]
+        )
 
     def _is_plain(self, message: Message) -> bool:
         """Return whether a message is known to need no escaping, as most are."""
@@ -186,7 +218,8 @@ class PartBuilder:
         return ViewPart("folded", [Message(role="user", content=text)], tokens, shown)
 
     def _cache(self, cache_key: tuple[Any, ...], part: ViewPart) -> None:
-        self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * part.tokens)
+        tokens = part.tokens if part.tokens <= self.most else 0  # of a larger one, only a line is drawn
+        self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * tokens)
 
 
 class Node(NamedTuple):

@@ -281,6 +281,7 @@ class Renderer:
         if self._cache is None or budget != self._cache_budget:
             self._cache, self._cache_budget = self._new_cache(self._builder, budget), budget
         self._cache.frame = self._frame
+        self._builder.most = max(self._most, budget)
         self._cache.update(state, self._most or None)
         return self._cache
 

@@ -86,14 +86,14 @@ def draw_segment(reader: Reader, builder: PartBuilder, number: int, most: int | 
     layout = reader.layout(number)
     text = segment_head(reader, builder, number)
     shown: list[ShownPage] = []
-    used = 0
+    used, most = 0, builder.most if most is None else min(most, builder.most)
     pieces = _tree_pieces(reader, builder, number) if layout is None else _layout_pieces(reader, builder, layout)
     for piece, page in pieces:
         text += piece
         if page is not None:
             shown.append(page)
             used += _HEAD_TOKENS + (page.tokens if page.granularity == "whole" else 0)
-            if most is not None and used > most:
+            if used > most:
                 return ViewPart("segment", [Message(role="user", content=text)], used, shown)
     if not shown:
         return None
@@ -276,9 +276,17 @@ def _tree_pieces(reader: Reader, builder: PartBuilder, number: int) -> Iterator[
         is_window = header.form is Form.WINDOW  # the tail shows it
         stack.append((members, archived + (not is_active and not is_window)))
         if is_active and not is_window:
-            yield page_piece(reader, builder, page)
+            yield _tree_piece(reader, builder, page)
             if header.folder and header.visibility is Visibility.EXPANDED:
                 stack.append((reader.members(page.key), 0))
+
+
+def _tree_piece(reader: Reader, builder: PartBuilder, page: PageRecord) -> Piece:
+    """Return the text of one page. The text of a page that is larger than every view is not drawn."""
+    header = page.header
+    if header.tokens > builder.most and not header.clip and header.visibility is Visibility.EXPANDED:
+        return "", ShownPage(page.key, reader.index(page.key), "whole", header.tokens)
+    return page_piece(reader, builder, page)
 
 
 def _piece(reader: Reader, builder: PartBuilder, page: PageRecord, text: str, granularity: Granularity) -> Piece:
