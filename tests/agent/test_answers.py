@@ -174,6 +174,13 @@ def test_a_line_for_several_pages_is_read_as_a_list(page: str) -> None:
     assert [line.partition(" ")[0] for line in said.splitlines()] == ["[usr-1", "[usr-2", "[usr-3"]
 
 
+def test_a_run_of_segments_can_be_written_in_any_order() -> None:
+    with quire.open("memory:") as ctx:
+        said = ctx.tools.call("read_page", {"page": "sys-0…usr-0"})
+        assert [line.split()[0] for line in said.splitlines()] == ["[sys-0", "[mem-0", "[usr-0"]
+        assert ctx.tools.call("read_page", {"page": "usr-0…sys-0"}) == said
+
+
 @pytest.mark.parametrize("page", ["usr-1…usr-3", "[usr-1…usr-3 973] My seat: 12A"])
 def test_a_line_for_several_pages_is_no_page_but_helps_to_one(page: str) -> None:
     said = asked().tools.call("expand_details", {"page": page})

@@ -203,3 +203,15 @@ def test_a_user_whose_name_is_anothers_is_told_as_the_user(name: str) -> None:
         lines = str(ctx.render(recall=0.5).tail[0].messages[0].content).splitlines()
     assert "User: The refund of order 77 is approved." in lines
     assert "Alice 李: The refund of order 77 is mine." in lines
+
+
+def test_recalled_pages_are_shown_once_beside_inline_windows() -> None:
+    with quire.open("memory:", budget=800) as ctx:
+        for number in range(40):
+            ctx.user(f"Note {number}: the pump of order {number + 60} ran well, nothing else to say about it today.")
+            ctx.assistant("Noted.")
+        ctx.user("What about the pump of order 77?")
+        views = [ctx.render(windows=windows, recall=0.5, preview=True) for windows in ("tail", "inline")]
+    assert views[0].by_kind()["recalled"] == views[1].by_kind()["recalled"]
+    assert [part.kind for part in views[1].parts].count("recalled") == 1
+    assert all(shown.index for shown in views[1].pages)

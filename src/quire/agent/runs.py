@@ -25,8 +25,8 @@ def list_segments(reader: VisibleReader, state: State, room: AnswerRoom, span: P
     numbers = [number for number, _ in reader.live_segments()]
     ends = read_span(span) if span else None
     if ends is not None:
-        first, last = (segment_number(reader.require_page(end).key) for end in ends)
-        numbers = numbers[numbers.index(first) : numbers.index(last) + 1]
+        first, last = sorted(numbers.index(segment_number(reader.require_page(end).key)) for end in ends)
+        numbers = numbers[first : last + 1]
     roots = [root for number in numbers if isinstance(root := reader.page(page_key(number, 0)), PageRecord)]
     lines = [format_entry(to_page(state, root, seqs=False)) for root in roots]
     if _fits(lines, room):

@@ -104,9 +104,9 @@ class Tail:
         return [part for part in (self._more_part(), *self._parts) if part is not None]
 
     def parts_by_entry(self) -> list[tuple[int, ViewPart]]:
-        """Return the parts that are shown, each with the entry that gave it its place."""
+        """Return the windows that are shown, each with the entry that gave it its place."""
         pairs = zip(self._pieces, self._parts, strict=True)
-        placed = [(piece.entry, part) for piece, part in pairs if part is not None]
+        placed = [(piece.entry, part) for piece, part in pairs if part is not None and part.kind == "window"]
         more = self._more_part()
         if more is not None:
             placed.append((max(self._pieces[n].entry for n in self._gathered), more))
