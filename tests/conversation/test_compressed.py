@@ -8,8 +8,8 @@ import quire
 from quire import Context
 
 
-def talk(words: list[str]) -> Context:
-    ctx = quire.open("memory:", budget=8_000)
+def talk(words: list[str], budget: int = 8_000) -> Context:
+    ctx = quire.open("memory:", budget=budget)
     for n, text in enumerate(words):
         (ctx.user if n % 2 == 0 else ctx.assistant)(text)
     return ctx
@@ -55,6 +55,19 @@ def test_the_agent_reads_the_messages_behind_a_summary() -> None:
     assert "[usr-1" in answer
     assert "[usr-2" in answer
     assert "biscuit" in ctx.tools.call("read_page", {"page": "usr-1", "start": 500})
+
+
+@pytest.mark.parametrize("summary", ["Facts about harbours.", None])
+def test_the_list_of_many_messages_behind_a_summary_fits_the_answer(summary: str | None) -> None:
+    ctx = talk([f"The harbour of town {number} has {number} boats." for number in range(100)], budget=1_200)
+    page = ctx.conversation.compress(list(range(90)), summary).summaries[0]
+    room, start, answer = ctx.agent._answer_room(), 0, ""
+    while not answer or "Go on with" in answer:
+        answer = ctx.tools.call("read_page", {"page": page, "start": start} if start else {"page": page})
+        assert room.count(answer) <= room.limit
+        start = int(answer.rpartition("start=")[2].partition(".")[0]) if "Go on with" in answer else start
+    assert "It summarises these pages:\n[usr-1 " in answer
+    assert int(answer.rpartition("… ")[2].split()[0]) + answer.count("\n[usr-") == 90
 
 
 @pytest.mark.parametrize("opened", ["summary", "original"])

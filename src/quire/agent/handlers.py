@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.agent.agent import READ_LENGTH, AgentContext
-from quire.agent.listing import format_entry, format_hits, format_lines, quote_range
+from quire.agent.listing import format_entry, format_hits, format_lines, format_originals, quote_range
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
 from quire.model.text import MAX_DESCRIPTION, clean_line, collapse_whitespace
@@ -85,22 +85,23 @@ def read_page(context: ToolContext, page: PageIndex = "", start: int | None = No
         lines = [format_entry(child) for child in agent.children(page, start, _LIST_LENGTH + 1)]
         return format_lines(lines, start, _LIST_LENGTH, room)
     originals = agent.originals(page)
-    more = "".join(f"\n{format_entry(original)}" for original in originals[:_LIST_LENGTH])
-    footer = f"\nIt summarises these pages:{more}" if originals else ""
     text = agent.read_page(page, start, READ_LENGTH if length is None else min(length, _MAX_LENGTH))
     total = agent.length(page)
-    if not text and footer:
-        return footer.strip()
+    if not text and originals:
+        return format_originals(originals, room, room.limit)
     if not text:
         return f"{page} has {total} characters; there is nothing from {start} on." if total else f"{page} is empty."
     quoting = replace(room, count=lambda part: room.count(quote_range(part, found, start)))
-    text = text[: quoting.cut(text, (room.default if length is None else room.limit) - _FOOTER_TOKENS)]
-    quoted = quote_range(text, found, start)
-    if len(text) == total:
-        return quoted + footer
+    reserved = 3 * _FOOTER_TOKENS if originals else _FOOTER_TOKENS
+    text = text[: quoting.cut(text, (room.default if length is None else room.limit) - reserved)]
+    answer = quote_range(text, found, start)
     end = start + len(text)
-    more = f" Go on with start={end}." if end < total else ""
-    return f"{quoted}\n[characters {start}–{end} of {total} of {page}.{more}]"
+    if len(text) < total:
+        more = f" Go on with start={end}." if end < total else ""
+        answer += f"\n[characters {start}–{end} of {total} of {page}.{more}]"
+    if originals and end == total:
+        answer += "\n" + format_originals(originals, room, room.limit - room.count(answer))
+    return answer
 
 
 def expand_details(context: ToolContext, page: PageIndex) -> str:

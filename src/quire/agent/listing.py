@@ -33,6 +33,9 @@ _PAGE_SHARE = 0.4
 _DEFAULT_TOKENS = 1_000
 _MIN_TOKENS = 120
 """The tokens that every answer may take, so that an agent can work in a window of any size."""
+_MOST_ORIGINALS = 40
+_MORE_TOKENS = 16
+"""The tokens of a line that counts others."""
 _LONGEST_TOKEN = 16
 """Characters. Longer tokens are rare, so a text is counted no further than this many characters for each token."""
 
@@ -166,6 +169,14 @@ def format_lines(lines: Sequence[str], start: int, limit: int, room: AnswerRoom)
     fit = room.count_lines(lines[:limit], room.limit)
     more = [f"… more: go on with start={start + fit}."] if len(lines) > fit else []
     return "\n".join([*lines[:fit], *more])
+
+
+def format_originals(pages: Sequence[Page], room: AnswerRoom, tokens: int) -> str:
+    """Return the pages that a summary replaces, in so many tokens if possible."""
+    lines = ["It summarises these pages:", *map(format_entry, pages[:_MOST_ORIGINALS])]
+    fit = max(2, room.count_lines(lines, tokens - _MORE_TOKENS))
+    left = len(pages) + 1 - fit
+    return "\n".join([*lines[:fit], *([f"… {left} more; find searches all of them."] if left else [])])
 
 
 def format_hits(hits: Sequence[Hit], room: AnswerRoom, tokens: int) -> str:
